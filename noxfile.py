@@ -1,0 +1,91 @@
+"""The checks of the project; every session runs in the environment that make installed from requirements.lock."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+BIN = Path(sys.executable).parent
+COVERAGE = ROOT / "build" / "coverage"
+SUITES = ("unit", "behave", "robot")
+MINIMUM_COVERAGE = 97
+
+nox.options.default_venv_backend = "none"
+nox.options.sessions = ["lint", "types", "imports", *SUITES, "coverage"]
+
+
+def run(session: nox.Session, tool: str, *args: str) -> None:
+    session.run(str(BIN / tool), *args)
+
+
+def run_measured(session: nox.Session, *command: str) -> None:
+    """Run one suite under coverage, in place of what an earlier run of the same suite measured."""
+    measured = COVERAGE / session.name
+    shutil.rmtree(measured, ignore_errors=True)
+    measured.mkdir(parents=True)
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    session.run(
+        str(BIN / "coverage"),
+        "run",
+        *command,
+        env={"PATH": path, "COVERAGE_FILE": str(measured / "data")},
+    )
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff: the rules, then the format."""
+    run(session, "ruff", "check")
+    run(session, "ruff", "format", "--check")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check the types with mypy, strictly."""
+    run(session, "mypy", "--strict", *session.posargs)
+
+
+@nox.session
+def imports(session: nox.Session) -> None:
+    """Check that imports point down the layers."""
+    run(session, "lint-imports", "--no-logo")
+
+
+@nox.session
+def unit(session: nox.Session) -> None:
+    """Run pytest; what follows `--` goes to it."""
+    run_measured(session, "-m", "pytest", "-n", "2", *(session.posargs or ["tests"]))
+
+
+@nox.session
+def behave(session: nox.Session) -> None:
+    """Run the scenarios; what follows `--` goes to behave."""
+    run_measured(session, "-m", "behave", *(session.posargs or ["features"]))
+
+
+@nox.session
+def robot(session: nox.Session) -> None:
+    """Run the end-to-end tests; what follows `--` goes to Robot Framework."""
+    # The script, not `-m robot`: with the project's root on the path, `robot` could mean our directory.
+    args = ["--outputdir", str(ROOT / "build" / "robot"), *(session.posargs or ["robot"])]
+    run_measured(session, str(BIN / "robot"), *args)
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """Report what the three suites cover together."""
+    session.env["COVERAGE_FILE"] = str(COVERAGE / "data")
+    run(session, "coverage", "combine", "--keep", "--quiet", *(str(COVERAGE / suite) for suite in SUITES))
+    run(session, "coverage", "report", f"--fail-under={MINIMUM_COVERAGE}")
+
+
+@nox.session
+def benchmarks(session: nox.Session) -> None:
+    """Run the benchmarks; what follows `--` goes to `asv run`."""
+    run(session, "asv", "machine", "--yes")
+    run(session, "asv", "run", "--show-stderr", *session.posargs)

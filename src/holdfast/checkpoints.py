@@ -1,0 +1,517 @@
+"""CheckpointService: snapshots and their records kept together, in groups over all resources of a plan."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from holdfast.db.store import Store
+from holdfast.errors import HoldfastError, SandboxError, StateError
+from holdfast.model import (
+    Checkpoint,
+    CheckpointGroup,
+    CheckpointMetadata,
+    Correction,
+    Decision,
+    DecisionType,
+    FileChange,
+    Lease,
+    Moment,
+    Operation,
+    OperationKind,
+    OperationState,
+    Phase,
+    Plan,
+    PlanState,
+    Record,
+    Resource,
+    Revision,
+    RollbackImpact,
+    RollbackResult,
+    SandboxCheckpoint,
+    StepRun,
+    Trigger,
+    is_within,
+    new_id,
+    now,
+)
+from holdfast.policy import GroupFacts, resolve_checkpoint, retention
+from holdfast.sandbox import sandbox_for
+from holdfast.snapshot.difference import Difference, visible
+from holdfast.snapshot.manager import CheckpointManager
+
+_COLLECT_AFTER_BYTES = 16 << 20
+"""Collecting reads every directory that is kept, so it waits until pruning has made this much worth freeing."""
+
+
+@dataclass(frozen=True)
+class Occasion:
+    """Why a group is made, and where in the plan."""
+
+    triggers: tuple[str, ...]
+    reason: str = ""
+    source: str = ""
+    step_index: int | None = None
+    decision_id: str | None = None
+    label: str | None = None
+    resource: str | None = None
+    """Gets the record when nothing changed."""
+
+
+@dataclass(frozen=True)
+class Consequences:
+    """What going back to a group does to the records; computed before anything is done."""
+
+    superseded: tuple[Decision, ...]
+    revived: tuple[Decision, ...]
+    runs: tuple[StepRun, ...]
+    """Those of the decisions that change their mark."""
+    subplans: tuple[Plan, ...]
+
+
+class CheckpointService:
+    def __init__(self, store: Store, manager: CheckpointManager) -> None:
+        self.store = store
+        self.manager = manager
+        self._pruned_bytes = 0
+
+    # Creating
+
+    def create_checkpoint(
+        self, plan: Plan, lease: Lease, occasion: Occasion, *, records: Sequence[Record] = (), only_if_changed: bool = False
+    ) -> Plan:
+        """Take one group over all resources; the plan, its position and the given records are saved with it.
+
+        Content is durable before the records that name it are written, and all records are written at once.
+        """
+        head = self.store.get(CheckpointGroup, plan.head_group_id) if plan.head_group_id else None
+        known = head.states if head else {}
+        with self.manager.taking() as batch:
+            taken = {
+                resource.name: self.manager.create_checkpoint(
+                    batch,
+                    sandbox_id=sandbox_ref(plan, resource),
+                    plan_id=plan.plan_id,
+                    phase=plan.phase,
+                    path=Path(resource.sandbox_path),
+                    metadata={"reason": occasion.reason, "triggers": list(occasion.triggers)},
+                    previous_state=known.get(resource.name),
+                )
+                for resource in plan.resources
+            }
+            batch.commit()
+            changed = [name for name, snapshot in taken.items() if known.get(name) != snapshot.state_hash]
+            if only_if_changed and head is not None and not changed and _same_position(head, plan):
+                return plan
+            with self.store.transaction(lease):
+                plan = self._record(plan, occasion, taken, changed or [occasion.resource or plan.resources[0].name])
+                for record in records:
+                    self.store.save(record)
+                pruned = self._prune(plan)
+        self._free(pruned)
+        return plan
+
+    def auto_create_if_configured(
+        self,
+        plan: Plan,
+        lease: Lease,
+        triggers: Collection[Trigger],
+        occasion: Occasion,
+        *,
+        records: Sequence[Record] = (),
+    ) -> Plan:
+        """The one door for automatic checkpoints: one group for all triggers of this moment that are switched on.
+
+        The records are saved in any case.
+        """
+        wanted = tuple(trigger for trigger in triggers if trigger in plan.policy.auto_create_on)
+        if wanted:
+            return self.create_checkpoint(plan, lease, replace(occasion, triggers=wanted), records=records)
+        with self.store.transaction(lease):
+            self.store.save(plan)
+            for record in records:
+                self.store.save(record)
+        return plan
+
+    def _record(
+        self, plan: Plan, occasion: Occasion, taken: dict[str, SandboxCheckpoint], rows: list[str]
+    ) -> Plan:
+        group = CheckpointGroup(
+            group_id=new_id(),
+            plan_id=plan.plan_id,
+            sequence=self.store.next_sequence(CheckpointGroup, plan.plan_id),
+            parent_group_id=plan.head_group_id,
+            triggers=occasion.triggers,
+            reason=occasion.reason,
+            source=occasion.source,
+            phase=plan.phase,
+            step_index=occasion.step_index,
+            step=_step_name(plan, occasion.step_index),
+            decision_id=occasion.decision_id,
+            label=occasion.label,
+            attempt=plan.attempt,
+            revision=plan.revision,
+            last_completed_step=plan.last_completed_step,
+            active_decisions=plan.active_decisions,
+            states={name: snapshot.state_hash for name, snapshot in taken.items()},
+            unheld={name: snapshot.unheld for name, snapshot in taken.items() if snapshot.unheld},
+            created_at=now(),
+        )
+        return self._insert(plan, group, [(name, taken[name].checkpoint_id, taken[name].size_bytes) for name in rows])
+
+    def _insert(self, plan: Plan, group: CheckpointGroup, rows: Iterable[tuple[str, str, int]]) -> Plan:
+        self.store.insert(group)
+        last = plan.last_checkpoint_id
+        for name, checkpoint_id, size_bytes in rows:
+            resource = plan.resource(name)
+            self.store.insert(
+                Checkpoint(
+                    checkpoint_id=checkpoint_id,
+                    plan_id=plan.plan_id,
+                    group_id=group.group_id,
+                    sequence=group.sequence,
+                    sandbox_ref=sandbox_ref(plan, resource),
+                    resource_id=name,
+                    checkpoint_type=group.triggers[0],
+                    decision_id=group.decision_id,
+                    filesystem_path=resource.sandbox_path,
+                    size_bytes=size_bytes,
+                    metadata=CheckpointMetadata(
+                        reason=group.reason,
+                        source=group.source,
+                        phase=group.phase,
+                        step_index=group.step_index,
+                        step=group.step,
+                        state_hash=group.states[name],
+                        label=group.label,
+                        triggers=group.triggers,
+                    ),
+                    created_at=group.created_at,
+                )
+            )
+            last = checkpoint_id
+        plan = plan.changed(last_checkpoint_id=last, head_group_id=group.group_id)
+        self.store.save(plan)
+        return plan
+
+    # Looking
+
+    def list_checkpoints(self, plan_id: str) -> list[Checkpoint]:
+        return self.store.checkpoints_of(plan_id)
+
+    def get_checkpoint(self, plan_id: str, reference: str) -> Checkpoint:
+        """By full id, display id, unique prefix or label."""
+        return resolve_checkpoint(reference, self.list_checkpoints(plan_id))
+
+    def superseded_groups(self, plan: Plan) -> set[str]:
+        """Groups that are not on the way that led to where the plan is now."""
+        groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id)}
+        at, way = plan.head_group_id, set()
+        while at is not None and at in groups:
+            way.add(at)
+            at = groups[at].parent_group_id
+        return groups.keys() - way
+
+    def changes_between(self, plan: Plan, old: dict[str, str], new: dict[str, str]) -> dict[str, list[Difference]]:
+        """What a person would call changed, by resource."""
+        found = self.differences_between(plan, old, new)
+        return {name: visible(differences) for name, differences in found.items()}
+
+    def differences_between(self, plan: Plan, old: dict[str, str], new: dict[str, str]) -> dict[str, list[Difference]]:
+        """Every path of the user's files that differs, by resource; the sandboxes' own affairs are left out."""
+        reader = self.manager.reader
+        found = {}
+        for resource in plan.resources:
+            before, after = old[resource.name], new[resource.name]
+            if before != after:
+                hides = sandbox_for(plan, resource).hides
+                differences = reader.differences(reader.state(before), reader.state(after))
+                found[resource.name] = [each for each in differences if each.path and not hides(each.path)]
+        return found
+
+    def states_now(self, plan: Plan) -> dict[str, str]:
+        return {resource.name: self.manager.state_of(Path(resource.sandbox_path)) for resource in plan.resources}
+
+    # Going back
+
+    def consequences(self, plan: Plan, group: CheckpointGroup) -> Consequences:
+        decisions = self.store.decisions_of(plan.plan_id)
+        kept = group.active_decisions
+        superseded = tuple(d for d in decisions if not d.is_superseded and not is_within(d.sequence, kept))
+        revived = tuple(d for d in decisions if d.is_superseded and is_within(d.sequence, kept))
+        marked = {decision.decision_id for decision in (*superseded, *revived)}
+        return Consequences(
+            superseded=superseded,
+            revived=revived,
+            runs=tuple(run for run in self.store.runs_of(plan.plan_id) if run.decision_id in marked),
+            subplans=tuple(
+                subplan
+                for subplan in self.store.subplans_of(plan.plan_id)
+                if subplan.created_at > group.created_at and subplan.state is not PlanState.CANCELLED
+            ),
+        )
+
+    def rollback_to_checkpoint(
+        self,
+        plan: Plan,
+        lease: Lease,
+        checkpoint: Checkpoint,
+        *,
+        reason: str,
+        correction: Correction | None = None,
+    ) -> RollbackResult:
+        """Take the files of all resources, the plan's position and its decisions back to that moment, all or nothing.
+
+        A correction is made in the same step: there is no moment at which the plan is back but not corrected.
+        """
+        target = self.store.get(CheckpointGroup, checkpoint.group_id)
+        self.check_rollback(plan, target)
+        before = Occasion((Moment.BEFORE_ROLLBACK,), reason=f"the state before: {reason}", step_index=_position(plan))
+        plan = self.create_checkpoint(plan, lease, before, only_if_changed=True)
+        operation = Operation(
+            operation_id=new_id(),
+            plan_id=plan.plan_id,
+            kind=OperationKind.ROLLBACK,
+            data={
+                "target_group_id": target.group_id,
+                "left_group_id": plan.head_group_id,
+                "reason": reason,
+                "states": target.states,
+                "correction": correction.model_dump(mode="json") if correction else None,
+            },
+            created_at=now(),
+        )
+        with self.store.transaction(lease):
+            self.store.insert(operation)
+        try:
+            return self._roll_back(plan, lease, operation, checkpoint)
+        except HoldfastError:
+            self._return(plan, lease, operation)
+            raise
+
+    def finish_rollback(self, plan: Plan, lease: Lease, operation: Operation) -> Plan:
+        """Complete a rollback that was cut short; everything it did already is done again or found done."""
+        rows = self.store.checkpoints_of_group(operation.data["target_group_id"])
+        return self._roll_back(plan, lease, operation, rows[0]).plan
+
+    def check_rollback(self, plan: Plan, target: CheckpointGroup) -> None:
+        """Everything that could refuse, found before anything is changed."""
+        if plan.state is PlanState.APPLIED:
+            raise StateError(
+                f"Plan {plan.plan_id} is applied: its result is in the real files and a rollback would not reach them.",
+                hint="Make a new plan that undoes the change, or revert it with git.",
+            )
+        for resource in plan.resources:
+            if not Path(resource.sandbox_path).is_dir():
+                raise SandboxError(
+                    f"The sandbox of resource {resource.name!r} is missing: {resource.sandbox_path}.",
+                    hint=f"Its checkpoints are safe. `holdfast plan execute {plan.plan_id}` makes it anew.",
+                )
+        for resource in plan.resources:
+            self.manager.check(Path(resource.sandbox_path), target.states[resource.name])
+
+    def _roll_back(self, plan: Plan, lease: Lease, operation: Operation, checkpoint: Checkpoint) -> RollbackResult:
+        target = self.store.get(CheckpointGroup, operation.data["target_group_id"])
+        left = self.store.get(CheckpointGroup, operation.data["left_group_id"])
+        set_aside = []
+        for resource in plan.resources:
+            _, restored = self.manager.rollback_to(
+                Path(resource.sandbox_path), target.states[resource.name], aside=self._aside(resource)
+            )
+            set_aside += [str(place) for _, place in restored.set_aside]
+        consequences = self.consequences(plan, target)
+        changes = self.changes_between(plan, left.states, target.states)
+        with self.store.transaction(lease):
+            plan = self._take_back(plan, target, left, consequences, operation.data["reason"])
+            if operation.data["correction"]:
+                plan = self.corrected(plan, Correction.model_validate(operation.data["correction"]))
+            self.store.save(operation.model_copy(update={"state": OperationState.DONE, "finished_at": now()}))
+        return RollbackResult(
+            plan=plan,
+            checkpoint=checkpoint,
+            left_group_id=left.group_id,
+            changes=tuple(_file_change(name, difference) for name, listed in changes.items() for difference in listed),
+            set_aside=tuple(set_aside),
+            impact=RollbackImpact(
+                child_plans_invalidated=len(consequences.subplans),
+                sandbox=", ".join(resource.sandbox_path for resource in plan.resources),
+                decisions_after_cp=len(consequences.superseded),
+                tool_calls_after_cp=sum(not run.is_superseded for run in consequences.runs),
+            ),
+            checkpoints_remaining=self.store.checkpoint_count(plan.plan_id),
+        )
+
+    def _take_back(
+        self, plan: Plan, target: CheckpointGroup, left: CheckpointGroup, consequences: Consequences, reason: str
+    ) -> Plan:
+        for decision in consequences.superseded:
+            self.store.save(decision.model_copy(update={"is_superseded": True}))
+        for decision in consequences.revived:
+            self.store.save(decision.model_copy(update={"is_superseded": False}))
+        for run in consequences.runs:
+            self.store.save(run.model_copy(update={"is_superseded": not run.is_superseded}))
+        for subplan in consequences.subplans:
+            self.store.save(subplan.changed(state=PlanState.CANCELLED, error="its parent was rolled back"))
+        plan = plan.changed(
+            phase=Phase.EXECUTE,
+            state=PlanState.QUEUED,
+            error=None,
+            attempt=target.attempt,
+            revision=target.revision,
+            steps=self.store.get(Revision, plan.plan_id, target.revision).steps,
+            last_completed_step=target.last_completed_step,
+            active_decisions=target.active_decisions,
+            head_group_id=target.group_id,
+        )
+        group = target.model_copy(
+            update={
+                "group_id": new_id(),
+                "sequence": self.store.next_sequence(CheckpointGroup, plan.plan_id),
+                "parent_group_id": target.group_id,
+                "restored_group_id": target.group_id,
+                "triggers": (Moment.ROLLBACK.value,),
+                "reason": reason,
+                "source": "rollback",
+                "label": None,
+                "created_at": now(),
+            }
+        )
+        moved = [name for name, state in target.states.items() if left.states.get(name) != state]
+        return self._insert(plan, group, [(name, new_id(), 0) for name in moved or [plan.resources[0].name]])
+
+    def corrected(self, plan: Plan, correction: Correction) -> Plan:
+        """Record the intervention and put its steps in force; to be called in the transaction that goes back."""
+        sequence = self.store.next_sequence(Decision, plan.plan_id)
+        attempt = self.store.latest_attempt(plan.plan_id) + 1
+        self.store.insert(
+            Decision(
+                decision_id=new_id(),
+                plan_id=plan.plan_id,
+                parent_decision_id=correction.parent_decision_id,
+                sequence=sequence,
+                type=DecisionType.USER_INTERVENTION,
+                question=correction.question,
+                chosen=correction.guidance,
+                alternatives=correction.alternatives,
+                is_correction=True,
+                step_index=plan.last_completed_step if plan.last_completed_step >= 0 else None,
+                attempt=attempt,
+                created_at=now(),
+            )
+        )
+        revision = self.store.latest_revision(plan.plan_id) + 1 if correction.steps is not None else plan.revision
+        if correction.steps is not None:
+            self.store.insert(Revision(plan_id=plan.plan_id, revision=revision, steps=correction.steps))
+        plan = plan.decided(sequence, sequence).changed(
+            attempt=attempt,
+            revision=revision,
+            steps=plan.steps if correction.steps is None else correction.steps,
+            guidance=correction.guidance,
+            phase=Phase.EXECUTE,
+            state=PlanState.QUEUED,
+            error=None,
+        )
+        self.store.save(plan)
+        return plan
+
+    def _return(self, plan: Plan, lease: Lease, operation: Operation) -> None:
+        """Put back the state a failed rollback was leaving."""
+        left = self.store.get(CheckpointGroup, operation.data["left_group_id"])
+        for resource in plan.resources:
+            path = Path(resource.sandbox_path)
+            if path.is_dir():
+                self.manager.rollback_to(path, left.states[resource.name], aside=self._aside(resource))
+        with self.store.transaction(lease):
+            self.store.save(operation.model_copy(update={"state": OperationState.UNDONE, "finished_at": now()}))
+
+    def restore_sandbox(self, plan: Plan, resource: Resource) -> None:
+        """Make a sandbox that is gone anew, as the last group recorded it."""
+        group = self.store.get(CheckpointGroup, plan.head_group_id or "")
+        path = Path(resource.sandbox_path)
+        self.manager.forget(path)
+        path.mkdir(parents=True, mode=0o700)
+        self.manager.rollback_to(path, group.states[resource.name], aside=self._aside(resource))
+
+    def _aside(self, resource: Resource) -> Path:
+        path = Path(resource.sandbox_path)
+        return path.parent / ".set-aside" / f"{path.name}-{secrets.token_hex(4)}"
+
+    # Keeping house
+
+    def prune_checkpoints(self, plan: Plan, lease: Lease, limit: int) -> int:
+        """Prune down to ``limit`` now and free the content; how many checkpoints went."""
+        with self.store.transaction(lease):
+            pruned = self._prune(plan, limit)
+        self._free(pruned, at_once=True)
+        return len(pruned)
+
+    def _prune(self, plan: Plan, limit: int | None = None) -> list[Checkpoint]:
+        """Delete the records of the groups retention gives up; their content may be freed once this is committed."""
+        limit = limit or plan.policy.max_checkpoints
+        if self.store.checkpoint_count(plan.plan_id) <= limit:
+            return []
+        groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id)}
+        rows: dict[str, list[Checkpoint]] = {group_id: [] for group_id in groups}
+        for checkpoint in self.store.checkpoints_of(plan.plan_id):
+            rows[checkpoint.group_id].append(checkpoint)
+        facts = [
+            GroupFacts(group.group_id, group.sequence, group.label, len(rows[group.group_id]))
+            for group in groups.values()
+        ]
+        decision = retention(facts, limit, self._needed(plan))
+        for group_id in decision.remove:
+            for child in groups.values():
+                if child.parent_group_id == group_id:
+                    # History stays in one piece: the child continues where the group that goes continued.
+                    child = child.model_copy(update={"parent_group_id": groups[group_id].parent_group_id})
+                    groups[child.group_id] = child
+                    if child.group_id not in decision.remove:
+                        self.store.save(child)
+            self.store.delete(CheckpointGroup, group_id)
+        return [checkpoint for group_id in decision.remove for checkpoint in rows[group_id]]
+
+    def _needed(self, plan: Plan) -> set[str]:
+        """What an operation or a step under way would have to return to."""
+        needed = {plan.head_group_id or ""}
+        for operation in self.store.unfinished_operations(plan.plan_id):
+            needed.update(value for key, value in operation.data.items() if key.endswith("_group_id"))
+        needed.update(run.group_before_id or "" for run in self.store.unfinished_runs(plan.plan_id))
+        return needed
+
+    def _free(self, pruned: Sequence[Checkpoint], *, at_once: bool = False) -> None:
+        if not pruned:
+            return
+        self.manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in pruned))
+        self._pruned_bytes += sum(checkpoint.size_bytes for checkpoint in pruned)
+        if at_once or self._pruned_bytes >= _COLLECT_AFTER_BYTES:
+            self.collect()
+
+    def collect(self) -> int:
+        self._pruned_bytes = 0
+        return self.manager.collect(lambda: self.store.referenced_states(self.manager.objects.store_id))
+
+
+def sandbox_ref(plan: Plan, resource: Resource) -> str:
+    return f"{plan.plan_id}/{resource.name}"
+
+
+def _same_position(group: CheckpointGroup, plan: Plan) -> bool:
+    return (group.last_completed_step, group.attempt, group.revision) == (
+        plan.last_completed_step, plan.attempt, plan.revision,
+    )  # fmt: skip
+
+
+def _position(plan: Plan) -> int | None:
+    return None if plan.is_finished else plan.next_step
+
+
+def _step_name(plan: Plan, step_index: int | None) -> str | None:
+    return None if step_index is None else plan.steps[step_index].name
+
+
+def _file_change(resource: str, difference: Difference) -> FileChange:
+    action = "removed" if difference.new is None else "restored"
+    return FileChange(resource=resource, file=os.fsdecode(difference.path), action=action)

@@ -1,0 +1,150 @@
+"""SQLite the one way Holdfast uses it: the safest module at hand, one set of pragmas, its errors turned into ours."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import DatabaseError
+
+SAFE_VERSION = (3, 51, 3)
+"""Before it, several processes that checkpoint the write-ahead log can lose acknowledged commits."""
+BUSY_TIMEOUT_SECONDS = 30
+
+
+def _chosen_module() -> Any:
+    if sqlite3.sqlite_version_info >= SAFE_VERSION:
+        return sqlite3
+    try:
+        packaged = importlib.import_module("pysqlite3.dbapi2")
+    except ImportError:
+        return sqlite3
+    return packaged if packaged.sqlite_version_info >= SAFE_VERSION else sqlite3
+
+
+module: Any = _chosen_module()
+sqlite_version: str = module.sqlite_version
+Error: type[Exception] = module.Error
+
+_DOCTOR = "Run `holdfast doctor` to see what is affected."
+_MEANINGS = {
+    sqlite3.SQLITE_BUSY: (
+        f"The database {{path}} stayed locked by another process for {BUSY_TIMEOUT_SECONDS} s.",
+        "Wait for the other holdfast command to end, then run this one again.",
+    ),
+    sqlite3.SQLITE_FULL: (
+        "There is no space left for the database {path}; nothing of this change was saved.",
+        "Free some space on that disk, then run the command again.",
+    ),
+    sqlite3.SQLITE_CORRUPT: ("The database {path} is damaged: {error}.", _DOCTOR),
+    sqlite3.SQLITE_NOTADB: (
+        "The file {path} is not a SQLite database.",
+        "Move it away, or set HOLDFAST_HOME to another folder.",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        "The database {path} cannot be written: permission denied.",
+        "Make the file and its folder readable and writable for you, or set HOLDFAST_HOME to another folder.",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        "The database {path} cannot be opened.",
+        "Check that it is a file, and that you may write into its folder.",
+    ),
+    sqlite3.SQLITE_IOERR: (
+        "The disk failed while the database {path} was read or written: {error}.",
+        "Check the disk and the space left on it, then run `holdfast doctor`.",
+    ),
+}
+_SAME_MEANING = {sqlite3.SQLITE_LOCKED: sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PERM: sqlite3.SQLITE_READONLY}
+_PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL)
+
+
+def sqlite_is_safe() -> bool:
+    return bool(module.sqlite_version_info >= SAFE_VERSION)
+
+
+def connect(path: Path, *, auto_vacuum: bool = False) -> sqlite3.Connection:
+    """Open or create a database file in an existing folder; the caller begins (``BEGIN IMMEDIATE``) and commits."""
+    _make_private(path)
+    with translated_errors(path):
+        connection: sqlite3.Connection = module.connect(
+            path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            _patiently(lambda: _configure(connection, path, auto_vacuum))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+@contextmanager
+def translated_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except Error as error:
+        raise database_error(error, path) from error
+
+
+def database_error(error: Exception, path: Path) -> DatabaseError:
+    return _meaning(_code(error), path, error)
+
+
+def _meaning(code: int, path: Path, error: Exception | None = None) -> DatabaseError:
+    unknown = ("The database {path} cannot be used: {error}.", _DOCTOR)
+    message, hint = _MEANINGS.get(_SAME_MEANING.get(code, code), unknown)
+    return DatabaseError(message.format(path=path, error=error), hint=hint)
+
+
+def _code(error: Exception) -> int:
+    # The low byte is the kind of error, the rest tells variants apart.
+    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
+
+
+def _make_private(path: Path) -> None:
+    try:
+        # Only a new file is opened here: closing a descriptor of a database in use would drop SQLite's locks on it.
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise DatabaseError(
+            f"The database {path} cannot be created: {error.strerror}.",
+            hint="Check that its folder exists, is yours, and has space left.",
+        ) from error
+    # SQLite would quietly open it for reading only, and fail at the first write.
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise _meaning(sqlite3.SQLITE_READONLY, path)
+
+
+def _configure(connection: sqlite3.Connection, path: Path, auto_vacuum: bool) -> None:
+    if auto_vacuum:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    # The mode belongs to the file: asking first keeps every later opening free of the exclusive lock.
+    mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+    if mode != "wal":
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise DatabaseError(
+            f"The file system of {path} cannot hold SQLite's write-ahead log.",
+            hint="Set HOLDFAST_HOME to a folder on a local disk.",
+        )
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _patiently(action: Callable[[], None]) -> None:
+    """Several processes that make a file WAL at once collide, and SQLite's busy timeout does not cover that moment."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_SECONDS
+    while True:
+        try:
+            return action()
+        except Error as error:
+            if _code(error) not in _PASSING or time.monotonic() >= deadline:
+                raise
+            time.sleep(random.uniform(0.001, 0.02))

@@ -1,0 +1,267 @@
+"""The tables, and how the fields of each record lie in them, in what SQLite and PostgreSQL have in common.
+
+A record belongs to its plan and goes with it: deleting a plan deletes its subplans and all their records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cached_property
+
+from holdfast.model import (
+    Checkpoint,
+    CheckpointGroup,
+    Decision,
+    Lease,
+    Operation,
+    Plan,
+    Project,
+    Record,
+    Revision,
+    StepRun,
+)
+
+
+class Kind(Enum):
+    TEXT = auto()
+    INTEGER = auto()
+    BOOLEAN = auto()
+    REAL = auto()
+    TIME = auto()
+    JSON = auto()
+
+
+_SQL_TYPES = {Kind.INTEGER: "BIGINT", Kind.BOOLEAN: "BIGINT", Kind.REAL: "DOUBLE PRECISION"}
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    kind: Kind = Kind.TEXT
+    optional: bool = False
+    field: str = ""
+    """The record's field, where it is not called like the column."""
+
+    @property
+    def ddl(self) -> str:
+        return f"{self.name} {_SQL_TYPES.get(self.kind, 'TEXT')}" + ("" if self.optional else " NOT NULL")
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    model: type[Record]
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+    constraints: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return (*(column.name for column in self.columns), "checksum")
+
+    @property
+    def ddl(self) -> Iterator[str]:
+        lines = [*(column.ddl for column in self.columns), "checksum TEXT NOT NULL"]
+        lines += [f"PRIMARY KEY ({', '.join(self.key)})", *self.constraints]
+        yield f"CREATE TABLE {self.name} (\n    " + ",\n    ".join(lines) + "\n)"
+        yield from self.indexes
+
+
+_OF_PLAN = "FOREIGN KEY (plan_id) REFERENCES plan (plan_id) ON DELETE CASCADE"
+
+TABLES = (
+    Table(
+        "project",
+        Project,
+        key=("project_id",),
+        columns=(Column("project_id"), Column("root"), Column("created_at", Kind.TIME)),
+        indexes=("CREATE UNIQUE INDEX project_by_root ON project (root)",),
+    ),
+    # Its steps are in plan_revision.
+    Table(
+        "plan",
+        Plan,
+        key=("plan_id",),
+        columns=(
+            Column("plan_id"),
+            Column("project_id"),
+            Column("name"),
+            Column("phase"),
+            Column("state"),
+            Column("attempt", Kind.INTEGER),
+            Column("revision", Kind.INTEGER),
+            Column("resources", Kind.JSON),
+            Column("policy", Kind.JSON),
+            Column("validation", Kind.JSON),
+            Column("last_completed_step", Kind.INTEGER),
+            Column("active_decisions", Kind.JSON),
+            Column("last_checkpoint_id", optional=True),
+            Column("head_group_id", optional=True),
+            Column("parent_plan_id", optional=True),
+            Column("guidance"),
+            Column("error", optional=True),
+            Column("source_file"),
+            Column("store_id"),
+            Column("created_at", Kind.TIME),
+            Column("updated_at", Kind.TIME),
+        ),
+        constraints=(
+            "FOREIGN KEY (project_id) REFERENCES project (project_id)",
+            "FOREIGN KEY (parent_plan_id) REFERENCES plan (plan_id) ON DELETE CASCADE",
+        ),
+        indexes=(
+            "CREATE INDEX plan_by_project ON plan (project_id, created_at)",
+            "CREATE INDEX plan_by_parent ON plan (parent_plan_id)",
+        ),
+    ),
+    Table(
+        "plan_revision",
+        Revision,
+        key=("plan_id", "revision"),
+        columns=(Column("plan_id"), Column("revision", Kind.INTEGER), Column("steps", Kind.JSON)),
+        constraints=(_OF_PLAN,),
+    ),
+    Table(
+        "decision",
+        Decision,
+        key=("decision_id",),
+        columns=(
+            Column("decision_id"),
+            Column("plan_id"),
+            Column("parent_decision_id", optional=True),
+            Column("sequence", Kind.INTEGER),
+            Column("type"),
+            Column("question"),
+            Column("chosen"),
+            Column("alternatives", Kind.JSON),
+            Column("rationale"),
+            Column("confidence", Kind.REAL, optional=True),
+            Column("is_correction", Kind.BOOLEAN),
+            Column("is_superseded", Kind.BOOLEAN),
+            Column("step_index", Kind.INTEGER, optional=True),
+            Column("attempt", Kind.INTEGER),
+            Column("created_at", Kind.TIME),
+        ),
+        constraints=(_OF_PLAN,),
+        indexes=("CREATE UNIQUE INDEX decision_by_plan ON decision (plan_id, sequence)",),
+    ),
+    Table(
+        "step_run",
+        StepRun,
+        key=("run_id",),
+        columns=(
+            Column("run_id"),
+            Column("plan_id"),
+            Column("step_index", Kind.INTEGER),
+            Column("step"),
+            Column("attempt", Kind.INTEGER),
+            Column("try_number", Kind.INTEGER),
+            Column("decision_id", optional=True),
+            Column("group_before_id", optional=True),
+            Column("status"),
+            Column("exit_code", Kind.INTEGER, optional=True),
+            Column("output"),
+            Column("output_bytes", Kind.INTEGER),
+            Column("error", optional=True),
+            Column("is_superseded", Kind.BOOLEAN),
+            Column("started_at", Kind.TIME),
+            Column("finished_at", Kind.TIME, optional=True),
+        ),
+        constraints=(_OF_PLAN,),
+        indexes=("CREATE INDEX step_run_by_plan ON step_run (plan_id, run_id)",),
+    ),
+    Table(
+        "checkpoint_group",
+        CheckpointGroup,
+        key=("group_id",),
+        columns=(
+            Column("group_id"),
+            Column("plan_id"),
+            Column("sequence", Kind.INTEGER),
+            Column("parent_group_id", optional=True),
+            Column("restored_group_id", optional=True),
+            Column("triggers", Kind.JSON),
+            Column("reason"),
+            Column("source"),
+            Column("phase"),
+            Column("step_index", Kind.INTEGER, optional=True),
+            Column("step", optional=True),
+            Column("decision_id", optional=True),
+            Column("label", optional=True),
+            Column("attempt", Kind.INTEGER),
+            Column("revision", Kind.INTEGER),
+            Column("last_completed_step", Kind.INTEGER),
+            Column("active_decisions", Kind.JSON),
+            Column("states", Kind.JSON),
+            Column("unheld", Kind.JSON),
+            Column("created_at", Kind.TIME),
+        ),
+        constraints=(_OF_PLAN,),
+        indexes=("CREATE UNIQUE INDEX checkpoint_group_by_plan ON checkpoint_group (plan_id, sequence)",),
+    ),
+    Table(
+        "checkpoint_metadata",
+        Checkpoint,
+        key=("checkpoint_id",),
+        columns=(
+            Column("checkpoint_id"),
+            Column("plan_id"),
+            Column("group_id"),
+            Column("sequence", Kind.INTEGER),
+            Column("sandbox_ref"),
+            Column("resource_id"),
+            Column("checkpoint_type"),
+            Column("decision_id", optional=True),
+            Column("filesystem_path"),
+            Column("size_bytes", Kind.INTEGER),
+            Column("metadata_json", Kind.JSON, field="metadata"),
+            Column("created_at", Kind.TIME),
+        ),
+        constraints=(
+            _OF_PLAN,
+            "FOREIGN KEY (group_id) REFERENCES checkpoint_group (group_id) ON DELETE CASCADE",
+        ),
+        indexes=(
+            "CREATE INDEX checkpoint_metadata_by_plan ON checkpoint_metadata (plan_id, sequence)",
+            "CREATE INDEX checkpoint_metadata_by_group ON checkpoint_metadata (group_id)",
+        ),
+    ),
+    Table(
+        "operation",
+        Operation,
+        key=("operation_id",),
+        columns=(
+            Column("operation_id"),
+            Column("plan_id"),
+            Column("kind"),
+            Column("state"),
+            Column("data", Kind.JSON),
+            Column("created_at", Kind.TIME),
+            Column("finished_at", Kind.TIME, optional=True),
+        ),
+        constraints=(_OF_PLAN,),
+        indexes=("CREATE INDEX operation_by_plan ON operation (plan_id, state)",),
+    ),
+    Table(
+        "lease",
+        Lease,
+        key=("plan_id",),
+        columns=(
+            Column("plan_id"),
+            Column("token", Kind.INTEGER),
+            Column("owner", optional=True),
+            Column("host"),
+            Column("pid", Kind.INTEGER),
+            Column("process_started_at", Kind.REAL),
+            Column("command"),
+            Column("acquired_at", Kind.TIME),
+            Column("heartbeat_at", Kind.TIME),
+        ),
+        constraints=(_OF_PLAN,),
+    ),
+)
+
+TABLE_OF: dict[type[Record], Table] = {table.model: table for table in TABLES}

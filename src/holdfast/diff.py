@@ -1,0 +1,73 @@
+"""Differences between two states as a person reads them: files, counts of lines, unified text."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from holdfast.snapshot.difference import Difference, StateReader
+from holdfast.snapshot.format import DIRECTORY, SYMLINK, Entry
+
+_LARGEST_TEXT_BYTES = 4 << 20
+_KINDS = {DIRECTORY: "directory", SYMLINK: "symlink", 4: "fifo"}
+
+
+@dataclass(frozen=True)
+class FileDiff:
+    resource: str
+    path: str
+    status: Literal["added", "removed", "changed"]
+    added_lines: int
+    removed_lines: int
+    is_binary: bool
+    note: str
+    """What changed beside the text: kind or mode."""
+    patch: tuple[str, ...]
+
+
+def file_diff(reader: StateReader, resource: str, difference: Difference) -> FileDiff:
+    path, old, new = os.fsdecode(difference.path), difference.old, difference.new
+    status: Literal["added", "removed", "changed"] = "added" if old is None else "removed" if new is None else "changed"
+    before, after = _text(reader, old), _text(reader, new)
+    if before is None or after is None:
+        return FileDiff(resource, path, status, 0, 0, True, _note(old, new), ())
+    patch = tuple(_unified(path, before, after, old, new))
+    added = sum(line.startswith("+") for line in patch[2:])
+    removed = sum(line.startswith("-") for line in patch[2:])
+    return FileDiff(resource, path, status, added, removed, False, _note(old, new), patch)
+
+
+def _text(reader: StateReader, entry: Entry | None) -> list[str] | None:
+    """The lines of a text, none for what has no content, None for what is not text."""
+    if entry is None or entry.kind == DIRECTORY:
+        return []
+    if entry.kind == SYMLINK:
+        return [os.fsdecode(entry.content) + "\n"]
+    if entry.size > _LARGEST_TEXT_BYTES:
+        return None
+    content = b"".join(reader.content(entry))
+    if b"\0" in content:
+        return None
+    return content.decode("utf-8", errors="replace").splitlines(keepends=True)
+
+
+def _unified(path: str, before: list[str], after: list[str], old: Entry | None, new: Entry | None) -> Iterator[str]:
+    names = ("/dev/null" if old is None else f"a/{path}", "/dev/null" if new is None else f"b/{path}")
+    for line in difflib.unified_diff(before, after, *names):
+        if line.endswith("\n"):
+            yield line[:-1]
+        else:
+            yield line
+            yield "\\ No newline at end of file"
+
+
+def _note(old: Entry | None, new: Entry | None) -> str:
+    if old is None or new is None:
+        entry = old or new
+        return _KINDS.get(entry.kind, "") if entry else ""
+    if _KINDS.get(old.kind) != _KINDS.get(new.kind):
+        return f"{_KINDS.get(old.kind, 'file')} became {_KINDS.get(new.kind, 'file')}"
+    return f"mode {old.mode:04o} became {new.mode:04o}" if old.mode != new.mode else ""

@@ -1,0 +1,87 @@
+"""Everything Holdfast raises on purpose, sorted by who can act.
+
+    HoldfastError
+    ├── UsageError            2   the call was wrong: fix the command
+    │   └── PlanFileError     2   the plan file was wrong: fix the named line
+    ├── NotFoundError         3   no such plan, checkpoint, decision, key
+    │   └── AmbiguousError    3   several things answer to that name
+    ├── StateError            4   it exists, but is not in a state that allows this
+    ├── ConflictError         5   somebody else is at it, or changed the real files
+    │   └── LeaseLostError    5   this process was taken for dead and replaced
+    ├── SandboxError          6   a sandbox, git or the operating system refused
+    ├── ContentError          7   saved content is missing or damaged
+    ├── DatabaseError         8   the records cannot be read or written
+    └── ConfigError           9   a setting is wrong
+
+A failed step is not an error: it is a result, and the command that ran it exits with 1.
+"""
+
+from __future__ import annotations
+
+EXIT_STEP_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+
+class HoldfastError(Exception):
+    """What is so (``message``) and what to do next (``hint``)."""
+
+    exit_code = 6
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(HoldfastError):
+    exit_code = 2
+
+
+class PlanFileError(UsageError):
+    """A plan file that cannot be used; every problem found in it, each with its line."""
+
+    def __init__(self, message: str, *, hint: str = "", problems: tuple[str, ...] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.problems = problems
+
+
+class NotFoundError(HoldfastError):
+    exit_code = 3
+
+
+class AmbiguousError(NotFoundError):
+    pass
+
+
+class StateError(HoldfastError):
+    exit_code = 4
+
+
+class ConflictError(HoldfastError):
+    """Somebody else is at work there, or the real files moved on; ``paths`` names the files if it is about files."""
+
+    exit_code = 5
+
+    def __init__(self, message: str, *, hint: str = "", paths: tuple[str, ...] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.paths = paths
+
+
+class LeaseLostError(ConflictError):
+    pass
+
+
+class SandboxError(HoldfastError):
+    exit_code = 6
+
+
+class ContentError(HoldfastError):
+    exit_code = 7
+
+
+class DatabaseError(HoldfastError):
+    exit_code = 8
+
+
+class ConfigError(HoldfastError):
+    exit_code = 9

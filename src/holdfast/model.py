@@ -1,0 +1,470 @@
+"""The words of Holdfast as frozen values: plans, steps, decisions, checkpoints, groups, operations, leases.
+
+A change is a new value (``plan.advanced_past(step)``), which one transaction then saves.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from ulid import ULIDGenerator
+
+_ids = ULIDGenerator()
+
+
+def new_id() -> str:
+    """A ULID; ids made by one process sort in the order they were made."""
+    return str(_ids.generate())
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+Ranges = tuple[tuple[int, int], ...]
+"""Numbers as ranges from first to last, both included."""
+
+
+def extended(ranges: Ranges, first: int, last: int) -> Ranges:
+    if last < first:
+        return ranges
+    if ranges and ranges[-1][1] == first - 1:
+        return (*ranges[:-1], (ranges[-1][0], last))
+    return (*ranges, (first, last))
+
+
+def is_within(number: int, ranges: Ranges) -> bool:
+    return any(first <= number <= last for first, last in ranges)
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Phase(StrEnum):
+    STRATEGIZE = "strategize"
+    EXECUTE = "execute"
+    APPLY = "apply"
+
+
+class PlanState(StrEnum):
+    QUEUED = "queued"
+    PROCESSING = "processing"
+    COMPLETE = "complete"
+    ERRORED = "errored"
+    CANCELLED = "cancelled"
+    APPLIED = "applied"
+    CONSTRAINED = "constrained"
+
+
+class DecisionType(StrEnum):
+    PROMPT_DEFINITION = "prompt_definition"
+    INVARIANT_ENFORCED = "invariant_enforced"
+    STRATEGY_CHOICE = "strategy_choice"
+    RESOURCE_SELECTION = "resource_selection"
+    SUBPLAN_SPAWN = "subplan_spawn"
+    SUBPLAN_PARALLEL_SPAWN = "subplan_parallel_spawn"
+    IMPLEMENTATION_CHOICE = "implementation_choice"
+    TOOL_INVOCATION = "tool_invocation"
+    ERROR_RECOVERY = "error_recovery"
+    VALIDATION_RESPONSE = "validation_response"
+    USER_INTERVENTION = "user_intervention"
+
+
+class Trigger(StrEnum):
+    """The configurable moments at which a checkpoint is taken by itself."""
+
+    BEFORE_STEP = "before_step"
+    ON_TOOL_WRITE = "on_tool_write"
+    ON_TOOL_WRITE_COMPLETE = "on_tool_write_complete"
+    ON_DECISION = "on_decision"
+    ON_SUBPLAN_SPAWN = "on_subplan_spawn"
+    AFTER_SUBPLAN = "after_subplan"
+    ON_ERROR = "on_error"
+
+
+class Moment(StrEnum):
+    """Moments that always make a group, whatever the configuration says."""
+
+    PRE_EXECUTE = "pre_execute"
+    POST_EXECUTE = "post_execute"
+    PRE_APPLY = "pre_apply"
+    BEFORE_ROLLBACK = "before_rollback"
+    ROLLBACK = "rollback"
+    MANUAL = "manual"
+
+
+DEFAULT_TRIGGERS = (
+    Trigger.ON_TOOL_WRITE,
+    Trigger.ON_TOOL_WRITE_COMPLETE,
+    Trigger.ON_DECISION,
+    Trigger.ON_SUBPLAN_SPAWN,
+    Trigger.AFTER_SUBPLAN,
+    Trigger.ON_ERROR,
+)
+DEFAULT_MAX_CHECKPOINTS = 50
+SUBPLANS_TOOL = "subplans"
+
+
+class ResourceType(StrEnum):
+    GIT = "git"
+    DIRECTORY = "directory"
+
+
+class Strategy(StrEnum):
+    """How a resource's sandbox is made."""
+
+    GIT_WORKTREE = "git_worktree"
+    FILESYSTEM_COPY = "filesystem_copy"
+
+
+STRATEGY_OF = {ResourceType.GIT: Strategy.GIT_WORKTREE, ResourceType.DIRECTORY: Strategy.FILESYSTEM_COPY}
+
+
+class OnFailure(StrEnum):
+    ROLLBACK = "rollback"
+    ROLLBACK_TO_START = "rollback_to_start"
+    KEEP = "keep"
+
+
+class MergeStrategy(StrEnum):
+    THREE_WAY = "three_way"
+    FAIL_ON_CONFLICT = "fail_on_conflict"
+    LAST_WINS = "last_wins"
+
+
+class Policy(Record):
+    """What a plan does about checkpoints and failures."""
+
+    on_failure: OnFailure = OnFailure.ROLLBACK
+    rollback_enabled: bool = True
+    require_checkpoints: bool = True
+    max_checkpoints: int = Field(default=DEFAULT_MAX_CHECKPOINTS, ge=2)
+    auto_create_on: tuple[Trigger, ...] = DEFAULT_TRIGGERS
+
+
+class CheckpointRetentionPolicy(Record):
+    max_checkpoints: int = Field(default=DEFAULT_MAX_CHECKPOINTS, ge=2)
+
+
+class Resource(Record):
+    """A real thing a plan works on, and the private sandbox that stands in for it; the name is its id in the plan."""
+
+    name: str
+    type: ResourceType
+    path: str
+    sandbox_path: str
+    base: dict[str, str] = Field(default_factory=dict)
+    """What the sandbox started from: ``state`` (its first state hash) and, for git, ``commit`` and ``branch``."""
+
+    @property
+    def strategy(self) -> Strategy:
+        return STRATEGY_OF[self.type]
+
+
+class DecisionSpec(Record):
+    """A decision as a plan file or a tool states it, before it is recorded."""
+
+    type: DecisionType
+    question: str
+    chosen: str
+    alternatives: tuple[str, ...] = ()
+    rationale: str = ""
+    confidence: float | None = Field(default=None, ge=0, le=1)
+
+
+class Step(Record):
+    """One call of a tool. What is None is taken from the tool's own declaration."""
+
+    name: str
+    tool: str
+    args: dict[str, Any] = Field(default_factory=dict)
+    resource: str
+    writes: bool | None = None
+    checkpointable: bool | None = None
+    side_effects: bool | None = None
+    idempotent: bool | None = None
+    timeout_seconds: float | None = None
+    retries: int = Field(default=0, ge=0)
+    decision: DecisionSpec | None = None
+    subplans: tuple[Subplan, ...] = ()
+    """What a step whose tool is ``SUBPLANS_TOOL`` runs instead of a tool."""
+    parallel: int = Field(default=1, ge=1)
+    """How many of the subplans run at the same time."""
+    merge: MergeStrategy = MergeStrategy.THREE_WAY
+
+
+class Subplan(Record):
+    """A list of steps that runs as a plan of its own, in sandboxes of its own, inside a step."""
+
+    name: str
+    steps: tuple[Step, ...]
+
+
+class Plan(Record):
+    plan_id: str
+    project_id: str
+    name: str
+    phase: Phase = Phase.STRATEGIZE
+    state: PlanState = PlanState.QUEUED
+    attempt: int = 1
+    revision: int = 1
+    """Which list of steps is in force; a correction that brings new steps makes a new revision."""
+    resources: tuple[Resource, ...]
+    policy: Policy = Policy()
+    validation: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    last_completed_step: int = -1
+    active_decisions: Ranges = ()
+    """Sequence numbers of the decisions that led to where the plan is; all others are superseded or under way."""
+    last_checkpoint_id: str | None = None
+    head_group_id: str | None = None
+    parent_plan_id: str | None = None
+    guidance: str = ""
+    error: str | None = None
+    source_file: str = ""
+    store_id: str = ""
+    """The content store that holds this plan's snapshots."""
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def next_step(self) -> int:
+        return self.last_completed_step + 1
+
+    @property
+    def is_finished(self) -> bool:
+        return self.next_step >= len(self.steps)
+
+    def resource(self, name: str) -> Resource:
+        return next(resource for resource in self.resources if resource.name == name)
+
+    def changed(self, **fields: Any) -> Plan:
+        return self.model_copy(update={**fields, "updated_at": now()})
+
+    def advanced_past(self, step_index: int, first_decision: int, last_decision: int) -> Plan:
+        return self.changed(last_completed_step=step_index).decided(first_decision, last_decision)
+
+    def decided(self, first: int, last: int) -> Plan:
+        return self.changed(active_decisions=extended(self.active_decisions, first, last))
+
+
+class Revision(Record):
+    """One list of steps of a plan; kept, so that going back takes the steps back as well."""
+
+    plan_id: str
+    revision: int
+    steps: tuple[Step, ...]
+
+
+class Decision(Record):
+    decision_id: str
+    plan_id: str
+    parent_decision_id: str | None = None
+    sequence: int
+    type: DecisionType
+    question: str
+    chosen: str
+    alternatives: tuple[str, ...] = ()
+    rationale: str = ""
+    confidence: float | None = None
+    is_correction: bool = False
+    is_superseded: bool = False
+    step_index: int | None = None
+    attempt: int = 1
+    created_at: datetime
+
+
+class RunStatus(StrEnum):
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+class StepRun(Record):
+    """One try at one step: what it printed and how it ended."""
+
+    run_id: str
+    plan_id: str
+    step_index: int
+    step: str
+    attempt: int
+    try_number: int = 1
+    decision_id: str | None = None
+    group_before_id: str | None = None
+    status: RunStatus = RunStatus.RUNNING
+    exit_code: int | None = None
+    output: str = ""
+    output_bytes: int = 0
+    """How much it printed in all; ``output`` keeps the end of it."""
+    error: str | None = None
+    is_superseded: bool = False
+    started_at: datetime
+    finished_at: datetime | None = None
+
+
+class Unheld(Record):
+    """Something a snapshot could not hold, and why."""
+
+    path: str
+    reason: str
+
+
+class CheckpointGroup(Record):
+    """One moment of a plan over all its resources: their states and the plan's position."""
+
+    group_id: str
+    plan_id: str
+    sequence: int
+    parent_group_id: str | None = None
+    restored_group_id: str | None = None
+    triggers: tuple[str, ...]
+    reason: str = ""
+    source: str = ""
+    phase: Phase
+    step_index: int | None = None
+    step: str | None = None
+    decision_id: str | None = None
+    label: str | None = None
+    attempt: int
+    revision: int
+    last_completed_step: int
+    active_decisions: Ranges
+    states: dict[str, str]
+    """State hash of every resource, also of those that did not change."""
+    unheld: dict[str, tuple[Unheld, ...]] = Field(default_factory=dict)
+    """What the snapshots could not hold, by resource."""
+    created_at: datetime
+
+
+class CheckpointMetadata(Record):
+    reason: str
+    source: str
+    phase: Phase
+    step_index: int | None
+    step: str | None
+    state_hash: str
+    label: str | None
+    triggers: tuple[str, ...]
+
+
+class Checkpoint(Record):
+    """A row of ``checkpoint_metadata``: one resource at one moment."""
+
+    checkpoint_id: str
+    plan_id: str
+    group_id: str
+    sequence: int
+    sandbox_ref: str
+    resource_id: str
+    checkpoint_type: str
+    decision_id: str | None = None
+    filesystem_path: str
+    size_bytes: int
+    """New content this checkpoint added to the store."""
+    metadata: CheckpointMetadata
+    created_at: datetime
+
+
+class SandboxCheckpoint(Record):
+    """One sandbox's snapshot, as the manager takes it."""
+
+    checkpoint_id: str
+    sandbox_id: str
+    plan_id: str
+    phase: Phase
+    created_at: datetime
+    metadata: dict[str, Any]
+    snapshot_path: str
+    """The sandbox the snapshot was taken of."""
+    state_hash: str
+    size_bytes: int
+    unheld: tuple[Unheld, ...] = ()
+
+
+class OperationKind(StrEnum):
+    ROLLBACK = "rollback"
+    APPLY = "apply"
+
+
+class OperationState(StrEnum):
+    BEGUN = "begun"
+    DONE = "done"
+    UNDONE = "undone"
+
+
+class Operation(Record):
+    """A journal entry: a change of several things that must be finished or undone as one."""
+
+    operation_id: str
+    plan_id: str
+    kind: OperationKind
+    state: OperationState = OperationState.BEGUN
+    data: dict[str, Any]
+    created_at: datetime
+    finished_at: datetime | None = None
+
+
+class Lease(Record):
+    """Who may change a plan now; the token grows with every owner, so a late one is noticed."""
+
+    plan_id: str
+    token: int
+    owner: str | None
+    host: str = ""
+    pid: int = 0
+    process_started_at: float = 0.0
+    command: str = ""
+    acquired_at: datetime
+    heartbeat_at: datetime
+
+
+class Project(Record):
+    project_id: str
+    root: str
+    created_at: datetime
+
+
+class FileChange(Record):
+    """What a rollback or an apply does to one path."""
+
+    resource: str
+    file: str
+    action: Literal["restored", "removed", "added", "changed"]
+
+
+class Correction(Record):
+    """What a person decided instead: the guidance, and the plan's whole list of steps if it changes."""
+
+    question: str
+    guidance: str
+    alternatives: tuple[str, ...] = ()
+    parent_decision_id: str | None = None
+    steps: tuple[Step, ...] | None = None
+
+
+class RollbackImpact(Record):
+    child_plans_invalidated: int = 0
+    sandbox: str
+    decisions_after_cp: int
+    tool_calls_after_cp: int
+
+
+class RollbackResult(Record):
+    plan: Plan
+    checkpoint: Checkpoint
+    left_group_id: str | None
+    """The group that keeps the state this rollback left; rolling back to it undoes the rollback."""
+    changes: tuple[FileChange, ...]
+    set_aside: tuple[str, ...] = ()
+    """What no snapshot could hold and stood in the way: moved here, never deleted."""
+    impact: RollbackImpact
+    checkpoints_remaining: int
+
+    @property
+    def files_reverted(self) -> int:
+        return len(self.changes)

@@ -1,0 +1,39 @@
+"""Strategy ``filesystem_copy``: the sandbox of a directory is an exact copy of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.errors import SandboxError
+from holdfast.model import Resource, Strategy
+from holdfast.sandbox.copying import TreeCopy
+from holdfast.sandbox.making import made_whole, remove_tree
+
+
+class DirectorySandbox:
+    strategy = Strategy.FILESYSTEM_COPY
+
+    def __init__(self, resource: Resource) -> None:
+        self.resource = resource
+
+    @property
+    def path(self) -> Path:
+        return Path(self.resource.sandbox_path)
+
+    def check(self) -> None:
+        if not Path(self.resource.path).is_dir():
+            raise SandboxError(
+                f"{self.resource.path} is not a directory.", hint="Correct the resource's path in the plan file."
+            )
+
+    def create(self) -> Resource:
+        self.check()
+        with made_whole(self.path) as unfinished:
+            TreeCopy(Path(self.resource.path), unfinished).run()
+        return self.resource
+
+    def remove(self) -> None:
+        remove_tree(self.path)
+
+    def hides(self, path: bytes) -> bool:  # noqa: ARG002 - all of a directory is the user's
+        return False

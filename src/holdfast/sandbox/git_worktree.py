@@ -1,0 +1,149 @@
+"""Strategy ``git_worktree``: the sandbox of a repository is a work tree of its own, on a branch of its own.
+
+It has its own ``.git`` directory, which borrows the user's objects and copies their refs, config, hooks and index. So the
+user's repository is not written to at all, a plan may commit, stash, tag or configure as it likes, and HEAD, branch and
+index are files of the sandbox, which every snapshot holds like any other file.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+from holdfast.errors import SandboxError
+from holdfast.model import Resource, Strategy
+from holdfast.sandbox.copying import TreeCopy
+from holdfast.sandbox.git import run_git
+from holdfast.sandbox.making import made_whole, remove_tree
+from holdfast.sandbox.repository import GitRepository
+
+_BRANCH = "holdfast/{plan_id}"
+_COPIED = ("info/exclude", "info/attributes", "info/sparse-checkout", "shallow", "hooks")
+_OWN_KEYS = ("core.bare", "core.worktree", "core.fsmonitor", "extensions.worktreeconfig", "extensions.refstorage")
+_OWN_CONFIG = {"core.bare": "false", "gc.auto": "0", "maintenance.auto": "false"}
+
+
+class GitWorktreeSandbox:
+    strategy = Strategy.GIT_WORKTREE
+
+    def __init__(self, plan_id: str, resource: Resource, *, include_ignored: Collection[str] = ()) -> None:
+        self.resource = resource
+        self.branch = _BRANCH.format(plan_id=plan_id)
+        self._include_ignored = include_ignored
+
+    @property
+    def path(self) -> Path:
+        return Path(self.resource.sandbox_path)
+
+    def check(self) -> None:
+        repository = GitRepository.at(Path(self.resource.path))
+        busy = repository.operation_in_progress()
+        if busy:
+            raise SandboxError(
+                f"A {busy} is in progress in {repository.root}.", hint=f"Finish or abort the {busy} first."
+            )
+
+    def create(self) -> Resource:
+        self.check()
+        repository = GitRepository.at(Path(self.resource.path))
+        with made_whole(self.path) as unfinished:
+            copy = TreeCopy(repository.root, unfinished, skip={b".git", *repository.ignored_paths()}).run()
+            for path in self._wanted_ignored_files(repository):
+                copy.copy_one(path)
+            _borrow(repository, unfinished, self.branch)
+            _borrow_submodules(repository, unfinished)
+        base = {"commit": repository.head() or "", "branch": repository.branch() or ""}
+        return self.resource.model_copy(update={"base": base})
+
+    def _wanted_ignored_files(self, repository: GitRepository) -> list[bytes]:
+        if not self._include_ignored:
+            return []
+        return [path for path in repository.ignored_files() if matches(path, self._include_ignored)]
+
+    def remove(self) -> None:
+        remove_tree(self.path)
+
+    def hides(self, path: bytes) -> bool:
+        return path == b".git" or path.startswith(b".git/")
+
+
+def matches(path: bytes, globs: Collection[str]) -> bool:
+    """Whether a path, one of the folders it lies in, or its last name fits one of the globs."""
+    parts = os.fsdecode(path).split("/")
+    places = ["/".join(parts[:length]) for length in range(1, len(parts) + 1)] + parts
+    return any(fnmatch.fnmatchcase(place, glob.rstrip("/")) for glob in globs for place in places)
+
+
+def _borrow(repository: GitRepository, work_tree: Path, branch: str | None) -> None:
+    """Give ``work_tree`` a repository of its own that sees all the user's commits and refs."""
+    git_dir = work_tree / ".git"
+    run_git(["init", "--quiet", "--template=", f"--object-format={repository.object_format()}"], cwd=work_tree)
+    (git_dir / "objects" / "info").mkdir(exist_ok=True)
+    (git_dir / "objects" / "info" / "alternates").write_bytes(_quoted(repository.common_dir / "objects") + b"\n")
+    (git_dir / "config").write_bytes(_config(repository))
+    (git_dir / "packed-refs").write_bytes(repository.packed_refs())
+    _set_head(git_dir, repository.head(), branch)
+    for name in _COPIED:
+        _copy_if_there(repository.common_dir / name, git_dir / name)
+    for index in repository.index_files():
+        _copy_if_there(index, git_dir / index.name)
+    # The copied index knows the originals' inodes; without this the first `git status` reads every file again.
+    run_git(["update-index", "-q", "--refresh"], cwd=work_tree, check=False)
+
+
+def _borrow_submodules(repository: GitRepository, work_tree: Path) -> None:
+    for path in repository.submodules():
+        place = work_tree / os.fsdecode(path)
+        link = place / ".git"
+        if link.is_file():
+            link.unlink()
+            submodule = GitRepository.at(repository.root / os.fsdecode(path))
+            _borrow(submodule, place, None)
+            _borrow_submodules(submodule, place)
+
+
+def _set_head(git_dir: Path, commit: str | None, branch: str | None) -> None:
+    if branch is None:
+        (git_dir / "HEAD").write_text(f"{commit}\n")
+        return
+    (git_dir / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
+    if commit is not None:
+        reference = git_dir / "refs" / "heads" / branch
+        reference.parent.mkdir(parents=True, exist_ok=True)
+        reference.write_text(f"{commit}\n")
+
+
+def _config(repository: GitRepository) -> bytes:
+    """The user's settings for this repository, written out in full, but for what only fits their own place."""
+    lines = []
+    for key, value in [*repository.settings(), *_OWN_CONFIG.items()]:
+        section, _, rest = key.partition(".")
+        if section.startswith("include") or (key in _OWN_KEYS and key not in _OWN_CONFIG):
+            continue
+        subsection, _, name = rest.rpartition(".")
+        head = f'[{section} "{_escaped(subsection)}"]' if subsection else f"[{section}]"
+        lines.append(f"{head}\n\t{name}" + ("" if value is None else f' = "{_escaped(value)}"'))
+    return "\n".join(lines).encode(errors="surrogateescape") + b"\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _quoted(path: Path) -> bytes:
+    """A path as git's alternates file wants it: quoted where a plain line would be misread."""
+    text = os.fsencode(path)
+    if not text.startswith((b'"', b"#")) and b"\n" not in text:
+        return text
+    return b'"' + text.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n") + b'"'
+
+
+def _copy_if_there(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
+    elif source.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)

@@ -1,0 +1,1 @@
+"""Directories as values: scanned into content-addressed states, compared, and restored exactly."""

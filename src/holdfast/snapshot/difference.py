@@ -1,0 +1,136 @@
+"""What differs between two states, found by walking only where digests differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from holdfast.snapshot.descent import join
+from holdfast.snapshot.format import (
+    DIRECTORY,
+    FILE,
+    PIECES,
+    Entry,
+    State,
+    decode_directory,
+    decode_pieces,
+    decode_state,
+    digest_of,
+    encode_directory,
+)
+from holdfast.snapshot.objects import ObjectStore
+
+
+class Difference(NamedTuple):
+    """One path that is not the same in both; a directory is listed also when only something below it differs."""
+
+    path: bytes
+    old: Entry | None
+    new: Entry | None
+
+    @property
+    def is_removal(self) -> bool:
+        """What is there now has to go: it is not wanted, or something of another kind is."""
+        return self.old is not None and (self.new is None or not _same_shape(self.old, self.new))
+
+    @property
+    def is_addition(self) -> bool:
+        return self.new is not None and (self.old is None or not _same_shape(self.old, self.new))
+
+
+def _same_shape(old: Entry, new: Entry) -> bool:
+    return old.kind == new.kind or (old.is_file and new.is_file)
+
+
+class StateReader:
+    """Stored states as values; every object is checked against its name when it is read."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+
+    def state(self, state_hash: str) -> State:
+        return decode_state(self._objects.read(bytes.fromhex(state_hash)))
+
+    def directory(self, entry: Entry | None) -> dict[bytes, Entry]:
+        if entry is None or entry.kind != DIRECTORY:
+            return {}
+        return decode_directory(self._objects.read(entry.content))
+
+    def find(self, state: State, path: bytes) -> Entry | None:
+        entry: Entry | None = state.root
+        for name in path.split(b"/") if path else ():
+            entry = self.directory(entry).get(name)
+        return entry
+
+    def pieces(self, entry: Entry) -> list[bytes]:
+        return decode_pieces(self._objects.read(entry.content))
+
+    def content(self, entry: Entry) -> Iterator[bytes]:
+        """What a file holds, piece by piece."""
+        if entry.size == 0:
+            return
+        for digest in self.pieces(entry) if entry.kind == PIECES else [entry.content]:
+            yield self._objects.read(digest)
+
+    def differences(self, old: State | None, new: State | None) -> Iterator[Difference]:
+        """All paths that differ, parents before what they hold; links between names do not count as content."""
+        yield from self._between(b"", old.root if old else None, new.root if new else None)
+
+    def _between(self, top: bytes, old: Entry | None, new: Entry | None) -> Iterator[Difference]:
+        pending = [Difference(top, old, new)]
+        while pending:
+            difference = pending.pop()
+            path, old, new = difference
+            yield difference
+            if (old and old.kind == DIRECTORY) or (new and new.kind == DIRECTORY):
+                if old and new and old.content == new.content and old.kind == new.kind:
+                    continue
+                before, after = self.directory(old), self.directory(new)
+                for name in sorted(before.keys() | after.keys(), reverse=True):
+                    if before.get(name) != after.get(name):
+                        pending.append(Difference(join(path, name), before.get(name), after.get(name)))
+
+    def walk(self, state: State) -> Iterator[tuple[bytes, Entry]]:
+        for difference in self._between(b"", None, state.root):
+            assert difference.new is not None
+            yield difference.path, difference.new
+
+    def reachable(self, state_hashes: set[str]) -> set[bytes]:
+        """The names of all objects those states need."""
+        found: set[bytes] = set()
+        for state_hash in state_hashes:
+            found.add(bytes.fromhex(state_hash))
+            self._mark(self.state(state_hash).root, found)
+        return found
+
+    def _mark(self, root: Entry, found: set[bytes]) -> None:
+        pending = [root]
+        while pending:
+            entry = pending.pop()
+            if not entry.content or entry.content in found or entry.kind not in _WITH_OBJECT:
+                continue
+            found.add(entry.content)
+            if entry.kind == DIRECTORY:
+                pending.extend(self.directory(entry).values())
+            elif entry.kind == PIECES:
+                found.update(self.pieces(entry))
+
+
+_WITH_OBJECT = frozenset((FILE, PIECES, DIRECTORY))
+_EMPTY_DIRECTORY = digest_of(encode_directory({}))
+
+
+def visible(differences: Iterable[Difference]) -> list[Difference]:
+    """The differences a person wants to hear of: not directories that merely hold something that differs."""
+    return [difference for difference in differences if not _is_only_a_way(difference)]
+
+
+def _is_only_a_way(difference: Difference) -> bool:
+    old, new = difference.old, difference.new
+    if old is None or new is None:
+        present = old or new
+        assert present is not None
+        return present.kind == DIRECTORY and present.content != _EMPTY_DIRECTORY
+    return old.kind == new.kind == DIRECTORY and (old.mode, old.uid, old.gid, old.xattrs) == (
+        new.mode, new.uid, new.gid, new.xattrs,
+    )  # fmt: skip

@@ -1,0 +1,252 @@
+"""The content store: objects named by the digest of their content, in one SQLite file.
+
+An object never changes. Whoever adds content holds the store (``holding``) until the record that names the content is
+committed; collecting garbage waits for everybody who holds it, so it never removes what a checkpoint being taken needs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from holdfast.errors import ContentError
+from holdfast.snapshot.format import digest_of
+from holdfast.db.sqlite import connect, translated_errors
+
+_RAW, _ZSTD = b"\x00", b"\x01"
+_LEVEL = 1
+_FLUSH_BYTES = 32 << 20
+"""New content is committed in portions of this size: the memory in use and the write-ahead log stay bounded."""
+_SCHEMA_VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS object (digest BLOB PRIMARY KEY, size_bytes INTEGER NOT NULL, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS snapshot (
+    checkpoint_id TEXT PRIMARY KEY, sandbox_id TEXT NOT NULL, state BLOB NOT NULL, record TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS snapshot_by_sandbox ON snapshot (sandbox_id, checkpoint_id);
+"""
+
+
+class ObjectStore:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock_path = path.with_suffix(".lock")
+        self._mutex = threading.RLock()
+        self._compressor = zstandard.ZstdCompressor(level=_LEVEL)
+        self._decompressor = zstandard.ZstdDecompressor()
+        self._connection: Any = None
+        with translated_errors(path):
+            self._connection = connect(path, auto_vacuum=True)
+            self.store_id = self._prepare()
+
+    def _prepare(self) -> str:
+        found = self._execute("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").fetchone()[0]
+        if not found:
+            with self._writing():
+                for statement in _SCHEMA.split(";"):
+                    self._connection.execute(statement)
+                insert = "INSERT OR IGNORE INTO meta VALUES (?, ?)"
+                self._connection.execute(insert, ("store_id", secrets.token_hex(8)))
+                self._connection.execute(insert, ("version", str(_SCHEMA_VERSION)))
+        meta = dict(self._execute("SELECT key, value FROM meta").fetchall())
+        if int(meta["version"]) > _SCHEMA_VERSION:
+            raise ContentError(
+                f"{self.path} was written by a newer Holdfast (content format {meta['version']}).",
+                hint="Upgrade holdfast to the version that wrote it, or newer.",
+            )
+        return str(meta["store_id"])
+
+    def close(self) -> None:
+        with self._mutex:
+            self._connection.close()
+
+    def _execute(self, sql: str, parameters: tuple[Any, ...] = ()) -> Any:
+        with self._mutex, translated_errors(self.path):
+            return self._connection.execute(sql, parameters)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._mutex, translated_errors(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    # Reading
+
+    def has(self, digest: bytes) -> bool:
+        return self._execute("SELECT 1 FROM object WHERE digest = ?", (digest,)).fetchone() is not None
+
+    def read(self, digest: bytes) -> bytes:
+        """The content of that name, checked against it."""
+        row = self._execute("SELECT data, size_bytes FROM object WHERE digest = ?", (digest,)).fetchone()
+        if row is None:
+            raise ContentError(
+                f"Saved content {digest.hex()[:16]} is missing from {self.path.name}.",
+                hint="Run `holdfast doctor` to see which checkpoints it affects.",
+            )
+        content = self._unpacked(row[0], row[1])
+        if content is None or digest_of(content) != digest:
+            raise ContentError(
+                f"Saved content {digest.hex()[:16]} in {self.path.name} is damaged.",
+                hint="Run `holdfast doctor` to see which checkpoints it affects.",
+            )
+        return content
+
+    def _unpacked(self, data: bytes, size: int) -> bytes | None:
+        if data[:1] == _RAW:
+            return data[1:]
+        try:
+            # zstd contexts are not safe to share between threads
+            with self._mutex:
+                return self._decompressor.decompress(data[1:], max_output_size=size)
+        except zstandard.ZstdError:
+            return None
+
+    # Writing
+
+    def packed(self, content: bytes) -> bytes:
+        with self._mutex:
+            small = self._compressor.compress(content)
+        return _ZSTD + small if len(small) < len(content) else _RAW + content
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Nothing is collected from the store until this ends."""
+        with self._locked(fcntl.LOCK_SH):
+            yield
+
+    @contextmanager
+    def _locked(self, how: int) -> Iterator[None]:
+        descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, how)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def batch(self) -> Batch:
+        return Batch(self)
+
+    def insert(self, rows: list[tuple[bytes, int, bytes]], snapshots: list[tuple[str, str, bytes, str]]) -> None:
+        """Everything in one durable transaction."""
+        if not rows and not snapshots:
+            return
+        with self._writing():
+            self._connection.executemany("INSERT OR IGNORE INTO object VALUES (?, ?, ?)", rows)
+            self._connection.executemany("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)", snapshots)
+
+    # The catalogue of snapshots
+
+    def snapshots_of(self, sandbox_id: str) -> list[str]:
+        sql = "SELECT record FROM snapshot WHERE sandbox_id = ? ORDER BY checkpoint_id"
+        return [row[0] for row in self._execute(sql, (sandbox_id,)).fetchall()]
+
+    def find_snapshot(self, checkpoint_id: str) -> str | None:
+        row = self._execute("SELECT record FROM snapshot WHERE checkpoint_id = ?", (checkpoint_id,)).fetchone()
+        return None if row is None else row[0]
+
+    def delete_snapshots(self, checkpoint_ids: Iterable[str]) -> None:
+        with self._writing():
+            parameters = [(checkpoint_id,) for checkpoint_id in checkpoint_ids]
+            self._connection.executemany("DELETE FROM snapshot WHERE checkpoint_id = ?", parameters)
+
+    # Keeping house
+
+    def collect(self, reachable: Callable[[], set[bytes]], states: Callable[[], set[bytes]]) -> int:
+        """Remove every object not in ``reachable()`` and give the space back; the number of bytes freed.
+
+        Both functions are asked after the lock is held: what they see then is all there is.
+        """
+        with self._locked(fcntl.LOCK_EX):
+            keep, kept_states = reachable(), states()
+            rows = self._execute("SELECT digest, length(data) FROM object").fetchall()
+            doomed = [(digest, size) for digest, size in rows if digest not in keep]
+            orphans = [
+                (row[0],)
+                for row in self._execute("SELECT checkpoint_id, state FROM snapshot").fetchall()
+                if row[1] not in kept_states
+            ]
+            if not doomed and not orphans:
+                return 0
+            with self._writing():
+                self._connection.executemany("DELETE FROM object WHERE digest = ?", [(d,) for d, _ in doomed])
+                self._connection.executemany("DELETE FROM snapshot WHERE checkpoint_id = ?", orphans)
+            self._execute("PRAGMA incremental_vacuum").fetchall()
+            return sum(size for _, size in doomed)
+
+    def size_bytes(self) -> int:
+        return sum(path.stat().st_size for path in (self.path, self._wal_path()) if path.exists())
+
+    def _wal_path(self) -> Path:
+        return self.path.with_name(self.path.name + "-wal")
+
+    def content_bytes(self) -> int:
+        pages, free, size = (
+            self._execute(f"PRAGMA {pragma}").fetchone()[0] for pragma in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * size)
+
+    def damaged(self) -> list[bytes]:
+        """The names of all objects whose content does not match them."""
+        digests = [row[0] for row in self._execute("SELECT digest FROM object").fetchall()]
+        return [digest for digest in digests if not self._is_sound(digest)]
+
+    def _is_sound(self, digest: bytes) -> bool:
+        try:
+            self.read(digest)
+        except ContentError:
+            return False
+        return True
+
+
+class Batch:
+    """New content on its way into the store; durable after ``commit``."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._rows: list[tuple[bytes, int, bytes]] = []
+        self._queued: set[bytes] = set()
+        self._queued_bytes = 0
+        self._snapshots: list[tuple[str, str, bytes, str]] = []
+        self.added_bytes = 0
+
+    def add(self, content: bytes) -> bytes:
+        digest = digest_of(content)
+        if not self.has(digest):
+            self.add_packed(digest, len(content), self._store.packed(content))
+        return digest
+
+    def has(self, digest: bytes) -> bool:
+        return digest in self._queued or self._store.has(digest)
+
+    def add_packed(self, digest: bytes, size: int, data: bytes) -> None:
+        self._rows.append((digest, size, data))
+        self._queued.add(digest)
+        self._queued_bytes += len(data)
+        self.added_bytes += len(data)
+        if self._queued_bytes >= _FLUSH_BYTES:
+            self._flush()
+
+    def catalogue(self, checkpoint_id: str, sandbox_id: str, state: bytes, record: str) -> None:
+        self._snapshots.append((checkpoint_id, sandbox_id, state, record))
+
+    def commit(self) -> None:
+        self._flush()
+
+    def _flush(self) -> None:
+        self._store.insert(self._rows, self._snapshots)
+        self._rows, self._snapshots, self._queued, self._queued_bytes = [], [], set(), 0

@@ -1,0 +1,272 @@
+"""Turning a tree into a stored state: only what differs is touched, and everything may be interrupted and run again.
+
+A file is never written in place (it may be hard-linked from elsewhere): it is made complete under a temporary name beside
+its target and renamed. What no snapshot could hold is moved aside when it stands in the way, and never deleted.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.errors import SandboxError
+from holdfast.snapshot.descent import IS_ROOT, Descent, depth, join, split
+from holdfast.snapshot.difference import Difference, StateReader
+from holdfast.snapshot.format import DIRECTORY, FIFO, SYMLINK, UNKNOWN_OWNER, Entry, State
+from holdfast.snapshot.index import is_held_xattr
+
+TEMPORARY_PREFIX = b".holdfast-"
+
+
+@dataclass(frozen=True)
+class RestorePlan:
+    """What has to be done to get from one state to another; made without touching anything."""
+
+    differences: tuple[Difference, ...]
+    in_the_way: tuple[bytes, ...]
+    """Paths that no snapshot holds and that must be moved aside."""
+    links: tuple[tuple[bytes, ...], ...]
+    """Groups of names that have to become one file again."""
+
+
+@dataclass
+class Restored:
+    touched: dict[bytes, set[bytes]] = field(default_factory=dict)
+    """Directories and the names in them that were changed, for looking again at exactly these."""
+    set_aside: list[tuple[bytes, Path]] = field(default_factory=list)
+
+    def touch(self, path: bytes) -> None:
+        directory, name = split(path)
+        self.touched.setdefault(directory, set()).add(name)
+
+
+def plan_restore(reader: StateReader, present: State, target: State, unheld: Iterable[bytes]) -> RestorePlan:
+    differences = {difference.path: difference for difference in reader.differences(present, target)}
+    links = _links_to_make(reader, present, target, differences)
+    in_the_way = tuple(path for path in unheld if _stands_in_the_way(reader, target, path))
+    return RestorePlan(tuple(differences.values()), in_the_way, links)
+
+
+def _links_to_make(
+    reader: StateReader, present: State, target: State, differences: dict[bytes, Difference]
+) -> tuple[tuple[bytes, ...], ...]:
+    """Link groups that are not as they should be; their files, and those of groups to be parted, are written anew."""
+    old, new = set(present.links), set(target.links)
+    for path in {path for group in old ^ new for path in group}:
+        before, after = reader.find(present, path), reader.find(target, path)
+        if after is not None:
+            differences.setdefault(path, Difference(path, before, after))
+    changed = {path for path in differences if path}
+    return tuple(group for group in target.links if group not in old or changed.intersection(group))
+
+
+def _stands_in_the_way(reader: StateReader, target: State, path: bytes) -> bool:
+    if reader.find(target, path) is not None:
+        return True
+    directory = split(path)[0]
+    holder = reader.find(target, directory)
+    return holder is None or holder.kind != DIRECTORY
+
+
+def check_content(reader: StateReader, plan: RestorePlan) -> None:
+    """Read all content the restore needs, so that damage is found before a file is touched."""
+    for difference in plan.differences:
+        new = difference.new
+        if new is not None and new.is_file and (difference.old is None or difference.old.content != new.content):
+            for _ in reader.content(new):
+                pass
+
+
+def carry_out(plan: RestorePlan, reader: StateReader, root: Path, aside: Path) -> Restored:
+    with Descent(root) as descent:
+        restorer = _Restorer(reader, descent, aside)
+        restorer.run(plan)
+        return restorer.restored
+
+
+class _Restorer:
+    def __init__(self, reader: StateReader, descent: Descent, aside: Path) -> None:
+        self._reader, self._descent, self._aside = reader, descent, aside
+        self._opened: set[bytes] = set()
+        self.restored = Restored()
+
+    def run(self, plan: RestorePlan) -> None:
+        for path in plan.in_the_way:
+            self._move_aside(path)
+        for difference in reversed(plan.differences):
+            if difference.is_removal:
+                self._remove(difference)
+        self._descent.forget()
+        linked = {path for group in plan.links for path in group[1:]}
+        for difference in plan.differences:
+            if difference.new is not None and difference.path not in linked:
+                self._make(difference)
+        for group in plan.links:
+            self._link(group)
+        for difference in sorted(plan.differences, key=lambda difference: depth(difference.path), reverse=True):
+            if difference.new is not None and difference.new.kind == DIRECTORY:
+                self._finish_directory(difference.path, difference.new)
+
+    def _writable(self, directory: bytes) -> int:
+        """A descriptor of that directory, which its owner may write to until its own mode is set at the end."""
+        descriptor = self._descent.open(directory)
+        if not IS_ROOT and directory not in self._opened:
+            self._opened.add(directory)
+            mode = os.fstat(descriptor).st_mode & 0o7777
+            if mode & 0o700 != 0o700:
+                os.fchmod(descriptor, mode | 0o700)
+        return descriptor
+
+    def _move_aside(self, path: bytes) -> None:
+        directory, name = split(path)
+        shelter = self._aside / os.fsdecode(directory)
+        shelter.mkdir(parents=True, exist_ok=True)
+        place = shelter / f"{os.fsdecode(name)}.{secrets.token_hex(4)}"
+        os.rename(name, place, src_dir_fd=self._writable(directory))
+        self.restored.set_aside.append((path, place))
+        self.restored.touch(path)
+
+    def _remove(self, difference: Difference) -> None:
+        directory, name = split(difference.path)
+        assert difference.old is not None
+        self.restored.touch(difference.path)
+        parent = self._writable(directory)
+        try:
+            if difference.old.kind == DIRECTORY:
+                os.rmdir(name, dir_fd=parent)
+            else:
+                os.unlink(name, dir_fd=parent)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR):
+                raise SandboxError(
+                    f"{os.fsdecode(difference.path)!r} was changed while it was being restored.",
+                    hint="Stop the program that works in the sandbox and roll back again.",
+                ) from error
+            raise
+
+    def _make(self, difference: Difference) -> None:
+        new = difference.new
+        assert new is not None
+        if new.kind == DIRECTORY:
+            if difference.is_addition:
+                self._make_directory(difference.path)
+            return
+        self.restored.touch(difference.path)
+        old = difference.old
+        directory, name = split(difference.path)
+        parent = self._writable(directory)
+        if old is not None and old.is_file and new.is_file and old.content == new.content and _is_alone(name, parent):
+            self._set_attributes(name, parent, new)
+        else:
+            temporary = self._make_temporary(new, parent)
+            os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+
+    def _make_directory(self, path: bytes) -> None:
+        directory, name = split(path)
+        os.mkdir(name, 0o700, dir_fd=self._writable(directory))
+        self.restored.touch(path)
+
+    def _make_temporary(self, entry: Entry, parent: int) -> bytes:
+        name = TEMPORARY_PREFIX + secrets.token_hex(8).encode()
+        if entry.kind == SYMLINK:
+            os.symlink(entry.content, name, dir_fd=parent)
+        elif entry.kind == FIFO:
+            os.mkfifo(name, 0o600, dir_fd=parent)
+        else:
+            self._write_file(name, parent, entry)
+        self._set_attributes(name, parent, entry)
+        return name
+
+    def _write_file(self, name: bytes, parent: int, entry: Entry) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, 0o600, dir_fd=parent)
+        try:
+            for piece in self._reader.content(entry):
+                _write_sparsely(descriptor, piece)
+            os.ftruncate(descriptor, entry.size)
+        finally:
+            os.close(descriptor)
+
+    def _set_attributes(self, name: bytes, parent: int, entry: Entry) -> None:
+        if entry.uid != UNKNOWN_OWNER:
+            os.chown(name, entry.uid, entry.gid, dir_fd=parent, follow_symlinks=False)
+        _set_xattrs(f"/proc/self/fd/{parent}/".encode() + name, entry)
+        if entry.kind != SYMLINK:
+            _chmod(name, parent, entry.mode)
+        os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), dir_fd=parent, follow_symlinks=False)
+
+    def _link(self, group: tuple[bytes, ...]) -> None:
+        """Make all names of the group one file: the first was restored, the others are linked to it."""
+        first_directory, first_name = split(group[0])
+        for path in group[1:]:
+            directory, name = split(path)
+            source = os.dup(self._descent.open(first_directory))
+            try:
+                parent = self._writable(directory)
+                temporary = TEMPORARY_PREFIX + secrets.token_hex(8).encode()
+                os.link(first_name, temporary, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
+                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+                # Renaming one name of a file onto another of the same file does nothing and leaves both.
+                _unlink_if_there(temporary, parent)
+            finally:
+                os.close(source)
+            self.restored.touch(path)
+
+    def _finish_directory(self, path: bytes, entry: Entry) -> None:
+        descriptor = self._descent.open(path)
+        if entry.uid != UNKNOWN_OWNER:
+            os.fchown(descriptor, entry.uid, entry.gid)
+        _set_xattrs(descriptor, entry)
+        os.fchmod(descriptor, entry.mode)
+        os.utime(descriptor, ns=(entry.mtime_ns, entry.mtime_ns))
+        self.restored.touched.setdefault(path, set())
+
+
+def _is_alone(name: bytes, parent: int) -> bool:
+    """Whether changing this file's attributes changes no other name's."""
+    return os.stat(name, dir_fd=parent, follow_symlinks=False).st_nlink == 1
+
+
+def _chmod(name: bytes, parent: int, mode: int) -> None:
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        os.chmod(f"/proc/self/fd/{descriptor}", mode)
+    finally:
+        os.close(descriptor)
+
+
+def _unlink_if_there(name: bytes, parent: int) -> None:
+    try:
+        os.unlink(name, dir_fd=parent)
+    except FileNotFoundError:
+        pass
+
+
+def _write_sparsely(descriptor: int, piece: bytes) -> None:
+    """Zeros become a hole."""
+    if len(piece) > 4096 and not piece.strip(b"\0"):
+        os.lseek(descriptor, len(piece), os.SEEK_CUR)
+        return
+    view = memoryview(piece)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _set_xattrs(target: int | bytes, entry: Entry) -> None:
+    follow = isinstance(target, int)
+    try:
+        present = {os.fsencode(name) for name in os.listxattr(target, follow_symlinks=follow)}
+    except OSError:
+        present = set()  # this file system has none
+    wanted = dict(entry.xattrs)
+    for name in present - wanted.keys():
+        if is_held_xattr(name):
+            os.removexattr(target, name, follow_symlinks=follow)
+    for name, value in wanted.items():
+        os.setxattr(target, name, value, follow_symlinks=follow)

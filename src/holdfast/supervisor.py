@@ -1,0 +1,253 @@
+"""The parent of one step's processes: starts the command, ends whatever it left behind, then says how it ended.
+
+A script of its own, ``python -I -S supervisor.py CONTROL_FD``. It starts once for every step, so it imports only what
+is cheap: ``signal``, ``json``, ``socket``, ``typing`` or ``contextlib`` would each add half of its start-up time again.
+
+On the control socket the executor first sends the parameters (eight digits of length, then one ``marshal`` document),
+later perhaps one byte: stop. End of file means that the executor is dead. The answer is one line of JSON, sent when
+no process of the step is left, or when some could not be ended.
+"""
+# ruff: noqa: SIM105 - contextlib.suppress is one of the imports that cost too much
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import marshal
+import os
+import select
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from typing import Any, NoReturn
+else:
+    import _signal as signal
+
+LENGTH_DIGITS = 8
+GRACE_SECONDS = 0.5
+GIVE_UP_SECONDS = 30.0
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def main() -> NoReturn:
+    control = int(sys.argv[1])
+    os.set_inheritable(control, False)
+    adopts_orphans = prctl(PR_SET_CHILD_SUBREAPER, 1)
+    wake = wake_on_child_exit()
+    parameters = read_parameters(control)
+    family = Family(start(parameters, control), adopts_orphans, wake)
+    stop = family.wait_for_end_or_stop(control)
+    if stop == b"stop":
+        family.end(signal.SIGTERM, GRACE_SECONDS)
+    family.end(signal.SIGKILL, GIVE_UP_SECONDS)
+    report(
+        control,
+        wait_status="null" if family.status is None else family.status,
+        stopped="false" if stop is None else "true",
+        adopts_orphans="true" if adopts_orphans else "false",
+        survivors=[] if family.is_gone else children(),
+    )
+
+
+def prctl(option: int, value: int) -> bool:
+    """Whether the kernel did it; only Linux has prctl."""
+    try:
+        return bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
+    except AttributeError:
+        return False
+
+
+def wake_on_child_exit() -> int:
+    """A pipe that becomes readable whenever a child has ended."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    os.set_blocking(write_end, False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    return read_end
+
+
+def read_parameters(control: int) -> dict[str, Any]:
+    length = int(read_exactly(control, LENGTH_DIGITS))
+    parameters: dict[str, Any] = marshal.loads(read_exactly(control, length))
+    return parameters
+
+
+def read_exactly(control: int, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = os.read(control, size - len(data))
+        if not piece:
+            os._exit(1)
+        data += piece
+    return data
+
+
+def start(parameters: dict[str, Any], control: int) -> int:
+    """The command's process id, once it really runs; what went wrong before comes back through a pipe exec closes."""
+    supervisor = os.getpid()
+    read_end, write_end = os.pipe()
+    command = os.fork()
+    if command == 0:
+        become_command(parameters, supervisor, write_end)
+    os.close(write_end)
+    failure = os.read(read_end, 100)
+    os.close(read_end)
+    if failure:
+        stage, number = failure.split()
+        report(control, failed=f'"{stage.decode()}"', errno=int(number))
+    return command
+
+
+def become_command(parameters: dict[str, Any], supervisor: int, failures: int) -> NoReturn:
+    """Everything between fork and exec, in the child."""
+    stage = b"enter"
+    try:
+        os.setsid()
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != supervisor:
+            os._exit(1)
+        restore_signals()
+        os.chdir(parameters["cwd"])
+        stage = b"start"
+        argv = parameters["argv"]
+        os.execvpe(argv[0], argv, parameters["environment"])
+    except OSError as error:
+        os.write(failures, b"%s %d" % (stage, error.errno or errno.EIO))
+    except ValueError:
+        os.write(failures, b"%s %d" % (stage, errno.EINVAL))
+    finally:
+        os._exit(127)
+
+
+def restore_signals() -> None:
+    """What Python ignores, and what the executor's thread had blocked, a command expects to find at its default."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def children() -> list[int]:
+    """Our children now: the command, and every orphan of the step, which the kernel hands to us."""
+    own = os.getpid()
+    try:
+        with open(f"/proc/{own}/task/{own}/children", "rb") as listing:
+            return [int(word) for word in listing.read().split()]
+    except OSError:
+        return children_by_scan(own)
+
+
+def children_by_scan(parent: int) -> list[int]:
+    """The same for a kernel that keeps no such list; nothing where there is no /proc."""
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return []
+    return [int(name) for name in names if name.isdigit() and parent_of(name) == parent]
+
+
+def parent_of(pid: str) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            # The command's name, in parentheses, may itself hold spaces and parentheses.
+            return int(stat.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return None
+
+
+class Family:
+    """The command and all its descendants."""
+
+    def __init__(self, command: int, adopts_orphans: bool, wake: int) -> None:
+        self.command = command
+        self.adopts_orphans = adopts_orphans
+        self.wake = wake
+        self.status: int | None = None
+        self.is_gone = False
+
+    def wait_for_end_or_stop(self, control: int) -> bytes | None:
+        """None when the command ended by itself, ``stop`` when asked to, empty when the executor is dead."""
+        poll = select.poll()
+        poll.register(control, select.POLLIN)
+        poll.register(self.wake, select.POLLIN)
+        while True:
+            self.reap()
+            if self.status is not None:
+                return None
+            if any(descriptor == control for descriptor, _ in poll.poll()):
+                return b"stop" if receive(control) else b""
+
+    def end(self, number: int, patience_seconds: float) -> None:
+        """Send the signal, also to whatever appears meanwhile, until nobody is left or the time is over."""
+        poll = select.poll()
+        poll.register(self.wake, select.POLLIN)
+        deadline = time.monotonic() + patience_seconds
+        told: set[int] = set()
+        if not self.adopts_orphans:
+            send_to_group(number, self.command)
+        self.reap()
+        while not self.is_gone and time.monotonic() < deadline:
+            for child in children():
+                if number == signal.SIGKILL or child not in told:
+                    send(number, child)
+                    told.add(child)
+            poll.poll(20)
+            self.reap()
+
+    def reap(self) -> None:
+        try:
+            while os.read(self.wake, 4096):
+                pass
+        except BlockingIOError:
+            pass
+        try:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                if pid == self.command:
+                    self.status = status
+        except ChildProcessError:
+            self.is_gone = True
+
+
+def receive(control: int) -> bytes:
+    try:
+        return os.read(control, 1)
+    except ConnectionError:
+        return b""
+
+
+def send(number: int, child: int) -> None:
+    """To the child and its group: signalling a group is atomic, so one that forks all the time cannot run ahead."""
+    try:
+        group = os.getpgid(child)
+        if group != os.getpgrp():
+            send_to_group(number, group)
+        os.kill(child, number)
+    except OSError:
+        pass
+
+
+def send_to_group(number: int, group: int) -> None:
+    try:
+        os.killpg(group, number)
+    except OSError:
+        pass
+
+
+def report(control: int, **fields: Any) -> NoReturn:
+    line = ", ".join(f'"{name}": {value}' for name, value in fields.items())
+    try:
+        os.write(control, f"{{{line}}}\n".encode())
+    except ConnectionError:
+        pass
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""What a tool is: its declaration, what it is given when it runs, and what it gives back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict
+
+from holdfast.model import DecisionSpec
+from holdfast.process import DEFAULT_OUTPUT_LIMIT_BYTES
+
+
+class ToolArgs(BaseModel):
+    """The arguments of a tool; every field has a description."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NoArgs(ToolArgs):
+    """For a tool that takes none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolDeclaration:
+    """What a tool does, so that the right checkpoints are taken around it; a step may say otherwise for itself."""
+
+    name: str
+    args: type[BaseModel] = NoArgs
+    writes: bool = True
+    """Whether it changes files of its sandbox."""
+    checkpointable: bool = True
+    """Whether all it writes is in its sandbox, so that a checkpoint holds it; matters only for a tool that writes."""
+    side_effects: bool = False
+    """Whether it does something outside of the sandboxes that no rollback takes back."""
+    idempotent: bool = False
+    """Whether doing it twice is as good as once; matters only for side effects."""
+    timeout_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolContext:
+    """What the executor hands to a tool for one run."""
+
+    root: Path
+    """The sandbox of the step's resource."""
+    environment: Mapping[str, str]
+    """The whole environment of the processes it starts."""
+    record_decision: Callable[[DecisionSpec], str]
+    """Records a decision and returns its id."""
+    checkpoint: Callable[[str | None], str]
+    """Takes a checkpoint with that label and returns its id."""
+    timeout_seconds: float | None = None
+    output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES
+    on_output: Callable[[bytes], None] | None = None
+    cancelled: threading.Event | None = None
+    mark: str | None = None
+    """What ``process.end_leftovers`` finds this run's processes by, after a crash."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolResult:
+    """How a run of a tool ended; an expected failure is a result with a sentence in ``error``."""
+
+    succeeded: bool
+    exit_code: int | None = None
+    output: str = ""
+    output_bytes: int = 0
+    error: str | None = None
+    cancelled: bool = False
+
+    @classmethod
+    def done(cls, output: str) -> ToolResult:
+        return cls(succeeded=True, output=output, output_bytes=len(output.encode()))
+
+    @classmethod
+    def failed(cls, error: str) -> ToolResult:
+        return cls(succeeded=False, error=error)
+
+
+Args = TypeVar("Args", contravariant=True)
+
+
+@runtime_checkable
+class Tool(Protocol[Args]):
+    """A tool: what it declares, and how it runs with arguments of its declaration's type."""
+
+    @property
+    def declaration(self) -> ToolDeclaration: ...
+
+    def run(self, args: Args, context: ToolContext) -> ToolResult: ...
+
+
+AnyTool = Tool[Any]

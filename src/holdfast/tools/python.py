@@ -1,0 +1,77 @@
+"""The tool that calls a Python function, in a process of its own, with a context that reaches back to the executor."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from pydantic import Field, JsonValue, ValidationError
+
+from holdfast import python_tool
+from holdfast.errors import HoldfastError
+from holdfast.model import DecisionSpec
+from holdfast.process import run_supervised
+from holdfast.tools.declaration import ToolArgs, ToolContext, ToolDeclaration, ToolResult
+from holdfast.tools.shell import result_of
+
+
+class PythonArgs(ToolArgs):
+    callable: str = Field(
+        pattern=r"^[^\W\d][\w.]*:[^\W\d][\w.]*$",
+        description="The function, as module:function; the sandbox's root comes first on the import path.",
+    )
+    kwargs: dict[str, JsonValue] = Field(default_factory=dict, description="Its keyword arguments, after the context.")
+
+
+class Python:
+    """Calls a function with a context and keyword arguments; an exception fails the step."""
+
+    declaration = ToolDeclaration(name="python", args=PythonArgs)
+
+    def run(self, args: PythonArgs, context: ToolContext) -> ToolResult:
+        counterpart = _Counterpart(args, context)
+        result = run_supervised(
+            # -P: neither the directory of the script nor the sandbox may shadow what the child itself imports.
+            [sys.executable, "-P", python_tool.__file__],
+            cwd=context.root,
+            environment=context.environment,
+            timeout_seconds=context.timeout_seconds,
+            output_limit_bytes=context.output_limit_bytes,
+            on_output=context.on_output,
+            cancelled=context.cancelled,
+            requests=counterpart.answer,
+            mark=context.mark,
+        )
+        raised = counterpart.raised and f"{args.callable} raised {counterpart.raised}"
+        return result_of(result, args.callable, context, failure=raised)
+
+
+class _Counterpart:
+    """Answers the child of one run; our own errors travel to it, any other is a defect and ends the run."""
+
+    def __init__(self, args: PythonArgs, context: ToolContext) -> None:
+        self._args = args
+        self._context = context
+        self.raised: str | None = None
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._answer(request)
+        except ValidationError as error:
+            problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            return {"error": problems}
+        except HoldfastError as error:
+            return {"error": error.message}
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        match request:
+            case {"request": "call"}:
+                return self._args.model_dump(mode="json")
+            case {"request": "record_decision", "decision": dict(decision)}:
+                return {"id": self._context.record_decision(DecisionSpec.model_validate(decision))}
+            case {"request": "checkpoint", "label": str() | None as label}:
+                return {"id": self._context.checkpoint(label)}
+            case {"request": "raised", "error": str(error)}:
+                self.raised = error
+                return {}
+        return {"error": "no such request"}

@@ -1,0 +1,125 @@
+"""The tools there are, by name: the built-in ones, registered ones and those of installed packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ValidationError
+
+from holdfast.errors import UsageError
+from holdfast.model import Step
+from holdfast.tools.declaration import AnyTool, Tool, ToolContext, ToolDeclaration, ToolResult
+from holdfast.tools.files import ApplyPatch, DeleteFile, EditFile, WriteFile
+from holdfast.tools.python import Python
+from holdfast.tools.shell import Shell
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+ENTRY_POINT_GROUP = "holdfast.tools"
+_OVERRIDABLE = ("writes", "checkpointable", "side_effects", "idempotent", "timeout_seconds")
+
+
+class Toolbox:
+    """Tools by name; those of installed packages are imported only when their name is asked for."""
+
+    def __init__(self, tools: Iterable[AnyTool] = (), *, with_installed: bool = False) -> None:
+        self._tools: dict[str, AnyTool] = {}
+        self._with_installed = with_installed
+        for tool in tools:
+            self.register(tool)
+
+    @classmethod
+    def standard(cls) -> Toolbox:
+        """The built-in tools and those that installed packages offer (entry point group ``holdfast.tools``)."""
+        return cls((Shell(), WriteFile(), EditFile(), DeleteFile(), ApplyPatch(), Python()), with_installed=True)
+
+    def register(self, tool: AnyTool) -> None:
+        name = tool.declaration.name
+        if name in self._tools:
+            raise UsageError(f"there is already a tool named {name!r}", hint="Give yours another name.")
+        self._tools[name] = tool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted({*self._tools, *self._installed()}))
+
+    def get_tool(self, name: str) -> AnyTool:
+        if name not in self._tools:
+            entry_point = self._installed().get(name)
+            if entry_point is None:
+                raise self._unknown(name)
+            self.register(_load(entry_point))
+        return self._tools[name]
+
+    def declaration_for(self, step: Step) -> ToolDeclaration:
+        """The tool's declaration, with what the step says otherwise."""
+        said = {field: getattr(step, field) for field in _OVERRIDABLE}
+        overrides = {field: value for field, value in said.items() if value is not None}
+        return replace(self.get_tool(step.tool).declaration, **overrides)
+
+    def arguments_for(self, step: Step) -> BaseModel:
+        """The step's arguments as the tool takes them; the UsageError's cause is pydantic's, with every location."""
+        declaration = self.get_tool(step.tool).declaration
+        try:
+            return declaration.args.model_validate(step.args)
+        except ValidationError as error:
+            raise UsageError(
+                f"step {step.name!r}: {step.tool}: {_problems(error)}",
+                hint=f"{step.tool} takes {_signature(declaration)}.",
+            ) from error
+
+    def problems(self, name: str, args: dict[str, Any]) -> list[tuple[tuple[str | int, ...], str]]:
+        """What is wrong with a call of that tool: where in the step, and a sentence."""
+        try:
+            declaration = self.get_tool(name).declaration
+        except UsageError as error:
+            return [(("tool",), f"{error.message}. {error.hint}")]
+        try:
+            declaration.args.model_validate(args)
+        except ValidationError as error:
+            return [(("args", *each["loc"]), each["msg"]) for each in error.errors()]
+        return []
+
+    def run(self, step: Step, context: ToolContext) -> ToolResult:
+        return self.get_tool(step.tool).run(self.arguments_for(step), context)
+
+    def _installed(self) -> dict[str, EntryPoint]:
+        if not self._with_installed:
+            return {}
+        from importlib.metadata import entry_points
+
+        return {entry_point.name: entry_point for entry_point in entry_points(group=ENTRY_POINT_GROUP)}
+
+    def _unknown(self, name: str) -> UsageError:
+        near = get_close_matches(name, self.names, n=1)
+        meant = f"Did you mean {near[0]}? " if near else ""
+        return UsageError(f"there is no tool named {name!r}", hint=f"{meant}The tools are {', '.join(self.names)}.")
+
+
+def _load(entry_point: EntryPoint) -> AnyTool:
+    """The tool an installed package offers: a Tool object, or a class that makes one without arguments."""
+    where = f"the tool {entry_point.name!r} ({entry_point.value})"
+    try:
+        loaded: Any = entry_point.load()
+        tool = loaded() if isinstance(loaded, type) else loaded
+    except Exception as error:
+        raise UsageError(f"{where} cannot be loaded: {error}", hint="Repair or remove the package.") from error
+    if not isinstance(tool, Tool) or not isinstance(tool.declaration, ToolDeclaration):
+        raise UsageError(f"{where} is not a tool", hint="It needs a `declaration` and a `run(args, context)`.")
+    if tool.declaration.name != entry_point.name:
+        raise UsageError(f"{where} declares another name: {tool.declaration.name!r}")
+    return tool
+
+
+def _problems(error: ValidationError) -> str:
+    found = [(".".join(map(str, each["loc"])), each["msg"]) for each in error.errors()]
+    return "; ".join(f"{where}: {what}" if where else what for where, what in found)
+
+
+def _signature(declaration: ToolDeclaration) -> str:
+    fields = declaration.args.model_fields.items()
+    return ", ".join(name if field.is_required() else f"{name} (optional)" for name, field in fields) or "no arguments"

@@ -1,0 +1,444 @@
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.db.store import Store
+from holdfast.db.tables import TABLE_OF
+from holdfast.errors import DatabaseError, NotFoundError
+from holdfast.model import (
+    Checkpoint,
+    CheckpointGroup,
+    Decision,
+    DecisionType,
+    Lease,
+    Operation,
+    OperationState,
+    Plan,
+    Project,
+    Record,
+    Revision,
+    RunStatus,
+    StepRun,
+    new_id,
+)
+from tests.integration.db.database import Database
+from tests.integration.db.samples import (
+    a_checkpoint,
+    a_decision,
+    a_group,
+    a_plan,
+    a_run,
+    an_operation,
+    interrupted,
+    saved_plan,
+)
+from tests.integration.db.strategies import any_of
+
+# The database itself refuses to change these to what does not exist.
+REFERENCES = ("plan_id", "parent_plan_id", "project_id", "group_id")
+MODELS = sorted(TABLE_OF, key=lambda model: model.__name__)
+
+
+def key_of(record: Record) -> list[Any]:
+    return [getattr(record, name) for name in TABLE_OF[type(record)].key]
+
+
+def insert_twice(store: Store, record: Record) -> None:
+    """The first works, the second is refused."""
+    store.insert(record)
+    store.insert(record)
+
+
+def one_of_each(store: Store) -> dict[type[Record], Record]:
+    plan = saved_plan(store, policy={"max_checkpoints": 7}, last_checkpoint_id=new_id(), error="it broke")
+    group = a_group(
+        plan, 1, label="here", step="look", step_index=0, unheld={"app": ({"path": "s", "reason": "socket"},)}
+    )
+    records: list[Record] = [
+        group,
+        a_checkpoint(group, 1),
+        a_decision(plan, 1, confidence=0.25, alternatives=("that",), is_correction=True),
+        a_run(plan, exit_code=-9, output="a\x00b", finished_at=plan.created_at),
+        an_operation(plan, data={"states": {"app": "bb"}}),
+    ]
+    with store.transaction():
+        for record in records:
+            store.insert(record)
+    lease = store.acquire_lease(plan.plan_id, "me", "here", 1, 0.5, "plan execute", is_dead=lambda _: False)
+    revision = Revision(plan_id=plan.plan_id, revision=plan.revision, steps=plan.steps)
+    project = store.get(Project, plan.project_id)
+    return {type(record): record for record in [project, plan, revision, lease, *records]}
+
+
+# Round trips
+
+
+@pytest.mark.parametrize("model", MODELS)
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_every_record_comes_back_as_it_was_saved(model: type[Record], store: Store, data: st.DataObject) -> None:
+    plan = saved_plan(store)
+    group = a_group(plan, 1)
+    store.insert(group)
+    drawn: Record = data.draw(any_of(model))
+    existing: dict[str, Any] = {
+        "project_id": plan.project_id,
+        "parent_plan_id": plan.plan_id,
+        "group_id": group.group_id,
+    }
+    existing |= {"plan_id": plan.plan_id} if model is not Plan else {}
+    fields = {
+        name: existing[name] for name in model.model_fields if name in existing and name not in TABLE_OF[model].key
+    }
+    fields |= {"plan_id": plan.plan_id} if model in (Lease, Revision) else {}
+    record = drawn.model_copy(update=fields)
+
+    store.save(record)
+    if isinstance(record, Plan):
+        store.save(Revision(plan_id=record.plan_id, revision=record.revision, steps=record.steps))
+
+    loaded = store.get(model, *key_of(record))
+    assert loaded == record
+    assert loaded.model_dump_json() == record.model_dump_json()
+    store.delete(Plan, plan.plan_id)
+    store.delete(model, *key_of(record))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_saving_again_replaces_every_field_but_the_key(model: type[Record], store: Store) -> None:
+    record = one_of_each(store)[model]
+    other = a_plan(store.project_for("/elsewhere"))
+    store.insert(other)
+    replacements: dict[str, Any] = {"name": "another", "project_id": other.project_id, "root": "/a", "steps": ()}
+    replacements |= {"output": "more", "question": "Why?", "label": None, "size_bytes": 3, "token": 9, "data": {"a": 1}}
+    changes = {
+        name: value
+        for name, value in replacements.items()
+        if name in model.model_fields and name not in TABLE_OF[model].key
+    }
+    changed = record.model_copy(update=changes)
+    assert changed != record
+
+    store.save(changed)
+
+    expected = changed if model is not Plan else changed.model_copy(update={"steps": record.steps})
+    assert store.get(model, *key_of(record)) == expected
+
+
+def test_inserting_a_key_that_exists_is_refused(store: Store, plan: Plan) -> None:
+    with pytest.raises(DatabaseError):
+        store.insert(plan.changed(name="another"))
+    assert store.get(Plan, plan.plan_id) == plan
+
+
+def test_get_raises_and_find_returns_none_where_there_is_nothing(store: Store) -> None:
+    with pytest.raises(NotFoundError, match="There is no checkpoint group 01ABC"):
+        store.get(CheckpointGroup, "01ABC")
+    assert store.find(Plan, "01ABC") is None
+
+
+def test_a_plan_has_the_steps_of_its_current_revision(store: Store, plan: Plan) -> None:
+    store.insert(Revision(plan_id=plan.plan_id, revision=2, steps=plan.steps * 3))
+    assert store.get(Plan, plan.plan_id).steps == plan.steps
+    store.save(plan.changed(revision=2))
+    assert store.get(Plan, plan.plan_id).steps == plan.steps * 3
+
+
+def test_a_plan_without_its_steps_is_an_error_and_not_a_plan_without_steps(store: Store, plan: Plan) -> None:
+    store.save(plan.changed(revision=7))
+    with pytest.raises(DatabaseError, match="revision 7"):
+        store.get(Plan, plan.plan_id)
+
+
+def test_a_record_this_version_does_not_understand_is_an_error_that_names_it(store: Store, plan: Plan) -> None:
+    store.save(plan.model_copy(update={"state": "dreaming"}))
+    with pytest.raises(DatabaseError, match=f"{plan.plan_id} in table plan"):
+        store.get(Plan, plan.plan_id)
+
+
+def test_deleting_a_plan_deletes_all_that_belongs_to_it_and_nothing_else(store: Store) -> None:
+    records = one_of_each(store)
+    plan = records.pop(Plan)
+    project = records.pop(Project)
+    assert isinstance(plan, Plan)
+    child = saved_plan(store, parent_plan_id=plan.plan_id)
+    other = saved_plan(store)
+
+    store.delete(Plan, plan.plan_id)
+
+    assert all(store.find(model, *key_of(record)) is None for model, record in records.items())
+    assert store.find(Plan, child.plan_id) is None
+    assert store.get(Plan, other.plan_id) == other
+    assert store.get(Project, *key_of(project)) == project
+
+
+def test_deleting_a_group_deletes_its_checkpoints(store: Store, plan: Plan) -> None:
+    groups = [a_group(plan, 1), a_group(plan, 2)]
+    checkpoints = [a_checkpoint(group, sequence) for sequence, group in enumerate(groups)]
+    for record in [*groups, *checkpoints]:
+        store.insert(record)
+    store.delete(CheckpointGroup, groups[0].group_id)
+    assert store.checkpoints_of(plan.plan_id) == checkpoints[1:]
+
+
+# Damage
+
+
+def test_a_changed_value_is_noticed_in_every_column_of_every_table(store: Store, database: Database) -> None:
+    for model, record in one_of_each(store).items():
+        table = TABLE_OF[model]
+        where = " AND ".join(f"{name} = {value!r}" for name, value in zip(table.key, key_of(record), strict=True))
+        for column in [name for name in table.names if name not in (*REFERENCES, *table.key)]:
+            value = database.sql(f"SELECT {column} FROM {table.name} WHERE {where}")[0][0]
+            damaged = f"'{value}x'" if isinstance(value, str) else "7" if value is None else f"{value + 1}"
+            database.sql(f"UPDATE {table.name} SET {column} = {damaged} WHERE {where}")
+            with pytest.raises(
+                DatabaseError, match=rf"{key_of(record)[0]}.* in table {table.name} is damaged"
+            ) as caught:
+                store.get(model, *key_of(record))
+            assert "holdfast doctor" in caught.value.hint
+            original = f"'{value}'" if isinstance(value, str) else "NULL" if value is None else f"{value!r}"
+            database.sql(f"UPDATE {table.name} SET {column} = {original} WHERE {where}")
+        assert store.get(model, *key_of(record)) == record
+
+
+def test_a_lost_value_is_noticed(store: Store, database: Database, plan: Plan) -> None:
+    store.save(plan.changed(error="it broke"))
+    database.sql("UPDATE plan SET error = NULL")
+    with pytest.raises(DatabaseError, match="is damaged"):
+        store.get(Plan, plan.plan_id)
+
+
+def test_damaged_steps_make_the_plan_unreadable(store: Store, database: Database, plan: Plan) -> None:
+    database.sql("UPDATE plan_revision SET steps = '[]'")
+    with pytest.raises(DatabaseError, match=f"{plan.plan_id} 1 in table plan_revision"):
+        store.get(Plan, plan.plan_id)
+
+
+def test_damaged_records_are_all_listed(store: Store, database: Database) -> None:
+    records = one_of_each(store)
+    assert store.damaged_records() == []
+    database.sql("UPDATE decision SET chosen = 'that'")
+    database.sql("UPDATE lease SET token = 0")
+    decision, lease = key_of(records[Decision])[0], key_of(records[Lease])[0]
+    assert store.damaged_records() == [f"decision {decision}", f"lease {lease}"]
+
+
+# Queries
+
+
+def test_a_project_is_made_once_for_a_root(store: Store, database: Database, tmp_path: Path) -> None:
+    assert store.find_project(tmp_path) is None
+    project = store.project_for(tmp_path)
+    with database.open() as other:
+        assert other.project_for(str(tmp_path)) == project
+        assert other.find_project(tmp_path) == project
+
+
+def test_plans_of_a_project_come_newest_first_without_subplans(store: Store) -> None:
+    first, second = saved_plan(store), saved_plan(store)
+    child = saved_plan(store, parent_plan_id=first.plan_id)
+    elsewhere = saved_plan(store, root="/elsewhere")
+    assert store.plans_of(first.project_id) == [second, first]
+    assert store.plans_of(first.project_id, limit=1) == [second]
+    assert store.plans_of(None) == [elsewhere, second, first]
+    assert store.latest_plan(first.project_id) == second
+    assert store.latest_plan(new_id()) is None
+    assert store.subplans_of(first.plan_id) == [child]
+    assert store.subplans_of(second.plan_id) == []
+
+
+def test_plans_are_found_by_a_prefix_in_either_case_and_by_nothing_else(store: Store) -> None:
+    one, two = saved_plan(store, plan_id="01AAAB"), saved_plan(store, plan_id="01AAAC")
+    assert store.find_plans_by_prefix("01aaa") == [one, two]
+    assert store.find_plans_by_prefix("01AAAC") == [two]
+    assert store.find_plans_by_prefix("01AAACX") == []
+    assert store.find_plans_by_prefix("%") == []
+    assert store.find_plans_by_prefix("01AAA_") == []
+
+
+def test_checkpoints_and_decisions_are_found_by_a_prefix(store: Store, plan: Plan) -> None:
+    group, decision = a_group(plan, 1), a_decision(plan, 1)
+    checkpoint = a_checkpoint(group, 1)
+    for record in (group, decision, checkpoint):
+        store.insert(record)
+    assert store.find_checkpoints_by_prefix(checkpoint.checkpoint_id[:25]) == [checkpoint]
+    assert store.find_decisions_by_prefix(decision.decision_id[:25]) == [decision]
+
+
+def test_what_belongs_to_a_plan_comes_in_sequence_whatever_the_clock_said(store: Store, plan: Plan) -> None:
+    other = saved_plan(store)
+    decisions = [a_decision(plan, sequence) for sequence in (3, 2, 1)]
+    groups = [a_group(plan, sequence) for sequence in (3, 2, 1)]
+    checkpoints = [a_checkpoint(group, group.sequence) for group in groups]
+    runs = [a_run(plan, run_id=run_id) for run_id in ("3", "2", "1")]
+    for record in [*decisions, *groups, *checkpoints, *runs, a_decision(other, 1), a_run(other)]:
+        store.insert(record)
+    assert store.decisions_of(plan.plan_id) == decisions[::-1]
+    assert store.groups_of(plan.plan_id) == groups[::-1]
+    assert store.checkpoints_of(plan.plan_id) == checkpoints[::-1]
+    assert store.checkpoints_of_group(groups[0].group_id) == [checkpoints[0]]
+    assert store.runs_of(plan.plan_id) == runs[::-1]
+    assert store.checkpoint_count(plan.plan_id) == 3
+    assert store.checkpoint_count(other.plan_id) == 0
+
+
+def test_the_latest_run_and_those_under_way_are_found(store: Store, plan: Plan) -> None:
+    assert store.latest_run(plan.plan_id) is None
+    ended, under_way = a_run(plan, status=RunStatus.FAILED), a_run(plan)
+    for run in (under_way, ended):
+        store.insert(run)
+    assert store.latest_run(plan.plan_id) == under_way
+    assert store.unfinished_runs(plan.plan_id) == [under_way]
+
+
+def test_the_root_of_the_decisions_is_the_prompt(store: Store, plan: Plan) -> None:
+    assert store.root_decision(plan.plan_id) is None
+    root = a_decision(plan, 2, type=DecisionType.PROMPT_DEFINITION)
+    for decision in (a_decision(plan, 1), root, a_decision(plan, 3)):
+        store.insert(decision)
+    assert store.root_decision(plan.plan_id) == root
+
+
+def test_only_operations_that_are_begun_are_unfinished(store: Store, plan: Plan) -> None:
+    begun, done = an_operation(plan), an_operation(plan, state=OperationState.DONE)
+    store.insert(begun)
+    store.insert(done)
+    assert store.unfinished_operations(plan.plan_id) == [begun]
+
+
+def test_states_of_groups_and_unfinished_operations_are_referenced_and_no_others(store: Store, plan: Plan) -> None:
+    elsewhere = saved_plan(store, store_id="another content store")
+    done = OperationState.DONE
+    for record in (
+        a_group(plan, 1, states={"app": "a", "data": "b"}),
+        a_group(plan, 2, states={"app": "c", "data": "b"}),
+        a_group(elsewhere, 1, states={"app": "d"}),
+        an_operation(plan, data={"states": {"app": "e"}}),
+        an_operation(plan, data={"note": "without states"}),
+        an_operation(plan, data={"states": {"app": "f"}}, state=done),
+        an_operation(elsewhere, data={"states": {"app": "g"}}),
+    ):
+        store.insert(record)
+    assert store.referenced_states("content") == {"a", "b", "c", "e"}
+    assert store.referenced_states("another content store") == {"d", "g"}
+
+
+def test_referenced_states_are_not_told_from_a_damaged_group(store: Store, database: Database, plan: Plan) -> None:
+    store.insert(a_group(plan, 1))
+    database.sql("""UPDATE checkpoint_group SET states = '{"app":"ff"}'""")
+    with pytest.raises(DatabaseError, match="checkpoint_group is damaged"):
+        store.referenced_states("content")
+
+
+@pytest.mark.parametrize("model", [Decision, CheckpointGroup, Checkpoint])
+def test_sequences_count_up_for_each_plan_alone(model: type[Any], store: Store, plan: Plan) -> None:
+    other = saved_plan(store)
+    group = a_group(other, 4)
+    for record in (group, a_decision(other, 4), a_checkpoint(group, 4)):
+        store.insert(record)
+    with store.transaction():
+        assert store.next_sequence(model, plan.plan_id) == 1
+        assert store.next_sequence(model, other.plan_id) == 5
+
+
+# Transactions
+
+
+def test_a_transaction_that_fails_leaves_nothing(store: Store, database: Database, plan: Plan) -> None:
+    with interrupted(store):
+        store.insert(a_decision(plan, 1))
+        store.save(plan.changed(name="another"))
+    with database.open() as other:
+        assert other.decisions_of(plan.plan_id) == []
+        assert other.get(Plan, plan.plan_id) == plan
+
+
+def test_others_see_a_transaction_only_when_it_is_complete(store: Store, database: Database, plan: Plan) -> None:
+    with database.open() as other:
+        with store.transaction():
+            store.insert(a_decision(plan, 1))
+            assert other.decisions_of(plan.plan_id) == []
+        assert len(other.decisions_of(plan.plan_id)) == 1
+
+
+def test_a_transaction_inside_another_ends_with_it(store: Store, plan: Plan) -> None:
+    with interrupted(store), store.transaction():
+        store.insert(a_decision(plan, 1))
+    assert store.decisions_of(plan.plan_id) == []
+
+
+def test_a_failed_inner_transaction_leaves_nothing_in_the_outer_one(store: Store, plan: Plan) -> None:
+    kept = a_decision(plan, 1)
+    with store.transaction():
+        store.insert(kept)
+        with pytest.raises(DatabaseError), store.transaction():
+            insert_twice(store, a_decision(plan, 2))
+        with store.transaction():
+            store.save(plan.changed(name="another"))
+    assert store.decisions_of(plan.plan_id) == [kept]
+    assert store.get(Plan, plan.plan_id).name == "another"
+
+
+def test_a_transaction_whose_error_was_swallowed_is_not_half_committed(store: Store, plan: Plan) -> None:
+    with pytest.raises(DatabaseError, match="nothing of it is saved"), store.transaction(), suppress(DatabaseError):
+        insert_twice(store, a_decision(plan, 1))
+    assert store.decisions_of(plan.plan_id) == []
+    store.insert(a_decision(plan, 1))
+
+
+def test_two_threads_do_not_share_a_transaction(store: Store, plan: Plan) -> None:
+    kept = a_decision(plan, 2)
+    thread = threading.Thread(target=store.insert, args=[kept])
+    with interrupted(store):
+        store.insert(a_decision(plan, 1))
+        thread.start()
+        thread.join(0.1)
+        assert thread.is_alive()
+    thread.join()
+    assert store.decisions_of(plan.plan_id) == [kept]
+
+
+def test_records_that_refer_to_no_plan_are_refused(store: Store) -> None:
+    with pytest.raises(DatabaseError):
+        store.insert(a_decision(a_plan(store.project_for("/src/app")), 1))
+
+
+# Borders
+
+
+def test_what_another_process_keeps_locked_is_said_to_be_locked(store: Store, database: Database, plan: Plan) -> None:
+    engine = database.engine()
+    try:
+        engine.execute(database.short_wait)
+        waiting = Store(engine)
+        with store.transaction():
+            store.save(plan.changed(name="another"))
+            with pytest.raises(DatabaseError, match="30 s") as caught:
+                waiting.save(plan)
+        assert "run this one again" in caught.value.hint
+        waiting.save(plan)
+    finally:
+        engine.close()
+
+
+def test_a_closed_store_gives_our_error(database: Database) -> None:
+    store = database.open()
+    store.close()
+    with pytest.raises(DatabaseError):
+        store.plans_of(None)
+
+
+def test_operations_and_runs_are_kept_with_their_plan(store: Store, plan: Plan) -> None:
+    run, operation = a_run(plan), an_operation(plan)
+    store.insert(run)
+    store.insert(operation)
+    assert store.get(StepRun, run.run_id) == run
+    assert store.get(Operation, operation.operation_id) == operation

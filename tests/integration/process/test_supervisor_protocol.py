@@ -1,0 +1,127 @@
+"""What the supervisor and the executor say to each other, seen from the executor's end of the socket."""
+
+from __future__ import annotations
+
+import errno
+import json
+import marshal
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import supervisor
+
+
+class Control:
+    """A supervisor of the test's own, at the other end of a socket."""
+
+    def __init__(self, cwd: Path) -> None:
+        self.cwd = cwd
+        self.socket, end = socket.socketpair()
+        with end:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", supervisor.__file__, str(end.fileno())],
+                pass_fds=[end.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def start(self, command: str, **changes: Any) -> None:
+        environment = {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
+        parameters = {"argv": [b"/bin/sh", b"-c", command.encode()], "cwd": os.fsencode(self.cwd)}
+        document = marshal.dumps({**parameters, "environment": environment, **changes})
+        self.socket.sendall(f"{len(document):0{supervisor.LENGTH_DIGITS}d}".encode() + document)
+
+    def report(self) -> Any:
+        with self.socket.makefile("rb") as answers:
+            return json.loads(answers.readline())
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> Iterator[Control]:
+    control = Control(tmp_path)
+    yield control
+    control.socket.close()
+    control.process.wait()
+
+
+def ended(report: dict[str, Any]) -> tuple[int, bool]:
+    assert report["adopts_orphans"] is (sys.platform == "linux")
+    assert report["survivors"] == []
+    return os.waitstatus_to_exitcode(report["wait_status"]), report["stopped"]
+
+
+def test_the_report_tells_how_the_command_ended(control):
+    control.start("exit 3")
+    assert ended(control.report()) == (3, False)
+
+
+def test_the_report_comes_after_the_last_orphan_is_gone(control, pid_file):
+    control.start("(setsid sh -c 'echo $$ > orphan; exec sleep 1000' &); until test -s orphan; do sleep 0.01; done")
+    assert ended(control.report()) == (0, False)
+    assert not pid_file("orphan").is_alive
+
+
+def test_one_byte_stops_the_command(control, pid_file, wait_until):
+    control.start("echo $$ > main; exec sleep 1000")
+    wait_until(lambda: pid_file("main").is_written)
+    control.socket.send(b"s")
+    assert ended(control.report()) == (-signal.SIGTERM, True)
+
+
+def test_a_command_that_does_not_stop_is_killed(control, pid_file, wait_until):
+    control.start("trap '' TERM; echo $$ > main; while :; do sleep 0.01; done")
+    wait_until(lambda: pid_file("main").is_written)
+    control.socket.send(b"s")
+    assert ended(control.report()) == (-signal.SIGKILL, True)
+
+
+def test_the_end_of_the_executor_is_the_end_of_everything(control, pid_file, wait_until):
+    control.start("trap '' TERM; echo $$ > main; while :; do sleep 0.01; done")
+    wait_until(lambda: pid_file("main").is_written)
+    control.socket.close()
+    control.process.wait()
+    assert not pid_file("main").is_alive
+
+
+def test_an_executor_that_dies_before_it_said_anything_leaves_no_supervisor(control):
+    control.socket.send(b"0000")
+    control.socket.close()
+    assert control.process.wait() == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "report"),
+    [
+        ({"cwd": b"/nowhere"}, {"failed": "enter", "errno": errno.ENOENT}),
+        ({"argv": [b"/nowhere"]}, {"failed": "start", "errno": errno.ENOENT}),
+        ({"argv": [b"/bin/sh", b"a\0b"]}, {"failed": "start", "errno": errno.EINVAL}),
+    ],
+)
+def test_what_could_not_be_started_is_reported_with_its_reason(control, changes, report):
+    control.start("true", **changes)
+    assert control.report() == report
+
+
+def test_children_are_found_without_the_kernels_list_as_well():
+    child = subprocess.Popen(["sleep", "1000"])
+    try:
+        assert child.pid in supervisor.children_by_scan(os.getpid())
+        assert supervisor.parent_of(str(child.pid)) == os.getpid()
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_process_that_is_gone_has_no_parent():
+    child = subprocess.Popen(["true"])
+    child.wait()
+    assert supervisor.parent_of(str(child.pid)) is None

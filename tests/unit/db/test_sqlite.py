@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.db import sqlite
+from holdfast.db.store import open_store
+from holdfast.errors import DatabaseError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "records.db"
+
+
+def pragma(connection: sqlite3.Connection, name: str) -> object:
+    return connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+def read(connection: sqlite3.Connection, path: Path, table: str) -> None:
+    with sqlite.translated_errors(path):
+        connection.execute(f"SELECT * FROM {table}").fetchall()
+
+
+def test_commits_are_durable_and_writers_wait_for_each_other(path: Path) -> None:
+    with closing(sqlite.connect(path)) as connection:
+        assert pragma(connection, "journal_mode") == "wal"
+        assert pragma(connection, "synchronous") == 2
+        assert pragma(connection, "busy_timeout") == 30_000
+        assert pragma(connection, "foreign_keys") == 1
+        assert connection.isolation_level is None
+
+
+def test_space_can_be_given_back_where_that_is_asked_for(tmp_path: Path) -> None:
+    with closing(sqlite.connect(tmp_path / "plain")) as connection:
+        assert pragma(connection, "auto_vacuum") == 0
+    for _ in range(2):
+        with closing(sqlite.connect(tmp_path / "vacuumed", auto_vacuum=True)) as connection:
+            assert pragma(connection, "auto_vacuum") == 2
+
+
+def test_nobody_else_may_read_the_files(path: Path) -> None:
+    with closing(sqlite.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (x)")
+        files = list(path.parent.iterdir())
+        assert len(files) == 3
+        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+def test_a_second_connection_of_this_process_leaves_the_locks_of_the_first(path: Path) -> None:
+    # A lock that a second opening dropped would let another process in.
+    with closing(sqlite.connect(path)) as first:
+        first.execute("CREATE TABLE t (x)")
+        first.execute("BEGIN IMMEDIATE")
+        sqlite.connect(path).close()
+        program = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
+        assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", program, str(path)]) == 1
+
+
+def test_opening_waits_for_a_process_that_is_making_the_same_file(path: Path) -> None:
+    with closing(sqlite.module.connect(path, isolation_level=None, check_same_thread=False)) as maker:
+        maker.execute("CREATE TABLE t (x)")
+        maker.execute("BEGIN EXCLUSIVE")
+        timer = threading.Timer(0.3, maker.execute, ["COMMIT"])
+        timer.start()
+        with closing(sqlite.connect(path)) as connection:
+            assert pragma(connection, "journal_mode") == "wal"
+        timer.join()
+
+
+def test_the_switch_to_wal_is_tried_again_while_somebody_reads(path: Path) -> None:
+    with closing(sqlite.module.connect(path, isolation_level=None, check_same_thread=False)) as reader:
+        reader.execute("CREATE TABLE t (x)")
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM t").fetchall()
+        timer = threading.Timer(0.3, reader.execute, ["COMMIT"])
+        timer.start()
+        with closing(sqlite.connect(path)) as connection:
+            assert pragma(connection, "journal_mode") == "wal"
+        timer.join()
+
+
+def test_a_file_system_without_wal_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DatabaseError, match="write-ahead log") as caught:
+        sqlite.connect(Path(":memory:"))
+    assert "local disk" in caught.value.hint
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    content = b"my diary\n" * 1000
+    (tmp_path / "holdfast.db").write_bytes(content)
+    with pytest.raises(DatabaseError, match="not a SQLite database") as caught:
+        open_store(None, tmp_path)
+    assert "HOLDFAST_HOME" in caught.value.hint
+    assert (tmp_path / "holdfast.db").read_bytes() == content
+
+
+def test_a_folder_in_place_of_the_file_is_refused(path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(DatabaseError, match="cannot be opened"):
+        sqlite.connect(path)
+
+
+def test_a_missing_folder_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseError, match="No such file or directory") as caught:
+        sqlite.connect(tmp_path / "nowhere" / "records.db")
+    assert "folder exists" in caught.value.hint
+
+
+def test_a_full_disk_is_said_to_be_full_and_nothing_is_half_saved(path: Path) -> None:
+    with closing(sqlite.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (x)")
+        connection.execute("PRAGMA max_page_count = 3")
+        with pytest.raises(DatabaseError, match="no space left"), sqlite.translated_errors(path):
+            connection.execute("INSERT INTO t VALUES (zeroblob(100000))")
+        assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
+
+
+def test_a_damaged_file_is_said_to_be_damaged(path: Path) -> None:
+    with closing(sqlite.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (x)")
+        connection.executemany("INSERT INTO t VALUES (?)", [(f"{number:0900}",) for number in range(50)])
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+    with closing(sqlite.connect(path)) as connection, pytest.raises(DatabaseError, match="is damaged") as caught:
+        read(connection, path, "t")
+    assert "holdfast doctor" in caught.value.hint
+
+
+def test_any_other_error_is_ours_too_and_keeps_its_words(path: Path) -> None:
+    with closing(sqlite.connect(path)) as connection, pytest.raises(DatabaseError, match="no such table: nowhere"):
+        read(connection, path, "nowhere")
+
+
+def test_a_file_that_may_not_be_written_is_refused_at_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("shared")
+    sqlite.connect(folder / "records.db").close()
+    (folder / "records.db").chmod(0o444)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        said = _refusal_for_somebody_else(folder)
+        os.write(writer, said.encode())
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with open(reader, encoding="utf-8") as output:
+        assert "permission denied" in output.read()
+
+
+def _refusal_for_somebody_else(folder: Path) -> str:
+    # Root may write what is read-only; so root becomes nobody, in a folder which nobody can reach.
+    descriptor = os.open(folder, os.O_RDONLY)
+    os.fchdir(descriptor)
+    if os.geteuid() == 0:
+        os.fchmod(descriptor, 0o777)
+        os.setgid(65534)
+        os.setuid(65534)
+    try:
+        sqlite.connect(Path("records.db")).close()
+    except DatabaseError as error:
+        return error.message
+    return "opened"
+
+
+def test_the_standard_module_is_used_where_it_is_new_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", sqlite.SAFE_VERSION)
+    assert sqlite._chosen_module() is sqlite3
+
+
+def test_the_packaged_module_is_used_where_the_standard_one_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    packaged = pytest.importorskip("pysqlite3.dbapi2")
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 40, 1))
+    assert sqlite._chosen_module() is packaged
+    monkeypatch.setattr(packaged, "sqlite_version_info", (3, 51, 2))
+    assert sqlite._chosen_module() is sqlite3
+
+
+def test_the_standard_module_serves_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 40, 1))
+    monkeypatch.setitem(sys.modules, "pysqlite3.dbapi2", None)
+    assert sqlite._chosen_module() is sqlite3
+
+
+def test_whether_sqlite_is_safe_follows_from_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sqlite.sqlite_version == sqlite.module.sqlite_version
+    monkeypatch.setattr(sqlite.module, "sqlite_version_info", (3, 51, 2))
+    assert not sqlite.sqlite_is_safe()
+    monkeypatch.setattr(sqlite.module, "sqlite_version_info", (3, 51, 3))
+    assert sqlite.sqlite_is_safe()
