@@ -90,7 +90,7 @@ class Holdfast:
         environment: Mapping[str, str] | None = None,
         overrides: Mapping[str, str] | None = None,
     ) -> Holdfast:
-        """For the project around ``project`` (by default the current folder), with settings from files and arguments."""
+        """For the project around ``project`` (by default the current folder), with its settings."""
         variables = os.environ if environment is None else environment
         root = project_root(project or Path.cwd())
         folder = home or home_directory(variables)
@@ -295,7 +295,7 @@ class Holdfast:
             return executor.execute(plan, lease)
 
     def rollback(
-        self, reference: str, checkpoint: str, *, confirm: Callable[[RollbackPreview], bool] = lambda preview: True
+        self, reference: str, checkpoint: str, *, confirm: Callable[[RollbackPreview], bool] = lambda _: True
     ) -> RollbackResult | Declined:
         from holdfast.rollback import preview_rollback, roll_back
 
@@ -312,7 +312,7 @@ class Holdfast:
         guidance: str,
         mode: str = "revert",
         steps_file: Path | None = None,
-        confirm: Callable[[CorrectionPreview], bool] = lambda preview: True,
+        confirm: Callable[[CorrectionPreview], bool] = lambda _: True,
     ) -> Plan | Declined:
         from holdfast.correct import CorrectionService
 
@@ -346,7 +346,7 @@ class Holdfast:
         raise NotFoundError(f"There is no decision {reference!r}.", hint="See them with `holdfast plan status`.")
 
     def apply(
-        self, reference: str, *, commit: bool = True, confirm: Callable[[Plan], bool] = lambda plan: True
+        self, reference: str, *, commit: bool = True, confirm: Callable[[Plan], bool] = lambda _: True
     ) -> ApplyResult | Declined:
         from holdfast.apply import ApplyOptions, apply_plan
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from holdfast.checkpoints import CheckpointService, Occasion
 from holdfast.errors import ConflictError, HoldfastError, SandboxError, StateError
@@ -165,7 +166,7 @@ def plan_apply(
             if change.repository is not None and options.commit and not clashing:
                 clashing = sorted(change.repository.uncommitted().intersection(change.file_paths))
                 if clashing:
-                    hint = "Commit or stash your work first, or use `--no-commit` to change the files and commit nothing."
+                    hint = "Commit or stash your work first, or change the files without a commit: `--no-commit`."
             planned.append(change)
             conflicts += [f"{name}: {os.fsdecode(path)}" for path in clashing]
         batch.commit()
@@ -192,7 +193,9 @@ def _against_real(
     repository, left_out = None, set()
     if resource.type is ResourceType.GIT:
         repository = _ready_repository(resource, [difference.path for difference in differences])
-        ignored = ignored_among(Path(resource.sandbox_path), [difference.path for difference in differences])
+        ignored = ignored_among(
+            repository, Path(resource.sandbox_path), [difference.path for difference in differences]
+        )
         left_out = {path for path in ignored if not matches(path, options.include_ignored)}
     wanted = [found for found in differences if found.path not in left_out and not same(found.old, found.new)]
     real = select(Path(resource.path).resolve(), [difference.path for difference in wanted], batch)
@@ -224,7 +227,7 @@ def _ready_repository(resource: Resource, paths: list[bytes]) -> GitRepository:
     if foreign:
         listed = "\n  ".join(os.fsdecode(path) for path in foreign)
         raise SandboxError(
-            f"The plan changed files of a submodule, which cannot be applied from here; nothing was applied:\n  {listed}",
+            f"The plan changed files of a submodule, which apply cannot do; nothing was applied:\n  {listed}",
             hint="Make the submodule a resource of its own.",
         )
     return repository
@@ -372,5 +375,7 @@ def _identical(one: Entry | None, other: Entry | None) -> bool:
 
 
 def _file_change(resource: str, difference: Difference) -> FileChange:
-    action = "removed" if difference.new is None else "added" if difference.old is None else "changed"
+    if difference.new is None:
+        return FileChange(resource=resource, file=os.fsdecode(difference.path), action="removed")
+    action: Literal["added", "changed"] = "added" if difference.old is None else "changed"
     return FileChange(resource=resource, file=os.fsdecode(difference.path), action=action)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from holdfast.db.store import Store
 from holdfast.errors import HoldfastError, SandboxError, StateError
@@ -81,7 +83,13 @@ class CheckpointService:
     # Creating
 
     def create_checkpoint(
-        self, plan: Plan, lease: Lease, occasion: Occasion, *, records: Sequence[Record] = (), only_if_changed: bool = False
+        self,
+        plan: Plan,
+        lease: Lease,
+        occasion: Occasion,
+        *,
+        records: Sequence[Record] = (),
+        only_if_changed: bool = False,
     ) -> Plan:
         """Take one group over all resources; the plan, its position and the given records are saved with it.
 
@@ -99,6 +107,7 @@ class CheckpointService:
                     path=Path(resource.sandbox_path),
                     metadata={"reason": occasion.reason, "triggers": list(occasion.triggers)},
                     previous_state=known.get(resource.name),
+                    thorough=Moment.POST_EXECUTE in occasion.triggers,
                 )
                 for resource in plan.resources
             }
@@ -136,9 +145,7 @@ class CheckpointService:
                 self.store.save(record)
         return plan
 
-    def _record(
-        self, plan: Plan, occasion: Occasion, taken: dict[str, SandboxCheckpoint], rows: list[str]
-    ) -> Plan:
+    def _record(self, plan: Plan, occasion: Occasion, taken: dict[str, SandboxCheckpoint], rows: list[str]) -> Plan:
         group = CheckpointGroup(
             group_id=new_id(),
             plan_id=plan.plan_id,
@@ -196,6 +203,10 @@ class CheckpointService:
         plan = plan.changed(last_checkpoint_id=last, head_group_id=group.group_id)
         self.store.save(plan)
         return plan
+
+    def watching(self, plan: Plan) -> AbstractContextManager[None]:
+        """While this lasts, checkpoints of the plan cost what changed and not what there is."""
+        return self.manager.watching(Path(resource.sandbox_path) for resource in plan.resources)
 
     # Looking
 
@@ -513,5 +524,5 @@ def _step_name(plan: Plan, step_index: int | None) -> str | None:
 
 
 def _file_change(resource: str, difference: Difference) -> FileChange:
-    action = "removed" if difference.new is None else "restored"
+    action: Literal["removed", "restored"] = "removed" if difference.new is None else "restored"
     return FileChange(resource=resource, file=os.fsdecode(difference.path), action=action)

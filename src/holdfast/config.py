@@ -472,7 +472,8 @@ def _edit(file: ConfigFile, key: Key, raw: object) -> bool:
             expected = {leaf: value for leaf, value in before.items() if leaf != target}
             if raw is not None:
                 expected[target] = raw
-            _refuse_damage(edited, expected, path)
+            if dict(_leaves(_parse(edited, path))) != expected:
+                raise _by_hand(path)
             _replace(path, edited, private=file.layer is Layer.USER)
             return held is not None
     except OSError as error:
@@ -493,25 +494,17 @@ def _edited(text: str, path: Path, target: Sequence[str], raw: object) -> str:
         table = document
         for part in target[:-1]:
             if part not in table:
-                table[part] = tomlkit.table(is_super_table=part != target[-2])
+                inline = isinstance(table, tomlkit.items.InlineTable)
+                table[part] = tomlkit.inline_table() if inline else tomlkit.table(is_super_table=part != target[-2])
             table = table[part]
         if raw is None:
             del table[target[-1]]
         else:
             table[target[-1]] = raw
         return tomlkit.dumps(document)
-    except (TOMLKitError, TypeError, AttributeError) as error:
+    except (TOMLKitError, ValueError, TypeError, AttributeError) as error:
         # Also where a plain value stands in place of a table, which then holds no keys.
         raise _by_hand(path) from error
-
-
-def _refuse_damage(edited: str, expected: Mapping[tuple[str, ...], object], path: Path) -> None:
-    try:
-        if dict(_leaves(tomllib.loads(edited))) == expected:
-            return
-    except tomllib.TOMLDecodeError:
-        pass
-    raise _by_hand(path)
 
 
 def _by_hand(path: Path) -> ConfigError:

@@ -82,7 +82,8 @@ class CorrectionService:
                 f"Decision {decision.decision_id} is superseded already: it is not part of what led here.",
                 hint="Roll back to a checkpoint of that time first, or correct a decision that is in force.",
             )
-        found = [each for each in self._service.list_checkpoints(plan.plan_id) if each.decision_id == decision.decision_id]
+        listed = self._service.list_checkpoints(plan.plan_id)
+        found = [checkpoint for checkpoint in listed if checkpoint.decision_id == decision.decision_id]
         if not found:
             raise StateError(
                 f"There is no checkpoint of decision {decision.decision_id} to go back to.",

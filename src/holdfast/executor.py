@@ -44,7 +44,7 @@ from holdfast.operations import cut_short, make_missing_sandboxes
 from holdfast.policy import resource_variable
 from holdfast.process import DEFAULT_OUTPUT_LIMIT_BYTES
 from holdfast.sandbox import sandbox_for
-from holdfast.tools import ToolContext, ToolDeclaration, ToolResult, Toolbox
+from holdfast.tools import Toolbox, ToolContext, ToolDeclaration, ToolResult
 
 DEFAULT_PASSED_VARIABLES = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "COLORTERM", "NO_COLOR",
@@ -103,6 +103,10 @@ class PlanExecutor:
 
     def _execute(self, plan: Plan, lease: Lease) -> ExecutionResult:
         plan = self._begin(plan, lease)
+        with self._service.watching(plan):
+            return self._run_remaining(plan, lease)
+
+    def _run_remaining(self, plan: Plan, lease: Lease) -> ExecutionResult:
         for index in range(plan.next_step, len(plan.steps)):
             plan, run = self._run_with_retries(plan, lease, index)
             if run.status is RunStatus.INTERRUPTED:
@@ -144,15 +148,16 @@ class PlanExecutor:
 
     def _run_with_retries(self, plan: Plan, lease: Lease, index: int) -> tuple[Plan, StepRun]:
         step = plan.steps[index]
-        for try_number in range(1, step.retries + 2):
+        try_number = 1
+        while True:
             plan, run = self._run_step(plan, lease, index, try_number)
             if run.status is not RunStatus.FAILED or try_number > step.retries:
-                break
+                return plan, run
+            try_number += 1
             plan = self.trigger(plan, lease, [Trigger.ON_ERROR], occasion_of(step, run, str(run.error)))
             if run.group_before_id is not None:
                 plan = self._go_back(plan, lease, run.group_before_id, f"{step.name} is tried again")
                 plan = plan.changed(state=PlanState.PROCESSING)
-        return plan, run
 
     def _run_step(self, plan: Plan, lease: Lease, index: int, try_number: int) -> tuple[Plan, StepRun]:
         step, declaration = plan.steps[index], self._tools.declaration_for(plan.steps[index])
@@ -287,7 +292,8 @@ class PlanExecutor:
             )
             decision = self.decision(plan, verdict, None, self._root(plan))
             run = run.model_copy(update={"decision_id": decision.decision_id})
-            occasion = Occasion((), reason=f"validation: {command}", source="validate", decision_id=decision.decision_id)
+            reason = f"validation: {command}"
+            occasion = Occasion((), reason=reason, source="validate", decision_id=decision.decision_id)
             plan = plan.decided(decision.sequence, decision.sequence)
             plan = self.trigger(plan, lease, [Trigger.ON_DECISION], occasion, [decision, run])
             self._tell(StepFinished(run.step_index, len(plan.steps), run))
@@ -298,7 +304,8 @@ class PlanExecutor:
     def _failed(self, plan: Plan, lease: Lease, run: StepRun) -> ExecutionResult:
         """Keep the failed state, then do what the plan's policy says."""
         before = plan.head_group_id
-        plan = self.trigger(plan, lease, [Trigger.ON_ERROR], occasion_of(plan.steps[run.step_index], run, str(run.error)))
+        occasion = occasion_of(plan.steps[run.step_index], run, str(run.error))
+        plan = self.trigger(plan, lease, [Trigger.ON_ERROR], occasion)
         kept = self._head(plan) if plan.head_group_id != before else None
         target = self._target_after_failure(plan, run)
         returned = None

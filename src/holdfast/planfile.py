@@ -48,8 +48,8 @@ CheckStep = Callable[[str, dict[str, Any]], Sequence[tuple[KeyPath, str]]]
 
 RESOURCE_NAME = r"^[A-Za-z][A-Za-z0-9_-]*$"
 EXPECTED_FILE = "expected a mapping with name, resources and steps"
-# Each level of subplans takes four levels of YAML.
-DEEPEST_LEVEL = 200
+# Each level of subplans takes four levels of YAML. Python's own limit is not far above, and is no clean way to fail.
+DEEPEST_LEVEL = 120
 # Aliases let a small file stand for a huge one.
 MOST_VALUES = 100_000
 LONGEST_DERIVED_NAME = 80
@@ -301,7 +301,7 @@ def plan_file_schema() -> dict[str, Any]:
     return {"$schema": _EditorSchema.schema_dialect, **schema}
 
 
-def _model_at(path: KeyPath) -> type[Entry] | None:
+def _model_at(path: KeyPath) -> type[Entry]:
     """Which part of the format stands at this place of a file."""
     match path:
         case ():
@@ -314,16 +314,13 @@ def _model_at(path: KeyPath) -> type[Entry] | None:
             return StepEntry
         case (*_, "subplans", int()):
             return SubplanEntry
-        case (*_, "steps", int(), "decision"):
+        case _:
             return DecisionEntry
-    return None
 
 
 def _keys_at(path: KeyPath) -> dict[str, bool]:
     """The keys that may stand there, and whether each must."""
-    model = _model_at(path)
-    fields = model.model_fields if model else {}
-    return {entry.alias or name: entry.is_required() for name, entry in fields.items()}
+    return {entry.alias or name: entry.is_required() for name, entry in _model_at(path).model_fields.items()}
 
 
 # --- YAML that remembers where it stood
@@ -381,6 +378,20 @@ _YAML = "tag:yaml.org,2002:"
 _TEXT_TAGS = {_YAML + "str", _YAML + "value", _YAML + "merge"}
 
 
+class _Loader(yaml.SafeLoader):
+    """PyYAML's loader, which does not nest deeper than we do."""
+
+    level = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if parent is not None and self.level > DEEPEST_LEVEL:
+            raise _yaml_error(f"nested deeper than {DEEPEST_LEVEL} levels", parent)
+        self.level += 1
+        node = super().compose_node(parent, index)
+        self.level -= 1
+        return node
+
+
 class _Reader:
     """Turns YAML nodes into values, by way of PyYAML's own readers of numbers and truth values."""
 
@@ -410,7 +421,7 @@ class _Reader:
         if any(node is ancestor for ancestor in self.ancestors):
             raise _yaml_error("an alias stands inside of what it is an alias for", node)
         if len(self.ancestors) > DEEPEST_LEVEL:
-            raise _yaml_error(f"nested deeper than {DEEPEST_LEVEL} levels", node)
+            raise _yaml_error(f"nested deeper than {DEEPEST_LEVEL} levels, aliases followed", node)
         if self.values > MOST_VALUES:
             raise _yaml_error(f"more than {MOST_VALUES} values, aliases counted each time", node)
 
@@ -533,7 +544,7 @@ def _parse(text: str, document: _Document) -> None:
     """Fill the document; what is wrong with the YAML becomes its problems."""
     loader: yaml.SafeLoader | None = None
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         node = loader.get_single_node()
         if node is not None:
             document.content = _Reader(document, loader).read(node, ())
@@ -544,8 +555,6 @@ def _parse(text: str, document: _Document) -> None:
         message = ", ".join(part for part in (error.context, error.problem) if part)
         advice = _ADVICE.get(error.problem or "")
         document.wrong_at(_place(mark) if mark else _START, message + (f"; {advice}" if advice else ""))
-    except RecursionError:
-        document.wrong_at(_START, f"nested deeper than {DEEPEST_LEVEL} levels")
     except (ValueError, OverflowError):
         # PyYAML lets these out of escapes beyond Unicode and out of absurd version numbers.
         place = _place(loader.get_mark()) if loader else _START
@@ -576,17 +585,15 @@ def load_plan_file(path: Path, *, defaults: Policy, check_step: CheckStep | None
     return _draft(plan_file, folders, path.absolute(), defaults)
 
 
-def load_steps_file(
-    path: Path, *, resources: Sequence[str], check_step: CheckStep | None = None
-) -> tuple[Step, ...]:
-    """The steps of a file, for a plan that has these resources; a whole plan file will do, the rest of it is not used."""
+def load_steps_file(path: Path, *, resources: Sequence[str], check_step: CheckStep | None = None) -> tuple[Step, ...]:
+    """The steps of a file, for a plan that has these resources; of a whole plan file only its steps are used."""
     document = _Document(path)
     _parse(_read(path), document)
     if not isinstance(document.content, dict):
         if not document.problems:
             document.wrong((), f"expected a mapping with the key steps, found {_found(document, (), document.content)}")
         document.refuse_if_wrong()
-    for key in document.content.keys() - {field.alias or name for name, field in PlanFile.model_fields.items()}:
+    for key in document.content.keys() - _keys_at(()).keys():
         document.wrong_key((key,), f'unknown key "{key}" (expected steps)')
     given = {"steps": document.content["steps"]} if "steps" in document.content else {}
     document.content = {**given, "resources": dict.fromkeys(resources)}
@@ -658,8 +665,6 @@ def _report(document: _Document, error: ErrorDetails) -> None:
             document.wrong(path, f"expected {_limits(limit, context)}, {found}")
         case "too_short":
             document.wrong(path, f"expected at least one entry, {found}")
-        case "string_too_short":
-            document.wrong(path, "expected text, found only blanks")
         case "problem":
             document.wrong(path, error["msg"])
         case other:
@@ -723,19 +728,20 @@ def _check_resources(document: _Document) -> dict[str, Path]:
         variables.setdefault(variable, name)
         written = entry.get("path") if isinstance(entry, dict) else None
         if isinstance(written, str) and written.strip():
-            folder = _folder(document, (*here, "path"), written)
+            folder = _folder(document, name, written, folders)
             if folder is not None:
-                _refuse_overlap(document, name, folder, folders)
                 folders[name] = folder
     return folders
 
 
-def _folder(document: _Document, path: KeyPath, written: str) -> Path | None:
+def _folder(document: _Document, name: str, written: str, others: Mapping[str, Path]) -> Path | None:
+    path: KeyPath = ("resources", name, "path")
     wanted = document.file.absolute().parent / written
     try:
         folder = Path(os.path.realpath(wanted, strict=True))
         str(folder).encode()
         if folder.is_dir():
+            _refuse_overlap(document, name, folder, others)
             return folder
         document.wrong(path, f"expected a folder, but {wanted} is none")
     except FileNotFoundError:
@@ -749,22 +755,15 @@ def _folder(document: _Document, path: KeyPath, written: str) -> Path | None:
 
 
 def _refuse_overlap(document: _Document, name: str, folder: Path, others: Mapping[str, Path]) -> None:
+    # Compared as the file system does: also bind mounts, and capitals where it does not tell them from small letters.
     path: KeyPath = ("resources", name, "path")
     for other, taken in others.items():
-        if _same(folder, taken):
+        if folder.samefile(taken):
             document.wrong(path, f'"{name}" is the same folder as "{other}": {taken}')
-        elif any(_same(parent, taken) for parent in folder.parents):
+        elif any(parent.samefile(taken) for parent in folder.parents):
             document.wrong(path, f'"{name}" lies inside of "{other}": {taken}')
-        elif any(_same(parent, folder) for parent in taken.parents):
+        elif any(parent.samefile(folder) for parent in taken.parents):
             document.wrong(path, f'"{other}" lies inside of "{name}": {taken}')
-
-
-def _same(one: Path, other: Path) -> bool:
-    """Also through a bind mount, or a file system that does not tell capitals from small letters."""
-    try:
-        return one.samefile(other)
-    except OSError:
-        return one == other
 
 
 def _check_steps(document: _Document, steps: object, path: KeyPath, check_step: CheckStep | None) -> None:

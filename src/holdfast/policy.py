@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from holdfast.errors import AmbiguousError, ConfigError, NotFoundError
 from holdfast.model import Checkpoint, Trigger
@@ -102,17 +102,11 @@ def display_ids(ids: Iterable[str]) -> dict[str, str]:
     lengths = dict.fromkeys(ordered, SHORTEST_DISPLAY)
     for left, right in pairwise(ordered):
         # Among sorted ids the longest common prefix is always with a neighbour.
-        needed = _common_prefix(left, right) + 1
+        common = takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False))
+        needed = len(list(common)) + 1
         lengths[left] = max(lengths[left], needed)
         lengths[right] = max(lengths[right], needed)
     return {each: DISPLAY_PREFIX + each[: lengths[each]] for each in ordered}
-
-
-def _common_prefix(left: str, right: str) -> int:
-    for index, (one, other) in enumerate(zip(left, right, strict=False)):
-        if one != other:
-            return index
-    return min(len(left), len(right))
 
 
 def resolve_checkpoint(reference: str, checkpoints: Sequence[Checkpoint]) -> Checkpoint:

@@ -217,8 +217,10 @@ def test_a_wrong_value_is_refused_wherever_it_comes_from(home: Path, name: str, 
         ("step = 5\n", ':1: there is no setting "step"'),
         (
             "[sandbox.checkpoint]\nmax-checkpoints-per-plan = 5\nmax_checkpoints_per_plan = 6\n",
-            ':3: "sandbox.checkpoint.max_checkpoints_per_plan" was already given as '
-            '"sandbox.checkpoint.max-checkpoints-per-plan"',
+            (
+                ':3: "sandbox.checkpoint.max_checkpoints_per_plan" was already given as '
+                '"sandbox.checkpoint.max-checkpoints-per-plan"'
+            ),
         ),
         ("[step\n", " is not valid TOML: Expected ']' at the end of a table declaration (at line 1, column 6)"),
         ("a = 1\na = 2\n", " is not valid TOML: Cannot overwrite a value (at line 2, column 6)"),
@@ -256,7 +258,7 @@ def test_an_unknown_key_is_refused_with_the_known_ones(home: Path) -> None:
 def test_a_misspelled_variable_is_refused_and_other_variables_are_not(home: Path) -> None:
     others = {"HOLDFAST_STEP": "build", "HOLDFAST_HOME": "/", "HOLDFAST_RESOURCE_APP": "/", "STEP_TIMEOU": "5"}
     assert load_settings(home, None, others).step_timeout_seconds is None
-    with pytest.raises(ConfigError, match="HOLDFAST_STEP_TIMEOU; did you mean HOLDFAST_STEP_TIMEOUT?"):
+    with pytest.raises(ConfigError, match=r"HOLDFAST_STEP_TIMEOU; did you mean HOLDFAST_STEP_TIMEOUT\?"):
         load(home, HOLDFAST_STEP_TIMEOU="5")
 
 
@@ -265,7 +267,7 @@ def test_overrides_are_key_equals_value() -> None:
         "step.timeout": "a=b",
         MAX: " 6",
     }
-    with pytest.raises(UsageError, match='"step.timeout" is not KEY=VALUE'):
+    with pytest.raises(UsageError, match=r'"step\.timeout" is not KEY=VALUE'):
         parse_overrides(["step.timeout"])
     with pytest.raises(ConfigError, match='no setting "nope"'):
         parse_overrides(["nope=1"])
@@ -352,7 +354,7 @@ def test_setting_a_value_leaves_comments_and_layout(home: Path) -> None:
         "[sandbox]\ninclude-ignored = []\n",
         "sandbox.include-ignored = []",
         "[sandbox.checkpoint]\n[step]\n[sandbox]\ninclude-ignored = []\n",
-        "step = {timeout = 5}\n",
+        "step = {timeout = 5}\nsandbox = {}\n",
         "step.timeout = 5\r\n",
     ],
 )
@@ -414,8 +416,10 @@ def test_a_user_s_link_is_followed_and_a_project_s_is_not(home: Path, project: P
         link.symlink_to(target)
     set_value(user_file(home), "step.timeout", "5")
     set_value(project_file(project), "step.timeout", "5")
-    assert (home / "config.toml").is_symlink() and mine.read_text() == "step.timeout = 5\n"
-    assert not (project / "holdfast.toml").is_symlink() and theirs.read_text() == "step.timeout = 1\n"
+    assert (home / "config.toml").is_symlink()
+    assert mine.read_text() == "step.timeout = 5\n"
+    assert not (project / "holdfast.toml").is_symlink()
+    assert theirs.read_text() == "step.timeout = 1\n"
 
 
 def test_what_a_killed_editor_left_is_replaced_and_not_followed(home: Path, tmp_path: Path) -> None:
@@ -429,7 +433,7 @@ def test_what_a_killed_editor_left_is_replaced_and_not_followed(home: Path, tmp_
 
 def test_a_broken_file_is_not_edited(home: Path) -> None:
     file = home / "config.toml"
-    for text in ("[step\n", "step = 5\n"):
+    for text in ("[step\n", "step = 5\n", "[[step]]\n", "[other]\nnot-equal-to-itself = nan\n"):
         file.write_text(text)
         with pytest.raises(ConfigError):
             set_value(user_file(home), "step.timeout", "5")
@@ -474,7 +478,8 @@ def test_home_is_what_the_environment_says(tmp_path: Path, monkeypatch: pytest.M
 def test_home_is_else_the_platform_s_place_for_state() -> None:
     home = home_directory({"HOLDFAST_HOME": ""})
     assert home == home_directory({})
-    assert home.is_absolute() and home.name == "holdfast"
+    assert home.is_absolute()
+    assert home.name == "holdfast"
 
 
 def test_reading_settings_does_not_import_the_editor_of_files() -> None:

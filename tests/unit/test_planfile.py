@@ -17,9 +17,10 @@ from holdfast.model import (
     OnFailure,
     Policy,
     ResourceType,
+    Step,
     Trigger,
 )
-from holdfast.planfile import PlanDraft, load_plan_file, plan_file_schema
+from holdfast.planfile import PlanDraft, load_plan_file, load_steps_file, plan_file_schema
 
 HEAD = "name: n\nresources: {app: {type: directory, path: app}}\n"
 STEPS = "steps: [{run: make}]\n"
@@ -217,8 +218,10 @@ WRONG_CONTENT = {
     "tab": (
         "name: n\nresources:\n\tapp: x\n",
         [
-            "3:1: while scanning for the next token, found character '\\t' that cannot start any token; "
-            "indent with blanks, not with tabs"
+            (
+                "3:1: while scanning for the next token, found character '\\t' that cannot start any token; "
+                "indent with blanks, not with tabs"
+            )
         ],
     ),
     "bracket left open": (
@@ -228,8 +231,10 @@ WRONG_CONTENT = {
     "two documents": (
         HEAD + STEPS + "---\nname: m\n",
         [
-            "4:1: expected a single document in the stream, but found another document; "
-            "a plan file is one document, without further lines of ---"
+            (
+                "4:1: expected a single document in the stream, but found another document; "
+                "a plan file is one document, without further lines of ---"
+            )
         ],
     ),
     "unknown alias": ("name: *who\n", ["1:7: found undefined alias 'who'"]),
@@ -358,15 +363,19 @@ WRONG_CONTENT = {
     "the model's word for validate": (
         HEAD + STEPS + "validation: [a]\n",
         [
-            '4:1: unknown key "validation" (known here: name, resources, policy, validate, steps); '
-            'did you mean "validate"?'
+            (
+                '4:1: unknown key "validation" (known here: name, resources, policy, validate, steps); '
+                'did you mean "validate"?'
+            )
         ],
     ),
     "unknown key of a policy": (
         HEAD + "policy: {zzz: 1}\n" + STEPS,
         [
-            '3:10: unknown key "zzz" (known here: '
-            "on_failure, rollback_enabled, require_checkpoints, max_checkpoints, auto_create_on)"
+            (
+                '3:10: unknown key "zzz" (known here: '
+                "on_failure, rollback_enabled, require_checkpoints, max_checkpoints, auto_create_on)"
+            )
         ],
     ),
     "unknown key deep inside": (
@@ -376,9 +385,11 @@ WRONG_CONTENT = {
     "unknown trigger": (
         HEAD + "policy:\n  auto_create_on:\n  - before_tool_execute\n  - on_eror\n" + STEPS,
         [
-            '6:5: unknown trigger "on_eror" (valid: before_step, on_tool_write, on_tool_write_complete, on_decision, '
-            "on_subplan_spawn, after_subplan, on_error, before_tool_execute, after_tool_execute); "
-            'did you mean "on_error"?'
+            (
+                '6:5: unknown trigger "on_eror" (valid: before_step, on_tool_write, on_tool_write_complete, '
+                "on_decision, on_subplan_spawn, after_subplan, on_error, before_tool_execute, after_tool_execute); "
+                'did you mean "on_error"?'
+            )
         ],
     ),
     "unknown answer to failure": (
@@ -410,9 +421,11 @@ WRONG_CONTENT = {
     "the root decision": (
         HEAD + "steps: [{run: a, decision: {type: prompt_definition, question: q, chosen: c}}]\n",
         [
-            "3:35: expected one of invariant_enforced, strategy_choice, resource_selection, subplan_spawn, "
-            "subplan_parallel_spawn, implementation_choice, tool_invocation, error_recovery, validation_response, "
-            'user_intervention, found the text "prompt_definition"'
+            (
+                "3:35: expected one of invariant_enforced, strategy_choice, resource_selection, subplan_spawn, "
+                "subplan_parallel_spawn, implementation_choice, tool_invocation, error_recovery, validation_response, "
+                'user_intervention, found the text "prompt_definition"'
+            )
         ],
     ),
     "a step that does nothing": (
@@ -574,18 +587,25 @@ def test_aliases_that_multiply_are_refused(folder: Path) -> None:
     assert problem.endswith("more than 100000 values, aliases counted each time")
 
 
-@pytest.mark.parametrize("depth", [210, 5000])
+@pytest.mark.parametrize("depth", [125, 5000])
 def test_too_deep_a_file_is_refused(folder: Path, depth: int) -> None:
     (problem,) = problems(folder, HEAD + "steps: " + "[" * depth + "]" * depth)
-    assert problem.endswith("nested deeper than 200 levels")
+    assert problem == "3:127: nested deeper than 120 levels"
+
+
+def test_aliases_do_not_make_a_file_deeper_than_it_may_be(folder: Path) -> None:
+    layers = "".join(f"    l{n}: &l{n} {'[' * 50}*l{n - 1}{']' * 50}\n" for n in range(1, 4))
+    text = HEAD + "steps:\n- tool: t\n  args:\n    l0: &l0 []\n" + layers
+    (problem,) = problems(folder, text)
+    assert problem.endswith(": nested deeper than 120 levels, aliases followed")
 
 
 def test_subplans_nest_many_levels(folder: Path) -> None:
     step = "{run: a}"
-    for _ in range(40):
+    for _ in range(25):
         step = f"{{subplans: [{{name: s, steps: [{step}]}}]}}"
     inner = load(folder, HEAD + f"steps: [{step}]\n").steps[0]
-    for _ in range(40):
+    for _ in range(25):
         inner = inner.subplans[0].steps[0]
     assert inner.args == {"command": "a"}
 
@@ -595,11 +615,12 @@ def test_problems_of_the_toolbox_get_the_line_of_the_step(folder: Path) -> None:
 
     def check(tool: str, args: dict[str, Any]) -> list[tuple[tuple[str | int, ...], str]]:
         calls.append((tool, args))
-        return {
+        complaints: dict[str, list[tuple[tuple[str | int, ...], str]]] = {
             "edit_file": [(("args", "find"), "find is empty"), (("args", "replace"), "replace is missing")],
             "nope": [(("tool",), "no such tool")],
             "shell": [(("args", "command"), "forbidden"), ((), "in general")],
-        }.get(tool, [])
+        }
+        return complaints.get(tool, [])
 
     text = """\
 steps:
@@ -637,7 +658,51 @@ steps:
 
 
 def test_a_toolbox_without_complaints_lets_the_plan_through(folder: Path) -> None:
-    assert load(folder, HEAD + STEPS, check_step=lambda tool, args: []).steps[0].tool == "shell"
+    assert load(folder, HEAD + STEPS, check_step=lambda _tool, _args: []).steps[0].tool == "shell"
+
+
+def steps_of(folder: Path, text: str, **options: Any) -> tuple[Step, ...]:
+    (folder / "steps.yaml").write_text(text)
+    return load_steps_file(folder / "steps.yaml", resources=["app", "data"], **options)
+
+
+def test_a_file_of_steps_alone_works_on_the_resources_of_the_plan(folder: Path) -> None:
+    first, second = steps_of(folder, "steps:\n- run: make\n- {run: ls, resource: data}\n")
+    assert (first.args, first.resource, second.resource) == ({"command": "make"}, "app", "data")
+
+
+def test_of_a_whole_plan_file_only_the_steps_are_used(folder: Path) -> None:
+    assert [step.name for step in steps_of(folder, "name: 5\nresources: {}\n" + STEPS)] == ["make"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ["1:1: expected a mapping with the key steps, found nothing"]),
+        ("- run: a\n", ["1:1: expected a mapping with the key steps, found a list"]),
+        ("steps: [\n", ["2:1: while parsing a flow node, expected the node content, but found '<stream end>'"]),
+        ("name: n\n", ['1:1: the key "steps" is missing']),
+        ("stesp: []\n" + STEPS, ['1:1: unknown key "stesp" (expected steps)']),
+        (
+            "steps: [{run: a, resource: dat}]\n",
+            ['1:28: there is no resource "dat" (there are: app, data); did you mean "data"?'],
+        ),
+        (
+            "steps: [{run: 5}, {}]\n",
+            [
+                '1:15: expected text, found the number 5; put it in quotes: "5"',
+                "1:19: expected one of run, tool or subplans in a step",
+            ],
+        ),
+        ("steps: [{tool: t}]\n", ["1:16: no such tool"]),
+    ],
+)
+def test_a_wrong_file_of_steps_is_refused_with_every_problem_and_its_place(
+    folder: Path, text: str, expected: list[str]
+) -> None:
+    with pytest.raises(PlanFileError) as caught:
+        steps_of(folder, text, check_step=lambda tool, _args: [(("tool",), "no such tool")] if tool == "t" else [])
+    assert list(caught.value.problems) == [f"{folder}/steps.yaml:{problem}" for problem in expected]
 
 
 def references(schema: object) -> list[str]:
@@ -653,7 +718,9 @@ def test_the_schema_describes_every_key_to_an_editor() -> None:
     assert schema["title"] == "Holdfast plan file"
     assert schema["required"] == ["name", "resources", "steps"]
     for part in (schema, *schema["$defs"].values()):
-        assert part["title"] and part["description"] and part["additionalProperties"] is False
+        assert part["title"]
+        assert part["description"]
+        assert part["additionalProperties"] is False
         assert all(entry["description"] for entry in part["properties"].values())
     assert {ref.removeprefix("#/$defs/") for ref in references(schema)} == set(schema["$defs"])
 

@@ -108,8 +108,10 @@ def test_retention_keeps_its_promises(history: list[GroupFacts], limit: int, nee
     removed, kept = set(decision.remove), set(decision.keep)
     by_id = {group.group_id: group for group in ordered}
 
-    assert removed | kept == set(by_id) and not removed & kept
-    assert set(decision.reasons) == set(by_id) and all(decision.reasons.values())
+    assert removed | kept == set(by_id)
+    assert not removed & kept
+    assert set(decision.reasons) == set(by_id)
+    assert all(decision.reasons.values())
     protected = {group.group_id for group in ordered if group.label is not None or group.group_id in needed}
     protected |= {group.group_id for group in (*ordered[:1], *ordered[-1:])}
     assert not removed & protected
@@ -149,7 +151,8 @@ def test_display_ids_are_unique_prefixes_and_no_longer_than_needed(ids: list[str
     assert set(shown) == set(ids)
     for each, display in shown.items():
         prefix = display.removeprefix("cp_")
-        assert each.startswith(prefix) and len(prefix) >= 8
+        assert each.startswith(prefix)
+        assert len(prefix) >= 8
         assert [other for other in shown if other.startswith(prefix)] == [each]
         assert len(prefix) == 8 or sum(other.startswith(prefix[:-1]) for other in shown) > 1
 

@@ -18,7 +18,6 @@ from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
     Decision,
-    DecisionType,
     Lease,
     Operation,
     OperationState,
@@ -26,7 +25,6 @@ from holdfast.model import (
     Project,
     Record,
     Revision,
-    RunStatus,
     StepRun,
     new_id,
     now,
@@ -108,8 +106,7 @@ class Store:
         return found
 
     def find(self, model: type[M], *key: str | int) -> M | None:
-        found = self._select(model, _by_key(TABLE_OF[model]), *key)
-        return found[0] if found else None
+        return _first(self._select(model, _by_key(TABLE_OF[model]), *key))
 
     def delete(self, model: type[Record], *key: str | int) -> None:
         """Delete the record and what belongs to it: a group's checkpoints, everything of a plan."""
@@ -121,14 +118,12 @@ class Store:
     def project_for(self, root: str | os.PathLike[str]) -> Project:
         """The project of that root folder, made if there is none yet."""
         with self.transaction():
-            self._write(
-                Project(project_id=new_id(), root=os.fspath(root), created_at=now()), " ON CONFLICT (root) DO NOTHING"
-            )
+            project = Project(project_id=new_id(), root=os.fspath(root), created_at=now())
+            self._write(project, " ON CONFLICT (root) DO NOTHING")
             return self._select(Project, "root = ?", os.fspath(root))[0]
 
     def find_project(self, root: str | os.PathLike[str]) -> Project | None:
-        found = self._select(Project, "root = ?", os.fspath(root))
-        return found[0] if found else None
+        return _first(self._select(Project, "root = ?", os.fspath(root)))
 
     def plans_of(self, project_id: str | None, limit: int | None = None) -> list[Plan]:
         """The plans of a project, or of all, newest first; subplans are found through their parent."""
@@ -139,8 +134,7 @@ class Store:
         return self._select(Plan, where, project_id, order=order, limit=limit)
 
     def latest_plan(self, project_id: str) -> Plan | None:
-        found = self.plans_of(project_id, limit=1)
-        return found[0] if found else None
+        return _first(self.plans_of(project_id, limit=1))
 
     def find_plans_by_prefix(self, prefix: str) -> list[Plan]:
         return self._by_prefix(Plan, prefix)
@@ -166,38 +160,28 @@ class Store:
     def decisions_of(self, plan_id: str) -> list[Decision]:
         return self._select(Decision, "plan_id = ?", plan_id, order="sequence")
 
-    def root_decision(self, plan_id: str) -> Decision | None:
-        where = "plan_id = ? AND type = ?"
-        found = self._select(Decision, where, plan_id, DecisionType.PROMPT_DEFINITION, order="sequence", limit=1)
-        return found[0] if found else None
-
     def runs_of(self, plan_id: str) -> list[StepRun]:
         return self._select(StepRun, "plan_id = ?", plan_id, order="run_id")
 
-    def unfinished_runs(self, plan_id: str) -> list[StepRun]:
-        return self._select(StepRun, "plan_id = ? AND status = ?", plan_id, RunStatus.RUNNING, order="run_id")
-
     def latest_run(self, plan_id: str) -> StepRun | None:
-        found = self._select(StepRun, "plan_id = ?", plan_id, order="run_id DESC", limit=1)
-        return found[0] if found else None
-
-    def latest_run(self, plan_id: str) -> StepRun | None:
-        found = self._select(StepRun, "plan_id = ?", plan_id, order="run_id DESC", limit=1)
-        return found[0] if found else None
+        return _first(self._select(StepRun, "plan_id = ?", plan_id, order="run_id DESC", limit=1))
 
     def unfinished_runs(self, plan_id: str) -> list[StepRun]:
         return self._select(StepRun, "plan_id = ? AND finished_at IS NULL", plan_id, order="run_id")
 
     def root_decision(self, plan_id: str) -> Decision | None:
-        found = self._select(Decision, "plan_id = ? AND parent_decision_id IS NULL", plan_id, order="sequence", limit=1)
-        return found[0] if found else None
+        return _first(
+            self._select(Decision, "plan_id = ? AND parent_decision_id IS NULL", plan_id, order="sequence", limit=1)
+        )
 
     def latest_revision(self, plan_id: str) -> int:
-        return int(self._execute("SELECT max(revision) FROM plan_revision WHERE plan_id = ?", plan_id)[0][0])
+        return int(
+            self._execute("SELECT coalesce(max(revision), 0) FROM plan_revision WHERE plan_id = ?", plan_id)[0][0]
+        )
 
     def latest_attempt(self, plan_id: str) -> int:
         """The highest attempt there has been, also one that a rollback took the plan back from."""
-        return int(self._execute("SELECT max(attempt) FROM decision WHERE plan_id = ?", plan_id)[0][0])
+        return int(self._execute("SELECT coalesce(max(attempt), 1) FROM decision WHERE plan_id = ?", plan_id)[0][0])
 
     def groups_of(self, plan_id: str) -> list[CheckpointGroup]:
         return self._select(CheckpointGroup, "plan_id = ?", plan_id, order="sequence")
@@ -313,8 +297,7 @@ class Store:
             )
 
     def _find_locked(self, lease: Lease) -> Lease | None:
-        found = self._select(Lease, "plan_id = ?", lease.plan_id, lock=True)
-        return found[0] if found else None
+        return _first(self._select(Lease, "plan_id = ?", lease.plan_id, lock=True))
 
     @staticmethod
     def _still_holds(lease: Lease, current: Lease | None) -> bool:
@@ -345,6 +328,10 @@ class Store:
     def _execute(self, sql: str, *parameters: str | int) -> list[Row]:
         stored: list[Stored] = [stored_text(value) if isinstance(value, str) else value for value in parameters]
         return self._engine.execute(sql, stored)
+
+
+def _first(found: list[M]) -> M | None:
+    return found[0] if found else None
 
 
 def _select_sql(*tables: Table) -> str:

@@ -1,4 +1,4 @@
-"""Copying a tree exactly: kinds, modes, times, owners, extended attributes and hard links, sharing blocks where possible."""
+"""Copying a tree exactly, sharing blocks where the file system can."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TreeCopy:
         return self._target + b"/" + path if path else self._target
 
     def _copy_entries(self, directory: bytes) -> list[bytes]:
-        below = []
+        below: list[bytes] = []
         try:
             with os.scandir(self._from(directory)) as listing:
                 entries = list(listing)

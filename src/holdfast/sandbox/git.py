@@ -14,6 +14,11 @@ from holdfast.errors import SandboxError, UsageError
 # A repository's own settings must neither start programs behind our back nor leave one running after git has ended.
 _SETTINGS = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "maintenance.auto=false")
 _ENVIRONMENT = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
+# Who the user is and where their settings are; anything else of theirs could point git at another repository.
+_KEPT = frozenset(
+    [f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL", "DATE")]
+    + ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"]
+)
 # No repository and no settings at all: a patch is applied to plain files, and no filter or hook can be run by it.
 _NO_REPOSITORY = {"GIT_DIR": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
 _SYMLINK_MODE = "120000"
@@ -29,7 +34,7 @@ def run_git(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run git; a failure is a SandboxError that ends with what git said, unless ``check`` is off."""
     settings = [word for setting in _SETTINGS for word in ("-c", setting)]
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _KEPT}
     try:
         completed = subprocess.run(
             ["git", *settings, *args],

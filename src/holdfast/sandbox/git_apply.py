@@ -16,11 +16,15 @@ from holdfast.sandbox.repository import GitRepository
 _LOCK_MARK = b"holdfast apply "
 
 
-def ignored_among(work_tree: Path, paths: Sequence[bytes]) -> set[bytes]:
-    """Those of the paths that the repository's rules ignore and that it does not track."""
+def ignored_among(repository: GitRepository, work_tree: Path, paths: Sequence[bytes]) -> set[bytes]:
+    """Those of the paths that the rules in ``work_tree`` ignore and that the repository does not track."""
     if not paths:
         return set()
-    answer = run_git(["check-ignore", "-z", "--stdin"], cwd=work_tree, input=b"\0".join(paths), check=False)
+    # Not the sandbox's own repository: a step may have written its config, and config can start programs.
+    environment = {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(work_tree)}
+    answer = run_git(
+        ["check-ignore", "-z", "--stdin"], cwd=work_tree, input=b"\0".join(paths), env=environment, check=False
+    )
     if answer.returncode > 1:
         raise SandboxError(f"git check-ignore failed in {work_tree}.", hint="Run `git status` there to see why.")
     return {path for path in answer.stdout.split(b"\0") if path}
@@ -117,7 +121,8 @@ def update_index(repository: GitRepository, commit: str, paths: Sequence[bytes])
     with _temporary_index(repository, copied=True) as environment:
         # Removals first: a file may have become a directory.
         lines.sort(key=lambda line: not line.startswith(b"0 "))
-        run_git(["update-index", "-z", "--index-info"], cwd=repository.root, input=b"\0".join(lines) + b"\0", env=environment)
+        entries = b"".join(line + b"\0" for line in lines)
+        run_git(["update-index", "-z", "--index-info"], cwd=repository.root, input=entries, env=environment)
         run_git(["update-index", "-q", "--refresh"], cwd=repository.root, env=environment, check=False)
         new = Path(environment["GIT_INDEX_FILE"]).read_bytes()
     replacement = repository.git_dir / "index.holdfast"

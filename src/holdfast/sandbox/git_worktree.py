@@ -1,8 +1,8 @@
 """Strategy ``git_worktree``: the sandbox of a repository is a work tree of its own, on a branch of its own.
 
-It has its own ``.git`` directory, which borrows the user's objects and copies their refs, config, hooks and index. So the
-user's repository is not written to at all, a plan may commit, stash, tag or configure as it likes, and HEAD, branch and
-index are files of the sandbox, which every snapshot holds like any other file.
+It has its own ``.git`` directory, which borrows the user's objects and copies their refs, config, hooks and index. So
+the user's repository is not written to at all, a plan may commit, stash, tag or configure as it likes, and HEAD, branch
+and index are files of the sandbox, which every snapshot holds like any other file.
 """
 
 from __future__ import annotations

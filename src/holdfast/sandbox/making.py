@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from holdfast.errors import SandboxError
 
@@ -34,20 +33,11 @@ def remove_tree(path: Path) -> None:
     """Remove a tree of ours, also where directories in it are closed to us."""
     if not os.path.lexists(path):
         return
-
-    def open_up_and_retry(function: Callable[[str], Any], name: str, _: BaseException) -> None:
-        parent = os.path.dirname(name)
-        for directory in (parent, name):
-            if os.path.isdir(directory) and not os.path.islink(directory):
-                os.chmod(directory, 0o700)
-        if function in (os.open, os.scandir, os.lstat):
-            shutil.rmtree(name)
-        else:
-            function(name)
-
-    shutil.rmtree(path, onexc=open_up_and_retry) if _HAS_ONEXC else shutil.rmtree(
-        path, onerror=lambda function, name, error: open_up_and_retry(function, name, error[1])
-    )
-
-
-_HAS_ONEXC = "onexc" in (shutil.rmtree.__kwdefaults__ or {})
+    pending = [os.fspath(path)]
+    while pending:
+        folder = pending.pop()
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            os.chmod(folder, 0o700)
+        with os.scandir(folder) as entries:
+            pending.extend(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+    shutil.rmtree(path)

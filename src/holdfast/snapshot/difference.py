@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from holdfast.snapshot.descent import join
+from holdfast.snapshot.directories import RecentDirectories
 from holdfast.snapshot.format import (
     DIRECTORY,
     FILE,
@@ -45,16 +46,21 @@ def _same_shape(old: Entry, new: Entry) -> bool:
 class StateReader:
     """Stored states as values; every object is checked against its name when it is read."""
 
-    def __init__(self, objects: ObjectStore) -> None:
+    def __init__(self, objects: ObjectStore, recent: RecentDirectories | None = None) -> None:
         self._objects = objects
+        self._recent = recent or RecentDirectories()
 
     def state(self, state_hash: str) -> State:
         return decode_state(self._objects.read(bytes.fromhex(state_hash)))
 
-    def directory(self, entry: Entry | None) -> dict[bytes, Entry]:
+    def directory(self, entry: Entry | None) -> Mapping[bytes, Entry]:
         if entry is None or entry.kind != DIRECTORY:
             return {}
-        return decode_directory(self._objects.read(entry.content))
+        known = self._recent.get(entry.content)
+        if known is None:
+            known = decode_directory(self._objects.read(entry.content))
+            self._recent.keep(entry.content, known)
+        return known
 
     def find(self, state: State, path: bytes) -> Entry | None:
         entry: Entry | None = state.root
@@ -86,9 +92,11 @@ class StateReader:
                 if old and new and old.content == new.content and old.kind == new.kind:
                     continue
                 before, after = self.directory(old), self.directory(new)
-                for name in sorted(before.keys() | after.keys(), reverse=True):
-                    if before.get(name) != after.get(name):
-                        pending.append(Difference(join(path, name), before.get(name), after.get(name)))
+                pending.extend(
+                    Difference(join(path, name), before.get(name), after.get(name))
+                    for name in sorted(before.keys() | after.keys(), reverse=True)
+                    if before.get(name) != after.get(name)
+                )
 
     def walk(self, state: State) -> Iterator[tuple[bytes, Entry]]:
         for difference in self._between(b"", None, state.root):

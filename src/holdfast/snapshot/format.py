@@ -21,7 +21,7 @@ UNKNOWN_OWNER = -1
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One name in a directory. ``content`` is a digest, but for a symlink it is the target and for an empty file nothing."""
+    """One name in a directory. ``content`` is a digest; for a symlink it is the target, for an empty file nothing."""
 
     name: bytes
     kind: int

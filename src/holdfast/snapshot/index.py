@@ -1,7 +1,7 @@
 """What a directory holds, known entry by entry, so that looking again costs only what changed.
 
-``TreeIndex.refresh`` brings the index up to date with the disk, stores new content and gives the state hash. The index is
-also the stat cache: an entry whose inode, ctime, mtime, size and mode are as they were is not read again.
+``TreeIndex.refresh`` brings the index up to date with the disk, stores new content and gives the state hash. The index
+is also the stat cache: an entry whose inode, ctime, mtime, size and mode are as they were is not read again.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ import msgspec
 
 from holdfast.errors import SandboxError
 from holdfast.snapshot.descent import IS_ROOT, Descent, depth, join, made_accessible, split
+from holdfast.snapshot.directories import RecentDirectories
 from holdfast.snapshot.format import (
     DIRECTORY,
     FIFO,
@@ -27,6 +29,7 @@ from holdfast.snapshot.format import (
     SYMLINK,
     UNKNOWN_OWNER,
     Entry,
+    decode_directory,
     encode_directory,
     encode_pieces,
     encode_state,
@@ -40,6 +43,7 @@ _UNTRUSTED = -1
 _RESTLESS_TRIES = 3
 _KERNEL_XATTRS = (b"security.selinux", b"security.ima", b"security.evm")
 _CACHE_VERSION = 1
+_ENCODING, _ENCODING_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
 Changed = Mapping[bytes, "set[bytes] | None"]
 """Directories in which something changed: the names, or None for the directory and all that lies below it."""
@@ -49,18 +53,55 @@ class _Moved(Exception):
     """Something was renamed or replaced while it was being read."""
 
 
-class _Node:
-    """One directory: its entries, what the kernel said of each when it was read, and its own entry in its parent."""
+Stamp = tuple[int, int, int, int]
+"""Inode, ctime, mtime and size of a file when it was read; its mode cannot change without its ctime."""
 
-    __slots__ = ("children", "digest", "entries", "head", "stamp", "stamps")
+
+class _Node:
+    """One directory: its entries, their stamps, and its own entry in its parent.
+
+    What comes from the cache stays packed until somebody needs it, because mostly nobody does.
+    """
+
+    __slots__ = ("_entries", "_packed", "_packed_stamps", "_stamps", "children", "digest", "head", "is_placed", "stamp")
 
     def __init__(self) -> None:
-        self.entries: dict[bytes, Entry] = {}
-        self.stamps: dict[bytes, tuple[int, int]] = {}
+        self._entries: dict[bytes, Entry] = {}
+        self._packed: bytes | None = None
+        self._stamps: dict[bytes, Stamp] = {}
+        self._packed_stamps: bytes | None = None
         self.children: dict[bytes, _Node] = {}
         self.digest: bytes | None = None
         self.head: Entry | None = None
+        self.is_placed = False
+        """Whether the parent lists this head."""
         self.stamp = (0, 0)
+
+    @property
+    def entries(self) -> dict[bytes, Entry]:
+        if self._packed is not None:
+            self._entries, self._packed = decode_directory(self._packed), None
+        return self._entries
+
+    @property
+    def stamps(self) -> dict[bytes, Stamp]:
+        if self._packed_stamps is not None:
+            self._stamps, self._packed_stamps = _decode_stamps(self._packed_stamps), None
+        return self._stamps
+
+    def packed(self, path: bytes) -> _CachedNode:
+        assert self.head is not None
+        assert self.digest is not None
+        entries = encode_directory(self._entries) if self._packed is None else self._packed
+        stamps = msgspec.msgpack.encode(self._stamps) if self._packed_stamps is None else self._packed_stamps
+        return _CachedNode(path, self.head, self.stamp, self.digest, entries, stamps)
+
+    @classmethod
+    def unpacked(cls, cached: _CachedNode) -> _Node:
+        node = cls()
+        node._packed, node._packed_stamps = cached.entries, cached.stamps
+        node.digest, node.head, node.stamp, node.is_placed = cached.digest, cached.head, cached.stamp, True
+        return node
 
 
 class _CachedNode(msgspec.Struct, array_like=True, gc=False):
@@ -68,8 +109,11 @@ class _CachedNode(msgspec.Struct, array_like=True, gc=False):
     head: Entry
     stamp: tuple[int, int]
     digest: bytes
-    entries: list[Entry]
-    stamps: list[tuple[int, int]]
+    entries: bytes
+    stamps: bytes
+
+
+_decode_stamps = msgspec.msgpack.Decoder(dict[bytes, Stamp]).decode
 
 
 class _Cache(msgspec.Struct, array_like=True):
@@ -88,17 +132,54 @@ class _FileToRead(msgspec.Struct):
     name: bytes
 
 
+class _Links:
+    """Which paths are names of files that have several, and so which paths are one file."""
+
+    def __init__(self, by_path: dict[bytes, tuple[int, int]] | None = None) -> None:
+        self.by_path = by_path or {}
+        self._by_inode: dict[tuple[int, int], set[bytes]] = {}
+        for path, inode in self.by_path.items():
+            self._by_inode.setdefault(inode, set()).add(path)
+        self._groups: tuple[tuple[bytes, ...], ...] | None = None
+
+    def note(self, path: bytes, found: os.stat_result) -> None:
+        inode = (found.st_dev, found.st_ino)
+        if found.st_nlink > 1 and self.by_path.get(path) != inode:
+            self.forget(path)
+            self.by_path[path] = inode
+            self._by_inode.setdefault(inode, set()).add(path)
+            self._groups = None
+        elif found.st_nlink == 1:
+            self.forget(path)
+
+    def forget(self, path: bytes) -> None:
+        inode = self.by_path.pop(path, None)
+        if inode is not None:
+            self._groups = None
+            self._by_inode[inode].discard(path)
+
+    def other_names(self, found: os.stat_result) -> list[bytes]:
+        return list(self._by_inode.get((found.st_dev, found.st_ino), ()))
+
+    def groups(self) -> tuple[tuple[bytes, ...], ...]:
+        if self._groups is None:
+            shared = (paths for paths in self._by_inode.values() if len(paths) > 1)
+            self._groups = tuple(sorted(tuple(sorted(paths)) for paths in shared))
+        return self._groups
+
+
 class TreeIndex:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, recent: RecentDirectories) -> None:
         self.root = root
+        self.recent = recent
         self.state: bytes | None = None
         self.unheld: dict[bytes, str] = {}
-        self._linked: dict[bytes, tuple[int, int]] = {}
+        self.links = _Links()
         self._top = _Node()
 
     def forget(self) -> None:
         """Start from nothing: the next refresh reads everything."""
-        self.state, self.unheld, self._linked, self._top = None, {}, {}, _Node()
+        self.state, self.unheld, self.links, self._top = None, {}, _Links(), _Node()
 
     def refresh(self, batch: Batch, changed: Changed | None = None) -> bytes:
         """Look at the whole tree, or only at what ``changed`` names, and return the state hash."""
@@ -107,6 +188,8 @@ class TreeIndex:
             self.forget()
         if self.state is None:
             changed = None
+        elif changed is not None and not changed:
+            return self.state
         for _ in range(_RESTLESS_TRIES):
             try:
                 self.state = self._refreshed(batch, changed)
@@ -133,16 +216,7 @@ class TreeIndex:
             look.encode_directories()
         head = self._top.head
         assert head is not None
-        return batch.add(encode_state(head, self._link_groups()))
-
-    def _link_groups(self) -> tuple[tuple[bytes, ...], ...]:
-        groups: dict[tuple[int, int], list[bytes]] = {}
-        for path, inode in self._linked.items():
-            groups.setdefault(inode, []).append(path)
-        return tuple(sorted(tuple(sorted(paths)) for paths in groups.values() if len(paths) > 1))
-
-    def paths_linked_with(self, inode: tuple[int, int]) -> list[bytes]:
-        return [path for path, known in self._linked.items() if known == inode]
+        return batch.add(encode_state(head, self.links.groups()))
 
     def node_at(self, path: bytes) -> _Node | None:
         node: _Node | None = self._top
@@ -154,20 +228,15 @@ class TreeIndex:
         path = join(directory, name)
         node.entries.pop(name, None)
         node.stamps.pop(name, None)
-        self._linked.pop(path, None)
+        self.links.forget(path)
         self.unheld.pop(path, None)
         if node.children.pop(name, None) is not None:
             below = path + b"/"
-            for known in (self._linked, self.unheld):
-                for inside in [inside for inside in known if inside.startswith(below)]:
-                    del known[inside]  # type: ignore[attr-defined]
+            for inside in [inside for inside in self.links.by_path if inside.startswith(below)]:
+                self.links.forget(inside)
+            for inside in [inside for inside in self.unheld if inside.startswith(below)]:
+                del self.unheld[inside]
         node.digest = None
-
-    def note_links(self, path: bytes, found: os.stat_result) -> None:
-        if found.st_nlink > 1:
-            self._linked[path] = (found.st_dev, found.st_ino)
-        else:
-            self._linked.pop(path, None)
 
     # The cache that survives the process
 
@@ -175,14 +244,9 @@ class TreeIndex:
         """Best effort and not synced: a lost or torn cache only means reading everything once more."""
         if self.state is None:
             return
-        nodes = [
-            _CachedNode(path, node.head, node.stamp, node.digest, list(node.entries.values()),
-                        [node.stamps.get(name, (0, _UNTRUSTED)) for name in node.entries])
-            for path, node in self._nodes()
-            if node.head is not None and node.digest is not None
-        ]  # fmt: skip
+        nodes = [node.packed(path) for path, node in self._nodes()]
         cache = _Cache(
-            _CACHE_VERSION, _boot_id(), self.root.stat().st_ino, self.state, nodes, self.unheld, self._linked
+            _CACHE_VERSION, _boot_id(), self.root.stat().st_ino, self.state, nodes, self.unheld, self.links.by_path
         )
         temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
         temporary.write_bytes(msgspec.msgpack.encode(cache))
@@ -202,20 +266,18 @@ class TreeIndex:
         except (OSError, msgspec.DecodeError):
             return
         # After a power cut a file can have its old timestamps and lost content, so nothing survives a reboot.
-        if (cache.version, cache.boot_id) != (_CACHE_VERSION, _boot_id()) or cache.root_inode != self.root.stat().st_ino:
+        expected = (_CACHE_VERSION, _boot_id(), self.root.stat().st_ino)
+        if (cache.version, cache.boot_id, cache.root_inode) != expected:
             return
         nodes: dict[bytes, _Node] = {}
         for cached in cache.nodes:
-            node = _Node()
-            node.entries = {entry.name: entry for entry in cached.entries}
-            node.stamps = dict(zip(node.entries, cached.stamps, strict=True))
-            node.digest, node.head, node.stamp = cached.digest, cached.head, cached.stamp
+            node = _Node.unpacked(cached)
             nodes[cached.path] = node
             if cached.path:
                 directory, name = split(cached.path)
                 nodes[directory].children[name] = node
         self._top, self.state = nodes[b""], cache.state
-        self.unheld, self._linked = cache.unheld, cache.linked
+        self.unheld, self.links = cache.unheld, _Links(cache.linked)
 
 
 class _Look:
@@ -238,20 +300,26 @@ class _Look:
     def _at_directory(self, directory: bytes, node: _Node) -> list[tuple[bytes, _Node]]:
         """Look at every entry of one directory; the directories in it, to be looked at next."""
         descriptor = self._open(directory)
+        stamps, links = node.stamps, self._index.links
         seen = set()
         below = []
         with os.scandir(descriptor) as listing:
             for item in listing:
-                name = os.fsencode(item.name)
+                name = item.name.encode(_ENCODING, _ENCODING_ERRORS)
                 try:
                     found = item.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue
                 seen.add(name)
+                stamp = (found.st_ino, found.st_ctime_ns, found.st_mtime_ns, found.st_size)
+                if stamps.get(name) == stamp:
+                    if found.st_nlink > 1:
+                        links.note(join(directory, name), found)
+                    continue
                 child = self._at_entry(directory, node, name, found)
                 if child is not None:
                     below.append((join(directory, name), child))
-        for name in node.entries.keys() - seen:
+        for name in (stamps.keys() | node.children.keys()) - seen:
             self._index.forget_entry(directory, node, name)
         for path in [path for path in self._index.unheld if split(path)[0] == directory and split(path)[1] not in seen]:
             del self._index.unheld[path]
@@ -284,7 +352,10 @@ class _Look:
         stamp = (found.st_ino, found.st_ctime_ns)
         if node.head is None or node.stamp != stamp:
             head = directory_entry(split(directory)[1], descriptor)
-            node.head = msgspec.structs.replace(head, mode=self._descent.mode_of(found), content=node.digest or b"")
+            content = node.head.content if node.head is not None else b""
+            head = msgspec.structs.replace(head, mode=self._descent.mode_of(found), content=content)
+            if head != node.head:
+                node.head, node.is_placed = head, False
             node.stamp = stamp if self._is_settled(found) else (found.st_ino, _UNTRUSTED)
         self._to_encode[directory] = node
 
@@ -297,18 +368,7 @@ class _Look:
                 self._index.forget_entry(directory, node, name)
                 child = node.children[name] = _Node()
             return child
-        known = node.entries.get(name)
-        if (
-            known is not None
-            and node.stamps.get(name) == (found.st_ino, found.st_ctime_ns)
-            and known.mtime_ns == found.st_mtime_ns
-            and known.mode == stat.S_IMODE(found.st_mode)
-            and (known.size == found.st_size or kind != stat.S_IFREG)
-        ):
-            if found.st_nlink > 1:
-                self._index.note_links(join(directory, name), found)
-            return None
-        if known is None or known.kind == DIRECTORY:
+        if name in node.children:
             self._index.forget_entry(directory, node, name)
         self._index.unheld.pop(join(directory, name), None)
         if kind in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO):
@@ -338,8 +398,8 @@ class _Look:
             except FileNotFoundError:
                 self._index.forget_entry(directory, node, name)
                 continue
-            for linked in self._index.paths_linked_with((found.st_dev, found.st_ino)) if found.st_nlink > 1 else ():
-                self._reread(linked)
+            for other in self._index.links.other_names(found) if found.st_nlink > 1 else ():
+                self._reread(other)
             child = self._at_entry(directory, node, name, found)
             if child is not None and child.head is None:
                 self.at_subtree(join(directory, name), child)
@@ -385,8 +445,9 @@ class _Look:
             self._index.unheld[path] = "not readable for this user"
             return
         node.entries[name] = entry
-        node.stamps[name] = (found.st_ino, found.st_ctime_ns if self._is_settled(found) else _UNTRUSTED)
-        self._index.note_links(path, found)
+        ctime = found.st_ctime_ns if self._is_settled(found) else _UNTRUSTED
+        node.stamps[name] = (found.st_ino, ctime, found.st_mtime_ns, found.st_size)
+        self._index.links.note(path, found)
 
     def _is_settled(self, found: os.stat_result) -> bool:
         return found.st_ctime_ns < self._now_ns - _RACY_NS
@@ -398,14 +459,16 @@ class _Look:
             assert head is not None
             if node.digest is None:
                 node.digest = self._batch.add(encode_directory(node.entries))
+                self._index.recent.keep(node.digest, dict(node.entries))
             if head.content != node.digest:
                 head = node.head = msgspec.structs.replace(head, content=node.digest)
-            if directory:
+                node.is_placed = False
+            if directory and not node.is_placed:
                 parent_path, name = split(directory)
                 parent = self._to_encode[parent_path]
-                if parent.entries.get(name) != head:
-                    parent.entries[name] = head
-                    parent.digest = None
+                parent.entries[name] = head
+                parent.digest = None
+                node.is_placed = True
 
 
 _KIND_NAMES = {stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a block device", stat.S_IFCHR: "a character device"}
@@ -434,7 +497,9 @@ def read_entry(directory: int, name: bytes, batch: Batch) -> tuple[Entry, os.sta
 def _read_file(directory: int, name: bytes, batch: Batch) -> tuple[Entry, os.stat_result]:
     descriptor = _open_for_reading(name, directory)
     try:
-        for _ in range(_RESTLESS_TRIES):
+        tries = 0
+        while True:
+            tries += 1
             before = os.fstat(descriptor)
             if not stat.S_ISREG(before.st_mode):
                 raise _Moved
@@ -442,7 +507,7 @@ def _read_file(directory: int, name: bytes, batch: Batch) -> tuple[Entry, os.sta
             after = os.fstat(descriptor)
             if (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == (
                 after.st_mtime_ns, after.st_ctime_ns, size,
-            ):  # fmt: skip
+            ) or tries == _RESTLESS_TRIES:  # fmt: skip
                 break
             os.lseek(descriptor, 0, os.SEEK_SET)
         mode = stat.S_IMODE(after.st_mode)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from holdfast.errors import NotFoundError, SandboxError
 from holdfast.model import Phase, SandboxCheckpoint, Unheld, new_id, now
+from holdfast.snapshot.changes import Changes, ChangeTracker
 from holdfast.snapshot.difference import Difference, StateReader
+from holdfast.snapshot.directories import RecentDirectories
 from holdfast.snapshot.format import State
 from holdfast.snapshot.index import TreeIndex
 from holdfast.snapshot.objects import Batch, ObjectStore
@@ -22,9 +24,26 @@ class CheckpointManager:
 
     def __init__(self, objects: ObjectStore, caches: Path) -> None:
         self.objects = objects
-        self.reader = StateReader(objects)
+        self._recent = RecentDirectories()
+        self.reader = StateReader(objects, self._recent)
         self._caches = caches
         self._indexes: dict[Path, TreeIndex] = {}
+        self._trackers: dict[Path, ChangeTracker] = {}
+
+    @contextmanager
+    def watching(self, paths: Iterable[Path]) -> Iterator[None]:
+        """While this lasts the kernel tells what changes in these sandboxes, and a checkpoint looks only at that."""
+        started = []
+        try:
+            for path in paths:
+                tracker = ChangeTracker(path)
+                if tracker.start():
+                    self._trackers[path] = tracker
+                    started.append(path)
+            yield
+        finally:
+            for path in started:
+                self._trackers.pop(path).stop()
 
     @contextmanager
     def taking(self) -> Iterator[Batch]:
@@ -42,11 +61,15 @@ class CheckpointManager:
         path: Path,
         metadata: dict[str, Any],
         previous_state: str | None = None,
+        thorough: bool = False,
     ) -> SandboxCheckpoint:
-        """Take a snapshot into the batch; durable once the batch is committed."""
+        """Take a snapshot into the batch; durable once the batch is committed.
+
+        ``thorough``: look at every file, whatever the kernel told.
+        """
         index = self._index(path)
         before_bytes = batch.added_bytes
-        state = self._refreshed(index, batch)
+        state = self._refreshed(index, batch, thorough=thorough)
         checkpoint = SandboxCheckpoint(
             checkpoint_id=new_id(),
             sandbox_id=sandbox_id,
@@ -89,7 +112,7 @@ class CheckpointManager:
                     f"Restoring {path} failed: {error.strerror or error}.",
                     hint="Free the cause and run the same command again; it goes on where it stopped.",
                 ) from error
-            found = index.refresh(batch, restored.touched)
+            found = index.refresh(batch, self._with_own_changes(path, restored))
             if found.hex() != state_hash:
                 index.forget()
                 raise SandboxError(
@@ -108,9 +131,9 @@ class CheckpointManager:
             check_content(self.reader, plan_restore(self.reader, self.reader.state(present.hex()), target, ()))
 
     def state_of(self, path: Path) -> str:
-        """The state hash of what is there now; its content is stored, but nothing names it."""
+        """The state hash of what is there now, every file looked at; its content is stored, but nothing names it."""
         with self.taking() as batch:
-            state = self._refreshed(self._index(path), batch)
+            state = self._refreshed(self._index(path), batch, thorough=True)
             batch.commit()
             return state.hex()
 
@@ -124,7 +147,8 @@ class CheckpointManager:
     def get_checkpoint(self, checkpoint_id: str) -> SandboxCheckpoint:
         text = self.objects.find_snapshot(checkpoint_id)
         if text is None:
-            raise NotFoundError(f"There is no snapshot {checkpoint_id}.", hint="List them with `holdfast checkpoint list`.")
+            hint = "List them with `holdfast checkpoint list`."
+            raise NotFoundError(f"There is no snapshot {checkpoint_id}.", hint=hint)
         return SandboxCheckpoint.model_validate_json(text)
 
     def state(self, state_hash: str) -> State:
@@ -152,17 +176,31 @@ class CheckpointManager:
         if not path.is_dir():
             raise SandboxError(
                 f"The sandbox {path} is missing.",
-                hint="It was removed by something else. Its checkpoints are safe: `holdfast plan execute` makes it anew.",
+                hint="Something removed it. Its checkpoints are safe: `holdfast plan execute` makes it anew.",
             )
         index = self._indexes.get(path)
         if index is None:
-            index = self._indexes[path] = TreeIndex(path)
+            index = self._indexes[path] = TreeIndex(path, self._recent)
             index.load(self._cache_file(path))
         return index
 
-    def _refreshed(self, index: TreeIndex, batch: Batch) -> bytes:
+    def _with_own_changes(self, path: Path, restored: Restored) -> Changes | None:
+        """What a restore touched, and what the kernel told of meanwhile, which is mostly the same."""
+        changes: Changes = {directory: set(names) for directory, names in restored.touched.items()}
+        tracker = self._trackers.get(path)
+        told = tracker.take() if tracker else {}
+        if told is None:
+            return None
+        for directory, names in told.items():
+            known = changes.setdefault(directory, set())
+            changes[directory] = None if names is None or known is None else known | names
+        return changes
+
+    def _refreshed(self, index: TreeIndex, batch: Batch, *, thorough: bool = False) -> bytes:
+        tracker = self._trackers.get(index.root)
+        changes = tracker.take() if tracker else None
         try:
-            return index.refresh(batch)
+            return index.refresh(batch, None if thorough else changes)
         except OSError as error:
             raise SandboxError(
                 f"Reading {index.root} failed: {error.strerror or error}.", hint="Free the cause and try again."

@@ -17,9 +17,9 @@ from typing import Any
 
 import zstandard
 
+from holdfast.db.sqlite import Error, connect, database_error, translated_errors
 from holdfast.errors import ContentError
 from holdfast.snapshot.format import digest_of
-from holdfast.db.sqlite import connect, translated_errors
 
 _RAW, _ZSTD = b"\x00", b"\x01"
 _LEVEL = 1
@@ -70,8 +70,11 @@ class ObjectStore:
             self._connection.close()
 
     def _execute(self, sql: str, parameters: tuple[Any, ...] = ()) -> Any:
-        with self._mutex, translated_errors(self.path):
-            return self._connection.execute(sql, parameters)
+        try:
+            with self._mutex:
+                return self._connection.execute(sql, parameters)
+        except Error as error:
+            raise database_error(error, self.path) from error
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

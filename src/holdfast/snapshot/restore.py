@@ -1,7 +1,7 @@
 """Turning a tree into a stored state: only what differs is touched, and everything may be interrupted and run again.
 
-A file is never written in place (it may be hard-linked from elsewhere): it is made complete under a temporary name beside
-its target and renamed. What no snapshot could hold is moved aside when it stands in the way, and never deleted.
+A file is never written in place (it may be hard-linked from elsewhere): it is made complete under a temporary name
+beside its target and renamed. What no snapshot could hold is moved aside when it stands in the way, and never deleted.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import errno
 import os
 import secrets
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.errors import SandboxError
-from holdfast.snapshot.descent import IS_ROOT, Descent, depth, join, split
+from holdfast.snapshot.descent import IS_ROOT, Descent, depth, split
 from holdfast.snapshot.difference import Difference, StateReader
+from holdfast.snapshot.exchange import exchange
 from holdfast.snapshot.format import DIRECTORY, FIFO, SYMLINK, UNKNOWN_OWNER, Entry, State
 from holdfast.snapshot.index import is_held_xattr
 
@@ -81,16 +83,17 @@ def check_content(reader: StateReader, plan: RestorePlan) -> None:
                 pass
 
 
-def carry_out(plan: RestorePlan, reader: StateReader, root: Path, aside: Path) -> Restored:
+def carry_out(plan: RestorePlan, reader: StateReader, root: Path, aside: Path, *, durable: bool = False) -> Restored:
+    """Do it. ``durable``: all is on the disk when this returns; a sandbox can be made anew, real files cannot."""
     with Descent(root) as descent:
-        restorer = _Restorer(reader, descent, aside)
+        restorer = _Restorer(reader, descent, aside, durable)
         restorer.run(plan)
         return restorer.restored
 
 
 class _Restorer:
-    def __init__(self, reader: StateReader, descent: Descent, aside: Path) -> None:
-        self._reader, self._descent, self._aside = reader, descent, aside
+    def __init__(self, reader: StateReader, descent: Descent, aside: Path, durable: bool) -> None:
+        self._reader, self._descent, self._aside, self._durable = reader, descent, aside, durable
         self._opened: set[bytes] = set()
         self.restored = Restored()
 
@@ -101,15 +104,21 @@ class _Restorer:
             if difference.is_removal:
                 self._remove(difference)
         self._descent.forget()
+        self._make_all(plan)
+        for difference in sorted(plan.differences, key=lambda difference: depth(difference.path), reverse=True):
+            if difference.new is not None and difference.new.kind == DIRECTORY:
+                self._finish_directory(difference, difference.new)
+        if self._durable:
+            for directory in self.restored.touched:
+                os.fsync(self._descent.open(directory))
+
+    def _make_all(self, plan: RestorePlan) -> None:
         linked = {path for group in plan.links for path in group[1:]}
         for difference in plan.differences:
             if difference.new is not None and difference.path not in linked:
                 self._make(difference)
         for group in plan.links:
             self._link(group)
-        for difference in sorted(plan.differences, key=lambda difference: depth(difference.path), reverse=True):
-            if difference.new is not None and difference.new.kind == DIRECTORY:
-                self._finish_directory(difference.path, difference.new)
 
     def _writable(self, directory: bytes) -> int:
         """A descriptor of that directory, which its owner may write to until its own mode is set at the end."""
@@ -164,8 +173,7 @@ class _Restorer:
         if old is not None and old.is_file and new.is_file and old.content == new.content and _is_alone(name, parent):
             self._set_attributes(name, parent, new)
         else:
-            temporary = self._make_temporary(new, parent)
-            os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+            _put(self._make_temporary(new, parent), name, parent, over_something=old is not None)
 
     def _make_directory(self, path: bytes) -> None:
         directory, name = split(path)
@@ -190,6 +198,8 @@ class _Restorer:
             for piece in self._reader.content(entry):
                 _write_sparsely(descriptor, piece)
             os.ftruncate(descriptor, entry.size)
+            if self._durable:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
@@ -218,7 +228,11 @@ class _Restorer:
                 os.close(source)
             self.restored.touch(path)
 
-    def _finish_directory(self, path: bytes, entry: Entry) -> None:
+    def _finish_directory(self, difference: Difference, entry: Entry) -> None:
+        """Set what a directory itself is, if that differs or if making its entries changed it."""
+        path = difference.path
+        if path not in self.restored.touched and _same_attributes(difference.old, entry):
+            return
         descriptor = self._descent.open(path)
         if entry.uid != UNKNOWN_OWNER:
             os.fchown(descriptor, entry.uid, entry.gid)
@@ -226,6 +240,23 @@ class _Restorer:
         os.fchmod(descriptor, entry.mode)
         os.utime(descriptor, ns=(entry.mtime_ns, entry.mtime_ns))
         self.restored.touched.setdefault(path, set())
+
+
+def _same_attributes(old: Entry | None, new: Entry) -> bool:
+    return old is not None and (old.kind, old.mode, old.mtime_ns, old.uid, old.gid, old.xattrs) == (
+        new.kind, new.mode, new.mtime_ns, new.uid, new.gid, new.xattrs,
+    )  # fmt: skip
+
+
+def _put(temporary: bytes, name: bytes, parent: int, *, over_something: bool) -> None:
+    """Give a finished file its name. A file that has it already changes places with it and is then removed.
+
+    Plain renaming over a file makes ext4 write the new one out at once, which costs milliseconds a file.
+    """
+    if over_something and exchange(temporary, name, parent):
+        os.unlink(temporary, dir_fd=parent)
+    else:
+        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
 
 
 def _is_alone(name: bytes, parent: int) -> bool:
@@ -242,10 +273,8 @@ def _chmod(name: bytes, parent: int, mode: int) -> None:
 
 
 def _unlink_if_there(name: bytes, parent: int) -> None:
-    try:
+    with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=parent)
-    except FileNotFoundError:
-        pass
 
 
 def _write_sparsely(descriptor: int, piece: bytes) -> None:

@@ -99,7 +99,7 @@ def same(one: Entry | None, other: Entry | None) -> bool:
         return one is other
     if one.kind == other.kind == DIRECTORY:
         return one.mode == other.mode
-    return (one.is_file and other.is_file or one.kind == other.kind) and (one.mode, one.size, one.content) == (
+    return ((one.is_file and other.is_file) or one.kind == other.kind) and (one.mode, one.size, one.content) == (
         other.mode, other.size, other.content,
     )  # fmt: skip
 
@@ -117,7 +117,7 @@ def change(
     wanted = tuple(difference for difference in ordered if difference.path not in kept)
     plan = RestorePlan(wanted, (), links)
     check_content(reader, plan)
-    carry_out(plan, reader, root, aside=root)
+    carry_out(plan, reader, root, aside=root, durable=True)
 
 
 def _directories_in_use(root: Path, going: set[bytes]) -> set[bytes]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from holdfast.model import DecisionSpec
 from holdfast.process import DEFAULT_OUTPUT_LIMIT_BYTES
@@ -18,6 +18,17 @@ class ToolArgs(BaseModel):
     """The arguments of a tool; every field has a description."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*")
+    @classmethod
+    def _is_text(cls, value: Any) -> Any:
+        """Half a surrogate pair, which YAML and JSON can write, cannot be put into a file or a command."""
+        if isinstance(value, str):
+            try:
+                value.encode()
+            except UnicodeEncodeError as error:
+                raise ValueError("holds a character that is none") from error
+        return value
 
 
 class NoArgs(ToolArgs):

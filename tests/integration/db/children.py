@@ -92,34 +92,29 @@ def holding(url: str | None, home: Path, plan_id: str, held: Event, go_on: Event
             store.save(store.get(Plan, plan_id).changed(name="written too late"))
 
 
-def killed_while_creating(url: str | None, home: Path, statements: int) -> None:
-    """Open a database, and be killed before the statement after so many."""
-    countdown = _killing_after(statements)
+def killed_while_creating(url: str | None, home: Path, statement: str) -> None:
+    """Open a database, and be killed when it comes to that statement."""
     execute = Engine.execute
 
-    def counted(self: Engine, sql: str, parameters: Sequence[Stored] = ()) -> list[Row]:
-        countdown()
+    def watched(self: Engine, sql: str, parameters: Sequence[Stored] = ()) -> list[Row]:
+        _be_killed_at(statement, sql)
         return execute(self, sql, parameters)
 
-    Engine.execute = counted  # type: ignore[method-assign]
+    Engine.execute = watched  # type: ignore[method-assign]
     opening(url, home)
 
 
-def killed_while_migrating(url: str | None, home: Path, statements: int) -> None:
-    """The same, counting only what the migrations do; the commit counts as one."""
-    countdown = _killing_after(statements)
-    sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", countdown)
-    sqlalchemy.event.listen(sqlalchemy.Engine, "commit", countdown)
+def killed_while_migrating(url: str | None, home: Path, statement: str) -> None:
+    """The same, but it is the migrations that come to that statement."""
+
+    def watch(_connection: object, _cursor: object, sql: str, *_: object) -> None:
+        _be_killed_at(statement, sql)
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", watch)
+    sqlalchemy.event.listen(sqlalchemy.Engine, "commit", lambda _: _be_killed_at(statement, "COMMIT"))
     opening(url, home)
 
 
-def _killing_after(statements: int) -> Callable[..., None]:
-    left = statements
-
-    def countdown(*_: object) -> None:
-        nonlocal left
-        if not left:
-            os.kill(os.getpid(), signal.SIGKILL)
-        left -= 1
-
-    return countdown
+def _be_killed_at(statement: str, sql: str) -> None:
+    if sql.startswith(statement):
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -86,7 +86,8 @@ class PostgresDatabase:
     def schema(self) -> Schema:
         columns = self.sql(
             "SELECT table_name, column_name, ordinal_position, data_type, is_nullable, column_default,"
-            " character_maximum_length FROM information_schema.columns WHERE table_schema = current_schema() ORDER BY 1, 3"
+            " character_maximum_length FROM information_schema.columns"
+            " WHERE table_schema = current_schema() ORDER BY 1, 3"
         )
         constraints = self.sql(
             "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import psycopg
@@ -61,6 +62,13 @@ def test_a_malformed_url_is_refused_without_repeating_its_password(tmp_path: Pat
         open_store("postgresql://me:secret@[::1/records", tmp_path)
     assert "secret" not in caught.value.message + caught.value.hint
     assert "percent-encoded" in caught.value.hint
+
+
+def test_a_missing_driver_is_named_with_the_way_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(DatabaseError, match="psycopg is not installed") as caught:
+        open_store("postgresql:///records", tmp_path)
+    assert "holdfast[postgres]" in caught.value.hint
 
 
 def test_a_role_without_rights_is_told_so(database: PostgresDatabase, tmp_path: Path) -> None:

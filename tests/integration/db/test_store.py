@@ -16,7 +16,6 @@ from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
     Decision,
-    DecisionType,
     Lease,
     Operation,
     OperationState,
@@ -24,7 +23,6 @@ from holdfast.model import (
     Project,
     Record,
     Revision,
-    RunStatus,
     StepRun,
     new_id,
 )
@@ -292,17 +290,28 @@ def test_what_belongs_to_a_plan_comes_in_sequence_whatever_the_clock_said(store:
 
 def test_the_latest_run_and_those_under_way_are_found(store: Store, plan: Plan) -> None:
     assert store.latest_run(plan.plan_id) is None
-    ended, under_way = a_run(plan, status=RunStatus.FAILED), a_run(plan)
+    ended, under_way = a_run(plan, finished_at=plan.created_at), a_run(plan)
     for run in (under_way, ended):
         store.insert(run)
     assert store.latest_run(plan.plan_id) == under_way
     assert store.unfinished_runs(plan.plan_id) == [under_way]
 
 
-def test_the_root_of_the_decisions_is_the_prompt(store: Store, plan: Plan) -> None:
+def test_the_latest_revision_and_attempt_are_the_highest_there_have_been(store: Store, plan: Plan) -> None:
+    assert store.latest_attempt(plan.plan_id) == 1
+    for attempt in (3, 2):
+        store.insert(a_decision(plan, attempt, attempt=attempt))
+        store.insert(Revision(plan_id=plan.plan_id, revision=attempt, steps=()))
+    assert store.latest_attempt(plan.plan_id) == 3
+    assert store.latest_revision(plan.plan_id) == 3
+    assert store.latest_revision("01ABC") == 0
+
+
+def test_the_root_of_the_decisions_is_the_first_without_a_parent(store: Store, plan: Plan) -> None:
     assert store.root_decision(plan.plan_id) is None
-    root = a_decision(plan, 2, type=DecisionType.PROMPT_DEFINITION)
-    for decision in (a_decision(plan, 1), root, a_decision(plan, 3)):
+    root = a_decision(plan, 2)
+    child = a_decision(plan, 1, parent_decision_id=root.decision_id)
+    for decision in (child, a_decision(plan, 3), root):
         store.insert(decision)
     assert store.root_decision(plan.plan_id) == root
 

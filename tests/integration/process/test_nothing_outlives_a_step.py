@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import process
+from holdfast.errors import SandboxError
 from holdfast.process import MARK_VARIABLE, end_leftovers
 
 DAEMON = "(setsid sh -c 'echo $$ > daemon; exec sleep 1000' &)"
@@ -186,3 +187,25 @@ def test_a_step_inside_a_step_ends_with_the_outer_one(run, tmp_path, pid_file):
         environment={**os.environ, "PYTHONPATH": package},
     )
     assert not pid_file("child").is_alive
+
+
+def test_a_stopped_supervisor_does_not_hold_up_a_failure_of_ours(run, pid_file, monkeypatch):
+    monkeypatch.setattr(process, "STOP_SECONDS", 0.5)
+
+    def fail(data: bytes) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(f"{CHILD_IN_GROUP}; echo $$ > main; kill -STOP $PPID; echo ready; sleep 1000", on_output=fail)
+    assert not any(pid_file(name).is_alive for name in ("main", "child"))
+
+
+def test_leftovers_that_cannot_be_ended_are_named(monkeypatch):
+    monkeypatch.setattr(process, "SWEEP_SECONDS", -1.0)
+    immortal = subprocess.Popen(["sleep", "1000"], env={**os.environ, MARK_VARIABLE: "immortal"})
+    try:
+        with pytest.raises(SandboxError, match=f"could not be ended: {immortal.pid}"):
+            end_leftovers("immortal")
+    finally:
+        immortal.kill()
+        immortal.wait()

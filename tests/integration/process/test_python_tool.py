@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from holdfast.errors import StateError
 from holdfast.model import DecisionSpec, DecisionType, Step
+from holdfast.python_tool import Executor, RequestRefused
 from holdfast.tools import Toolbox, ToolContext, ToolResult
 
 
@@ -219,3 +221,17 @@ def test_a_package_named_like_ours_in_the_sandbox_is_no_obstacle(call, tmp_path)
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('shadowed')")
     assert call("def step(context): print('fine')").output == "fine\n"
+
+
+def test_a_request_nobody_knows_is_refused(call):
+    result = call("def step(context):\n    context._executor.ask('nonsense')")
+    assert result.error == "work:step raised RequestRefused: no such request"
+
+
+def test_an_executor_that_is_gone_is_noticed():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        executor = Executor(theirs)
+        ours.shutdown(socket.SHUT_WR)
+        with pytest.raises(RequestRefused, match="does not answer any more"):
+            executor.ask("checkpoint", label=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import threading
@@ -230,3 +231,27 @@ def test_the_supervisor_imports_nothing_from_where_a_step_could_put_it(run, tmp_
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     assert run("echo fine").output == "fine\n"
+
+
+def test_a_signal_without_a_name_is_told_by_its_number(run):
+    assert run("kill -40 $$").signal == "signal 40"
+
+
+def test_a_command_may_ask_without_any_time_limit(run):
+    result = run([sys.executable, "-S", "-c", ASK, "{}"], requests=lambda _: {}, timeout_seconds=None)
+    assert (result.exit_code, result.output) == (0, "{}\n")
+
+
+def test_a_lack_of_descriptors_is_an_error_of_ours(run):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    spare = [os.open(os.devnull, os.O_RDONLY) for _ in range(highest)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(spare) + 2, limits[1]))
+    try:
+        with pytest.raises(SandboxError, match="no process could be started: Too many open files"):
+            run("true")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in spare:
+            os.close(descriptor)
+    assert run("echo again").output == "again\n"

@@ -256,3 +256,10 @@ def test_no_hook_of_a_repository_is_run(repository, tmp_path):
     hook.chmod(0o755)
     run_git(["checkout", "-q", "-b", "other"], cwd=repository)
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_git_that_cannot_be_executed_is_an_error(root, monkeypatch):
+    (root / "git").write_text("not a program")
+    monkeypatch.setenv("PATH", str(root))
+    with pytest.raises(SandboxError, match="git cannot be started: Permission denied"):
+        run_git(["version"], cwd=root)

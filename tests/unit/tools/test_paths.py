@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import stat
 import threading
 from collections import Counter
@@ -248,3 +249,15 @@ def test_the_permissions_of_a_file_can_be_set(root: Path):
     status = (root / "file").stat()
     paths.set_permissions(root, "file", 0o640, status)
     assert stat.S_IMODE((root / "file").stat().st_mode) == 0o640
+
+
+def test_a_write_that_runs_out_of_space_leaves_the_old_file_and_nothing_else(root):
+    (root / "file").write_text("old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(SandboxError, match="file: File too large"):
+            paths.write_file(root, "file", b"x" * 5000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert {path.name: path.read_text() for path in root.iterdir()} == {"file": "old"}

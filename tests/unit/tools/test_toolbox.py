@@ -183,3 +183,21 @@ def test_a_shell_step_tells_how_it_failed(use):
 def test_a_shell_step_runs_in_the_sandbox(use, root):
     assert use("shell", command="pwd > where").succeeded
     assert (root / "where").read_text() == f"{root}\n"
+
+
+def test_a_toolbox_of_ones_own_holds_only_what_was_put_in():
+    assert Toolbox([Greet()]).names == ("greet",)
+
+
+def test_the_problems_of_a_call_are_told_with_their_place():
+    toolbox = Toolbox([Greet()])
+    assert toolbox.problems("greet", {"name": "you"}) == []
+    assert toolbox.problems("greet", {}) == [(("args", "name"), "Field required")]
+    [(place, sentence)] = toolbox.problems("gret", {})
+    assert place == ("tool",)
+    assert "Did you mean greet?" in sentence
+
+
+def test_text_that_no_file_can_hold_is_refused_as_an_argument():
+    with pytest.raises(UsageError, match="content"):
+        Toolbox.standard().arguments_for(step("write_file", args={"path": "file", "content": "\ud800"}))

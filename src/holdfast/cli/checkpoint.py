@@ -1,0 +1,126 @@
+"""``holdfast checkpoint``: look at the checkpoints of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.invocation import Invocation, command, with_common_options
+from holdfast.cli.output import Next, Reply, Row, Screen, bytes_text, counted, name_text, show_next, show_table, time_text
+
+if TYPE_CHECKING:
+    from holdfast.app import CheckpointView
+    from holdfast.diff import FileDiff
+    from holdfast.model import Plan
+
+_MOST_FILES_SHOWN = 50
+
+
+@click.group("checkpoint")
+@with_common_options
+def group() -> None:
+    """Look at the checkpoints of a plan; go back to one with `holdfast plan rollback`."""
+
+
+@command(group, "list", short_help="The checkpoints of a plan, oldest first.")
+@click.argument("plan", metavar="[PLAN_ID]", default="latest")
+def list_checkpoints(invocation: Invocation, plan: str) -> Reply:
+    """The checkpoints of a plan, oldest first."""
+    from holdfast.cli.records import checkpoint_data
+
+    with invocation.opened() as holdfast:
+        found = holdfast.find_plan(plan)
+        views = holdfast.checkpoints(found.plan_id)
+    data = {"plan_id": found.plan_id, "checkpoints": [checkpoint_data(each) for each in views]}
+    return Reply(data, lambda screen: _show_list(screen, found, views))
+
+
+def _show_list(screen: Screen, plan: Plan, views: Sequence[CheckpointView]) -> None:
+    screen.line(("Plan ", "strong"), (plan.plan_id, "id"), "  ", plan.name)
+    if not views:
+        screen.line("It has no checkpoints yet.")
+        return
+    header = ["checkpoint", "time", "resource", "new", "why", "step"]
+    show_table(screen, [_row(each) for each in views], flexible=5, header=header)
+    show_next(
+        screen,
+        [
+            Next("look", f"holdfast checkpoint show --plan {plan.plan_id} CHECKPOINT"),
+            Next("go back", f"holdfast plan rollback {plan.plan_id} CHECKPOINT"),
+        ],
+    )
+
+
+def _row(view: CheckpointView) -> Row:
+    checkpoint, metadata = view.checkpoint, view.checkpoint.metadata
+    style = "dim" if view.is_superseded else "id"
+    step = "" if metadata.step_index is None else f"{metadata.step_index + 1} {metadata.step}"
+    label = f'"{metadata.label}" ' if metadata.label else ""
+    undone = "(undone) " if view.is_superseded else ""
+    return [
+        (view.display_id, style),
+        (f"{checkpoint.created_at.astimezone():%H:%M:%S}", "dim"),
+        checkpoint.resource_id,
+        bytes_text(checkpoint.size_bytes),
+        label + metadata.triggers[0],
+        undone + step,
+    ]
+
+
+@command(group, "show", short_help="All about one checkpoint.")
+@click.option("--plan", metavar="PLAN_ID", help="Of this plan; needed only where the id alone is not enough.")
+@click.argument("checkpoint", metavar="CHECKPOINT")
+def show_checkpoint(invocation: Invocation, plan: str | None, checkpoint: str) -> Reply:
+    """All about one checkpoint: when and why, what it could not hold, what changed since the one before.
+
+    CHECKPOINT is an id, a display id (cp_...), a unique beginning, or a label.
+    """
+    from holdfast.cli.records import diff_data, full_checkpoint_data
+
+    with invocation.opened() as holdfast:
+        view = holdfast.checkpoint(checkpoint, plan)
+        owner = holdfast.find_plan(view.checkpoint.plan_id)
+        files = holdfast.changed_files(view)
+    data = {**full_checkpoint_data(view), "changes": diff_data(owner, files, with_patch=False)}
+    return Reply(data, lambda screen: _show_one(screen, owner, view, files))
+
+
+def _show_one(screen: Screen, plan: Plan, view: CheckpointView, files: Sequence[FileDiff]) -> None:
+    checkpoint, metadata, group_of = view.checkpoint, view.checkpoint.metadata, view.group
+    facts = {
+        "plan": f"{plan.plan_id}  {plan.name}",
+        "label": metadata.label,
+        "taken": time_text(checkpoint.created_at),
+        "why": f"{', '.join(metadata.triggers)}: {metadata.reason}",
+        "step": None if metadata.step_index is None else f"{metadata.step_index + 1} {metadata.step}",
+        "decision": checkpoint.decision_id,
+        "resource": checkpoint.resource_id,
+        "state": metadata.state_hash,
+        "group": checkpoint.group_id,
+        "attempt": str(group_of.attempt),
+        "new content": bytes_text(checkpoint.size_bytes),
+        "sandbox": name_text(checkpoint.filesystem_path),
+    }
+    undone = "  (undone by a rollback or correction since)" if view.is_superseded else ""
+    screen.line(("Checkpoint ", "strong"), (checkpoint.checkpoint_id, "id"), (undone, "dim"))
+    show_table(screen, [[(name, "dim"), value] for name, value in facts.items() if value])
+    for name, listed in group_of.unheld.items():
+        screen.line((f"Not held of {name} (a rollback leaves these alone)", "strong"))
+        show_table(screen, [[name_text(each.path), (each.reason, "dim")] for each in listed], indent="  ")
+    _show_files(screen, plan, view, files)
+    if not view.group.parent_group_id:
+        screen.line("It is the first checkpoint of the plan.")
+    show_next(screen, [Next("go back", f"holdfast plan rollback {plan.plan_id} {view.display_id}")])
+
+
+def _show_files(screen: Screen, plan: Plan, view: CheckpointView, files: Sequence[FileDiff]) -> None:
+    from holdfast.cli.plan_text import show_diff
+
+    if not view.group.parent_group_id:
+        return
+    screen.line(("Changed since the checkpoint before", "strong"))
+    show_diff(screen, plan, files[:_MOST_FILES_SHOWN], "stat")
+    if len(files) > _MOST_FILES_SHOWN:
+        screen.line(f"and {counted(len(files) - _MOST_FILES_SHOWN, 'more file')}")

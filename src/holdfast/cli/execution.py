@@ -1,0 +1,317 @@
+"""Running a plan in front of a person: each step as it goes, how it ended, and the commands that go on from there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.invocation import Invocation
+from holdfast.cli.output import (
+    Next,
+    Reply,
+    Screen,
+    Span,
+    cell_width,
+    counted,
+    output_lines,
+    seconds_text,
+    shortened,
+    show_next,
+)
+from holdfast.cli.records import changes_data, duration_seconds, plan_data, resources_data, steps_data
+from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED
+from holdfast.events import (
+    CheckpointTaken,
+    Event,
+    SandboxMade,
+    StepFinished,
+    StepPrinted,
+    StepStarted,
+    Validating,
+    WentBack,
+)
+from holdfast.model import CheckpointGroup, FileChange, Plan, PlanState, RunStatus, StepRun
+from holdfast.policy import display_ids
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.executor import ExecutionResult
+
+TAIL_LINES = 20
+WIDEST_NAME = 44
+_ROOM_BESIDE_NAME = 40
+_OUTPUT_KEPT = 4096
+_DONE = (PlanState.COMPLETE, PlanState.APPLIED)
+
+
+def run_plan(invocation: Invocation, holdfast: Holdfast, plan: Plan) -> Reply:
+    """Execute the plan, or go on with it, and say how that ended."""
+    was_done = plan.state in _DONE
+    screen = invocation.screen
+    progress = None
+    if not invocation.is_for_programs and not was_done:
+        screen.line(("Plan ", "strong"), (plan.plan_id, "id"), "  ", plan.name)
+        progress = Progress(screen, holdfast, plan)
+    with _interruptible() as cancelled:
+        result = holdfast.execute(plan.plan_id, listener=progress, cancelled=cancelled)
+    return _reply(holdfast, result, was_done)
+
+
+@contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """The first Ctrl-C lets the step under way be stopped in good order; the second is a crash, which is safe as well."""
+    cancelled = threading.Event()
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        if cancelled.is_set():
+            raise KeyboardInterrupt
+        cancelled.set()
+        # Not through the buffered stream: the signal may have come in the middle of a write to it.
+        os.write(sys.stderr.fileno(), b"\nstopping the step; once more stops at once\n")
+
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield cancelled
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+class Progress:
+    """Listens to an execution and prints a line for each step."""
+
+    def __init__(self, screen: Screen, holdfast: Holdfast, plan: Plan) -> None:
+        self._screen, self._store = screen, holdfast.store
+        self._ids = {each.checkpoint_id for each in self._store.checkpoints_of(plan.plan_id)}
+        room = WIDEST_NAME if screen.width is None else max(12, screen.width - _ROOM_BESIDE_NAME)
+        names = [step.name for step in plan.steps] + list(plan.validation)
+        self._name_width = min(max(map(cell_width, names)), WIDEST_NAME, room)
+        self._checkpoint: str | None = None
+        self._printed = b""
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case SandboxMade(resource):
+                self._screen.line(("sandbox ", "dim"), f"{resource.name}  ", (resource.sandbox_path, "dim"))
+            case CheckpointTaken(group, checkpoint_id):
+                self._note_checkpoint(group, checkpoint_id)
+            case StepStarted(index, count, run):
+                self._start(index, count, run)
+            case StepPrinted(_, text):
+                self._echo(text)
+            case StepFinished(_, _, run):
+                self._finish(run)
+            case WentBack(index, step, checkpoint_id):
+                self._screen.line(
+                    "  went back to before step ", f"{index + 1} ({step})  ", (self._display(checkpoint_id), "dim")
+                )
+            case Validating():
+                pass
+
+    def _note_checkpoint(self, group: CheckpointGroup, checkpoint_id: str) -> None:
+        self._ids.update(each.checkpoint_id for each in self._store.checkpoints_of_group(group.group_id))
+        self._checkpoint = checkpoint_id
+
+    def _start(self, index: int, count: int, run: StepRun) -> None:
+        self._checkpoint, self._printed = None, b""
+        number = f"[{index + 1:>{len(str(count))}}/{count}]" if index < count else "validate"
+        name = shortened(run.step, self._name_width)
+        again = f" (try {run.try_number})" if run.try_number > 1 else ""
+        padding = " " * (self._name_width - cell_width(name))
+        self._screen.part((f"{number} ", "dim"), f"{name}{again}{padding}  ")
+        self._screen.busy("")
+
+    def _echo(self, text: bytes) -> None:
+        self._printed = (self._printed + text)[-_OUTPUT_KEPT:]
+        self._screen.busy(output_lines(self._printed.decode(errors="replace"), last=1)[0])
+
+    def _finish(self, run: StepRun) -> None:
+        word, style = _ENDINGS[run.status]
+        spans: list[Span] = [(f"{word:<7}", style), f"{seconds_text(duration_seconds(run) or 0):>7}"]
+        if self._checkpoint is not None and run.status is RunStatus.SUCCEEDED:
+            spans.append(("  " + self._display(self._checkpoint), "dim"))
+        self._screen.line(*spans)
+
+    def _display(self, checkpoint_id: str) -> str:
+        return display_ids({*self._ids, checkpoint_id})[checkpoint_id]
+
+
+_ENDINGS = {
+    RunStatus.SUCCEEDED: ("ok", "good"),
+    RunStatus.FAILED: ("failed", "bad"),
+    RunStatus.INTERRUPTED: ("stopped", "warn"),
+    RunStatus.RUNNING: ("running", "warn"),
+}
+
+
+# How it ended
+
+
+def _reply(holdfast: Holdfast, result: ExecutionResult, was_done: bool) -> Reply:
+    if result.plan.state in _DONE:
+        return _succeeded(holdfast, result.plan, was_done)
+    if result.plan.state is PlanState.CANCELLED:
+        return _stopped(holdfast, result)
+    return _failed(holdfast, result)
+
+
+def _execution_data(holdfast: Holdfast, plan: Plan, commands: list[Next]) -> dict[str, Any]:
+    return {
+        **plan_data(plan),
+        "resources": resources_data(plan),
+        "steps": steps_data(plan, holdfast.store.runs_of(plan.plan_id)),
+        "failed_step": None,
+        "output_tail": None,
+        "failure_checkpoint_id": None,
+        "restored_checkpoint_id": None,
+        "next_commands": [each.command for each in commands],
+    }
+
+
+def _succeeded(holdfast: Holdfast, plan: Plan, was_done: bool) -> Reply:
+    changes = changes_of(holdfast, plan)
+    commands = [Next("look", f"holdfast plan diff {plan.plan_id}")]
+    if plan.state is PlanState.COMPLETE:
+        commands.append(Next("apply", f"holdfast plan apply {plan.plan_id}"))
+    data = {**_execution_data(holdfast, plan, commands), "changes": changes_data(plan, changes)}
+
+    def show(screen: Screen) -> None:
+        screen.line()
+        if was_done:
+            screen.line(f"Plan {plan.plan_id} is {plan.state} already; nothing was run.")
+        else:
+            screen.line(("Complete. ", "good"), changes_text(changes))
+        show_next(screen, commands)
+
+    messages = (f"The plan is {plan.state} already; nothing was run.",) if was_done else ()
+    return Reply(data, show, messages=messages)
+
+
+def changes_of(holdfast: Holdfast, plan: Plan) -> list[FileChange]:
+    """What the plan changed in its sandboxes, from its first checkpoint to its last."""
+    groups = holdfast.store.groups_of(plan.plan_id)
+    head = next((group for group in groups if group.group_id == plan.head_group_id), None)
+    if head is None:
+        return []
+    found = holdfast.service.changes_between(plan, groups[0].states, head.states)
+    return [
+        FileChange(
+            resource=name,
+            file=os.fsdecode(each.path),
+            action="added" if each.old is None else "removed" if each.new is None else "changed",
+        )
+        for name, differences in found.items()
+        for each in differences
+    ]
+
+
+def changes_text(changes: list[FileChange]) -> str:
+    if not changes:
+        return "No file changed."
+    counts = {action: sum(each.action == action for each in changes) for action in ("changed", "added", "removed")}
+    parts = ", ".join(f"{count} {action}" for action, count in counts.items() if count)
+    return f"{counted(len(changes), 'file')}: {parts}; your own files are untouched."
+
+
+def _stopped(holdfast: Holdfast, result: ExecutionResult) -> Reply:
+    plan = result.plan
+    commands = [
+        Next("go on", f"holdfast plan execute {plan.plan_id}"),
+        Next("look", f"holdfast plan status {plan.plan_id}"),
+    ]
+    data = {**_execution_data(holdfast, plan, commands), **_failed_step_data(result.failed_run, plan)}
+
+    def show(screen: Screen) -> None:
+        screen.line()
+        screen.line(("Stopped ", "warn"), f"at step {plan.next_step + 1}; going on runs that step again from its start.")
+        show_next(screen, commands)
+
+    return Reply(data, show, EXIT_INTERRUPTED)
+
+
+def _failed(holdfast: Holdfast, result: ExecutionResult) -> Reply:
+    plan, run = result.plan, result.failed_run
+    places = _places(holdfast, result)
+    shown = display_ids(each.checkpoint_id for each in holdfast.store.checkpoints_of(plan.plan_id))
+    commands = _after_failure(plan, run, {name: shown[found] for name, found in places.items() if found in shown})
+    kept, restored = places["kept"], places["restored"]
+    data = {
+        **_execution_data(holdfast, plan, commands),
+        **_failed_step_data(run, plan),
+        "failure_checkpoint_id": kept,
+        "restored_checkpoint_id": restored,
+    }
+
+    def show(screen: Screen) -> None:
+        screen.line()
+        screen.line(("Failed: ", "bad"), plan.error or "")
+        if run is not None:
+            show_tail(screen, run.output)
+        screen.line()
+        if kept is not None:
+            screen.line(("kept      ", "dim"), (shown[kept], "id"), "  the files as they were when it failed")
+        if restored is not None:
+            where = f"before step {plan.next_step + 1} ({plan.steps[plan.next_step].name})"
+            screen.line(("restored  ", "dim"), (shown[restored], "id"), f"  {where}")
+        screen.line()
+        show_next(screen, commands)
+
+    return Reply(data, show, EXIT_STEP_FAILED)
+
+
+def _places(holdfast: Holdfast, result: ExecutionResult) -> dict[str, str | None]:
+    """Checkpoints of the moment before the failed step, of the failure, and of what was restored after it."""
+    run, store = result.failed_run, holdfast.store
+    before = store.find(CheckpointGroup, run.group_before_id) if run and run.group_before_id else None
+    groups = {"before": before, "kept": result.failure_group, "restored": result.returned_to}
+    rows = {name: store.checkpoints_of_group(group.group_id) if group else [] for name, group in groups.items()}
+    return {name: found[0].checkpoint_id if found else None for name, found in rows.items()}
+
+
+def _failed_step_data(run: StepRun | None, plan: Plan) -> dict[str, Any]:
+    if run is None:
+        return {}
+    is_step = run.step_index < len(plan.steps)
+    return {
+        "failed_step": {
+            "index": run.step_index if is_step else None,
+            "name": run.step,
+            "exit_code": run.exit_code,
+            "error": run.error,
+            "decision_id": run.decision_id,
+        },
+        "output_tail": "\n".join(output_lines(run.output, last=TAIL_LINES)),
+    }
+
+
+def _after_failure(plan: Plan, run: StepRun | None, places: dict[str, str]) -> list[Next]:
+    commands = [Next("status", f"holdfast plan status {plan.plan_id}")]
+    if "before" in places and "kept" in places:
+        commands.append(
+            Next("what it did", f"holdfast plan diff {plan.plan_id} {places['before']} {places['kept']}")
+        )
+        purpose, target = ("failed state", "kept") if "restored" in places else ("go back", "before")
+        commands.append(Next(purpose, f"holdfast plan rollback {plan.plan_id} {places[target]}"))
+    if run is not None and run.decision_id and run.step_index < len(plan.steps):
+        guidance = '"what to do instead"'
+        commands.append(
+            Next("correct", f"holdfast plan correct --mode revert --guidance {guidance} {run.decision_id}")
+        )
+    commands.append(Next("try again", f"holdfast plan execute {plan.plan_id}"))
+    return commands
+
+
+def show_tail(screen: Screen, output: str) -> None:
+    if not output.strip():
+        return
+    lines = output_lines(output)
+    if len(lines) > TAIL_LINES:
+        screen.line((f"  … {len(lines) - TAIL_LINES} lines before", "dim"))
+    for line in lines[-TAIL_LINES:]:
+        screen.line(("  | ", "dim"), line)

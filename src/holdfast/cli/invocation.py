@@ -1,0 +1,151 @@
+"""One call of the command line: the options every command takes, and Holdfast opened as they say."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.output import Format, PlainScreen, Reply, Screen, can_ask, screen_for, write_text
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+
+PROGRAM = "holdfast"
+
+
+@dataclass
+class Invocation:
+    command: str = ""
+    format: Format | None = None
+    project: Path | None = None
+    home: Path | None = None
+    overrides: list[str] = field(default_factory=list)
+
+    @property
+    def is_for_programs(self) -> bool:
+        return self.format is not None and self.format.is_for_programs
+
+    @cached_property
+    def screen(self) -> Screen:
+        """Where text for people goes; with an envelope on standard output, to standard error."""
+        return PlainScreen(sys.stderr) if self.is_for_programs else screen_for(self.format, os.environ)
+
+    def close(self) -> None:
+        if "screen" in self.__dict__:
+            self.screen.close()
+
+    @contextmanager
+    def opened(self) -> Iterator[Holdfast]:
+        from holdfast.app import Holdfast
+        from holdfast.config import parse_overrides
+
+        with Holdfast.open(self.project, home=self.home, overrides=parse_overrides(self.overrides)) as holdfast:
+            yield holdfast
+
+    def refuse_to_guess(self, yes: bool) -> None:
+        """Without anybody to ask, only ``--yes`` is a yes."""
+        if yes or can_ask():
+            return
+        from holdfast.errors import UsageError
+
+        raise UsageError(
+            f"`{PROGRAM} {self.command}` asks before it acts, and there is no terminal to ask on; nothing was changed.",
+            hint="Add --yes to say yes beforehand.",
+        )
+
+    def ask(self, question: str) -> bool:
+        """On standard error, so that standard output holds nothing but the result."""
+        self.screen.close()
+        write_text(sys.stderr, f"{question} [y/N] ")
+        answer = sys.stdin.readline()
+        if not answer.endswith("\n"):
+            write_text(sys.stderr, "\n")
+        return answer.strip().lower() in ("y", "yes")
+
+
+def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def callback(context: click.Context, _: click.Parameter, value: Any) -> None:
+        if value is not None:
+            setattr(context.ensure_object(Invocation), name, value)
+
+    return callback
+
+
+def _remember_format(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.ensure_object(Invocation).format = Format(value)
+
+
+def _remember_overrides(context: click.Context, _: click.Parameter, value: tuple[str, ...]) -> None:
+    context.ensure_object(Invocation).overrides += value
+
+
+def with_common_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``--format`` and its companions are taken by every command, and by the groups before it."""
+    folder = click.Path(exists=True, file_okay=False, path_type=Path)
+    for option in (
+        click.option(
+            "--config",
+            metavar="KEY=VALUE",
+            multiple=True,
+            expose_value=False,
+            callback=_remember_overrides,
+            help="Set a setting for this call only; see `holdfast config list`.",
+        ),
+        click.option(
+            "--home",
+            type=click.Path(file_okay=False, path_type=Path),
+            metavar="PATH",
+            expose_value=False,
+            callback=_remember("home"),
+            help="Where Holdfast keeps everything; by default HOLDFAST_HOME.",
+        ),
+        click.option(
+            "--project",
+            type=folder,
+            metavar="PATH",
+            expose_value=False,
+            callback=_remember("project"),
+            help="Work on the project there instead of the current one.",
+        ),
+        click.option(
+            "--format",
+            type=click.Choice([each.value for each in Format]),
+            expose_value=False,
+            callback=_remember_format,
+            help="How to print; by default rich on a terminal and plain elsewhere.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def command(
+    group: click.Group, name: str, **attributes: Any
+) -> Callable[[Callable[..., Reply]], Callable[..., Reply]]:
+    """A command of a group: its function gets the ``Invocation`` first and returns its ``Reply``."""
+
+    def register(function: Callable[..., Reply]) -> Callable[..., Reply]:
+        @wraps(function)
+        def call(**parameters: Any) -> Reply:
+            context = click.get_current_context()
+            invocation = context.ensure_object(Invocation)
+            invocation.command = command_name(context)
+            return function(invocation, **parameters)
+
+        group.command(name, **attributes)(with_common_options(call))
+        return function
+
+    return register
+
+
+def command_name(context: click.Context | None) -> str:
+    return context.command_path.removeprefix(PROGRAM).strip() if context else ""

@@ -1,0 +1,174 @@
+"""The entry point: finds the command, runs it, and says how it ended in the format that was asked for."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import click
+
+from holdfast.cli.invocation import PROGRAM, Invocation, command_name, with_common_options
+from holdfast.cli.output import Format, PlainScreen, Reply, envelope, valid_text, write_envelope
+
+DEBUG_VARIABLE = "HOLDFAST_DEBUG"
+
+# Known without importing the modules, so that help costs nothing.
+_COMMANDS = {
+    "plan": ("holdfast.cli.plan:group", "Make plans, run them, go back, correct, apply."),
+    "checkpoint": ("holdfast.cli.checkpoint:group", "Look at the checkpoints of a plan."),
+    "config": ("holdfast.cli.config:group", "Show and change settings."),
+    "doctor": ("holdfast.cli.doctor:doctor", "Check everything Holdfast keeps; changes nothing."),
+    "demo": ("holdfast.cli.demo:demo", "See Holdfast at work, in a minute and in a temporary folder."),
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it is called, not when it is listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        found = getattr(importlib.import_module(module), attribute)
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
+
+
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            number = version(PROGRAM)
+        except PackageNotFoundError:
+            number = "(run from source)"
+        click.echo(f"{PROGRAM} {number}")
+        context.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Print it.")
+@with_common_options
+def cli() -> None:
+    """Run plans in private sandboxes, with a checkpoint at every write, and go back to any of them, exactly.
+
+    Nothing touches your files before `holdfast plan apply`.
+    """
+
+
+class _Failure(NamedTuple):
+    """What went wrong, for both kinds of readers."""
+
+    kind: str
+    message: str
+    hint: str
+    exit_code: int
+    details: Mapping[str, Any] = {}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and say how it ended; its exit code."""
+    started, clock = datetime.now(UTC), time.monotonic()
+    invocation = Invocation()
+    try:
+        reply = cli.main(list(arguments), prog_name=PROGRAM, standalone_mode=False, obj=invocation)
+        if not isinstance(reply, Reply):
+            return int(reply or 0)
+        if not invocation.is_for_programs:
+            _show(reply, invocation)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last border: nobody should see a traceback
+        reply = _refused(error, arguments, invocation)
+    finally:
+        invocation.close()
+    if invocation.format is not None and invocation.format.is_for_programs:
+        seconds = time.monotonic() - clock
+        answer = envelope(invocation.command, reply.exit_code, reply.data, reply.messages, started, seconds)
+        write_envelope(invocation.format, answer)
+    return reply.exit_code
+
+
+def _show(reply: Reply, invocation: Invocation) -> None:
+    reply.show(invocation.screen)
+    for message in reply.messages:
+        invocation.screen.line((message, "warn"))
+
+
+def _refused(error: BaseException, arguments: Sequence[str], invocation: Invocation) -> Reply:
+    """The reply of a command that ended with an error; people have read it when this returns."""
+    if os.environ.get(DEBUG_VARIABLE):
+        import traceback
+
+        traceback.print_exception(error)
+    # A command line that cannot be understood may not have come as far as its --format.
+    invocation.format = invocation.format or _format_among(arguments)
+    if isinstance(error, click.UsageError) and not invocation.command:
+        invocation.command = command_name(error.ctx)
+    failure = _failure(error)
+    if not invocation.is_for_programs:
+        invocation.close()
+        _complain(failure)
+    said = {"type": failure.kind, "message": failure.message, "hint": failure.hint, **failure.details}
+    return Reply({"error": said}, lambda _: None, failure.exit_code)
+
+
+def _failure(error: BaseException) -> _Failure:
+    from holdfast.errors import EXIT_INTERRUPTED, ConflictError, HoldfastError, PlanFileError, SandboxError, UsageError
+
+    if isinstance(error, HoldfastError):
+        details: dict[str, Any] = {}
+        if isinstance(error, ConflictError) and error.paths:
+            details["paths"] = error.paths
+        if isinstance(error, PlanFileError) and error.problems:
+            details["problems"] = error.problems
+        return _Failure(type(error).__name__, error.message, error.hint, error.exit_code, details)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return _Failure(UsageError.__name__, error.format_message(), "", UsageError.exit_code)
+    if isinstance(error, click.UsageError):
+        path = error.ctx.command_path if error.ctx else PROGRAM
+        return _Failure(UsageError.__name__, error.format_message(), f"See `{path} --help`.", UsageError.exit_code)
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        hint = "Run the command again; whatever was begun is finished or undone first."
+        return _Failure("Interrupted", "Interrupted.", hint, EXIT_INTERRUPTED)
+    if isinstance(error, OSError):
+        about = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        return _Failure(type(error).__name__, f"{about}{error.strerror or error}.", "", SandboxError.exit_code)
+    return _Failure(
+        type(error).__name__,
+        f"Holdfast has a bug, or met something nobody thought of: {type(error).__name__}: {error}",
+        f"Set {DEBUG_VARIABLE}=1 and run it again to see where; nothing that was saved is lost.",
+        SandboxError.exit_code,
+    )
+
+
+def _complain(failure: _Failure) -> None:
+    screen = PlainScreen(sys.stderr)
+    if failure.message.startswith("Usage:"):
+        screen.line(failure.message)
+        return
+    screen.line(f"error: {valid_text(failure.message)}")
+    if failure.hint:
+        screen.line(f"hint: {valid_text(failure.hint)}")
+
+
+def _format_among(arguments: Sequence[str]) -> Format | None:
+    """The format a command line asks for, read without understanding the rest of it."""
+    values = [each.removeprefix("--format=") for each in arguments if each.startswith("--format=")]
+    values += [after for each, after in pairwise(arguments) if each == "--format"]
+    return next((Format(value) for value in values if value in list(Format)), None)

@@ -1,0 +1,321 @@
+"""What a command says, in the four formats: for people line by line, for programs as one envelope."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, is_dataclass
+from datetime import UTC, datetime
+from enum import Enum, StrEnum
+from pathlib import PurePath
+from typing import IO, Any, Protocol
+
+Span = str | tuple[str, str]
+"""Text, or text and its style: ``strong``, ``dim``, ``good``, ``bad``, ``warn``, ``id``."""
+Row = Sequence[Span]
+
+
+class Format(StrEnum):
+    RICH = "rich"
+    PLAIN = "plain"
+    JSON = "json"
+    YAML = "yaml"
+
+    @property
+    def is_for_programs(self) -> bool:
+        return self in (Format.JSON, Format.YAML)
+
+
+class Screen(Protocol):
+    """Where text for people goes."""
+
+    width: int | None
+    """How many columns there are; None if nobody counts them."""
+
+    def line(self, *spans: Span) -> None: ...
+
+    def part(self, *spans: Span) -> None:
+        """The beginning of a line that ``line`` will end."""
+
+    def panel(self, title: str, rows: Sequence[Row]) -> None: ...
+
+    def busy(self, text: str) -> None:
+        """What is going on right now; shown until the next output, and only where it can be taken away again."""
+
+    def close(self) -> None:
+        """Take away what ``busy`` shows."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The result of a command: the same facts as data and as text."""
+
+    data: Mapping[str, Any]
+    show: Callable[[Screen], None]
+    exit_code: int = 0
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Next:
+    """A command that goes on from here, and what it is for in a word or two."""
+
+    purpose: str
+    command: str
+
+
+# Text
+
+
+_ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def valid_text(text: str) -> str:
+    """Without lone surrogates: a byte of a file name that is not UTF-8 is written ``\\xff``."""
+    try:
+        raw = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raw = text.encode("utf-8", "backslashreplace")
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def name_text(name: str) -> str:
+    """A file name on one line, with nothing in it that a terminal would obey."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", lambda found: repr(found[0])[1:-1], valid_text(name))
+
+
+def output_lines(output: str, last: int | None = None) -> list[str]:
+    """What a program printed, as lines that do nothing to the terminal; of a line overwritten in place its last form."""
+    lines = _ESCAPE_SEQUENCE.sub("", valid_text(output)).rstrip().split("\n")
+    chosen = lines if last is None else lines[-last:]
+    return [_CONTROL.sub("", _as_left_standing(line).expandtabs()) for line in chosen]
+
+
+def _as_left_standing(line: str) -> str:
+    return line.rstrip("\r").rpartition("\r")[2]
+
+
+def cell_width(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    return sum(_character_width(character) for character in text)
+
+
+def _character_width(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def shortened(text: str, width: int) -> str:
+    """The beginning of a text that is too wide, with an ellipsis."""
+    if cell_width(text) <= width:
+        return text
+    kept, used = "", 1
+    for character in text:
+        used += _character_width(character)
+        if used > width:
+            break
+        kept += character
+    return kept + "…"
+
+
+def table_rows(rows: Sequence[Row], width: int | None, flexible: int | None = None) -> list[list[Span]]:
+    """Rows with their columns aligned; where they are wider than the screen, the flexible column gives way."""
+    columns = max((len(row) for row in rows), default=0)
+    widths = [max((cell_width(_text(row[i])) for row in rows if i < len(row)), default=0) for i in range(columns)]
+    if width is not None and flexible is not None:
+        excess = sum(widths) + 2 * (columns - 1) - width
+        if excess > 0:
+            widths[flexible] = max(12, widths[flexible] - excess)
+    return [_aligned(row, widths, flexible) for row in rows]
+
+
+def _aligned(row: Row, widths: Sequence[int], flexible: int | None) -> list[Span]:
+    spans: list[Span] = []
+    for index, span in enumerate(row):
+        text = _text(span)
+        if index == flexible:
+            text = shortened(text, widths[index])
+        is_last = index == len(row) - 1
+        padding = "" if is_last else " " * (widths[index] - cell_width(text) + 2)
+        spans.append((text + padding, span[1]) if isinstance(span, tuple) else text + padding)
+    return spans
+
+
+def _text(span: Span) -> str:
+    return span[0] if isinstance(span, tuple) else span
+
+
+def plain_text(spans: Sequence[Span]) -> str:
+    return "".join(map(_text, spans))
+
+
+def counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def seconds_text(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def bytes_text(size: float) -> str:
+    if size < 1000:
+        return f"{size:.0f} B"
+    unit = "kB"
+    for unit in ("kB", "MB", "GB", "TB"):
+        size /= 1000
+        if size < 999.5:
+            break
+    return f"{size:.1f} {unit}" if size < 9.95 else f"{size:.0f} {unit}"
+
+
+def time_text(moment: datetime) -> str:
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+# For people
+
+
+@dataclass
+class PlainScreen:
+    """Text and nothing else. A reader that goes away does not stop the command that writes."""
+
+    stream: IO[str] = field(default_factory=lambda: sys.stdout)
+    width: int | None = None
+
+    def line(self, *spans: Span) -> None:
+        self._write(plain_text(spans).rstrip() + "\n")
+
+    def part(self, *spans: Span) -> None:
+        self._write(plain_text(spans))
+
+    def panel(self, title: str, rows: Sequence[Row]) -> None:
+        self.line(title)
+        for row in table_rows(rows, self.width):
+            self.line("  ", *row)
+        self.line()
+
+    def busy(self, text: str) -> None:
+        """Nothing that is written can be taken away here."""
+
+    def close(self) -> None:
+        """There is nothing to take away."""
+
+    def _write(self, text: str) -> None:
+        write_text(self.stream, text)
+
+
+def write_text(stream: IO[str], text: str) -> None:
+    """Write and flush; once the reader is gone (a closed pipe or terminal), everything goes nowhere, quietly."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except UnicodeEncodeError:
+        encoding = stream.encoding or "ascii"
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except OSError:
+        silence(stream)
+
+
+def silence(stream: IO[str]) -> None:
+    """Let what is still buffered, and all that follows, go nowhere."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def screen_for(chosen: Format | None, environment: Mapping[str, str]) -> Screen:
+    """Colour and a live display only on a terminal; otherwise text that can be stored and searched."""
+    if chosen is Format.PLAIN or not _is_terminal(sys.stdout):
+        return PlainScreen()
+    from holdfast.cli.terminal import TerminalScreen
+
+    return TerminalScreen(with_colour=not environment.get("NO_COLOR"))
+
+
+def _is_terminal(stream: IO[str] | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def can_ask() -> bool:
+    return _is_terminal(sys.stdin)
+
+
+def show_next(screen: Screen, commands: Sequence[Next]) -> None:
+    width = max((len(each.purpose) for each in commands), default=0)
+    for each in commands:
+        screen.line((f"{each.purpose:<{width}}  ", "dim"), each.command)
+
+
+def show_table(
+    screen: Screen, rows: Sequence[Row], *, flexible: int | None = None, indent: str = "", header: Sequence[str] = ()
+) -> None:
+    heading: list[Row] = [[(name, "dim") for name in header]] if header else []
+    width = None if screen.width is None else screen.width - len(indent)
+    for row in table_rows([*heading, *rows], width, flexible):
+        screen.line(indent, *row)
+
+
+# For programs
+
+
+def envelope(
+    command: str, exit_code: int, data: Mapping[str, Any], messages: Sequence[str], started: datetime, seconds: float
+) -> dict[str, Any]:
+    return {
+        "command": command,
+        "status": "ok" if exit_code == 0 else "error",
+        "exit_code": exit_code,
+        "data": as_data(data),
+        "timing": {"started": as_data(started), "duration_ms": round(seconds * 1000, 1)},
+        "messages": [valid_text(message) for message in messages],
+    }
+
+
+def as_data(value: Any) -> Any:
+    """What JSON can hold: times as ISO 8601 in UTC, text without lone surrogates (see ``valid_text``)."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Enum):
+        return as_data(value.value)
+    if isinstance(value, str | PurePath):
+        return valid_text(str(value))
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, Mapping):
+        return {valid_text(str(key)): as_data(each) for key, each in value.items()}
+    if is_dataclass(value):
+        return as_data(vars(value))
+    return [as_data(each) for each in value]
+
+
+def write_envelope(chosen: Format, content: Mapping[str, Any]) -> None:
+    """Exactly one document on standard output, in UTF-8 whatever the locale says."""
+    if chosen is Format.YAML:
+        import yaml
+
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    else:
+        import json
+
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.flush()
+    except OSError:
+        silence(sys.stdout)

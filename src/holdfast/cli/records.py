@@ -1,0 +1,213 @@
+"""Plans, steps, checkpoints and differences as the data of an envelope; every plan and checkpoint with its full id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.model import Decision, FileChange, Lease, Plan, PlanState, RunStatus, StepRun
+
+if TYPE_CHECKING:
+    from holdfast.app import CheckpointView, PlanStatus
+    from holdfast.diff import FileDiff
+
+PENDING = "pending"
+
+
+def plan_data(plan: Plan) -> dict[str, Any]:
+    """What every answer about a plan begins with."""
+    return {
+        "plan_id": plan.plan_id,
+        "name": plan.name,
+        "phase": plan.phase,
+        "state": plan.state,
+        "attempt": plan.attempt,
+        "last_completed_step": plan.last_completed_step,
+        "last_checkpoint_id": plan.last_checkpoint_id,
+        "error": plan.error,
+        "created_at": plan.created_at,
+    }
+
+
+def resources_data(plan: Plan) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": resource.name,
+            "type": resource.type,
+            "path": resource.path,
+            "sandbox_path": resource.sandbox_path,
+            "strategy": resource.strategy,
+        }
+        for resource in plan.resources
+    ]
+
+
+def status_data(status: PlanStatus, decisions: Sequence[Decision]) -> dict[str, Any]:
+    plan = status.plan
+    return {
+        **plan_data(plan),
+        "updated_at": plan.updated_at,
+        "source_file": plan.source_file,
+        "parent_plan_id": plan.parent_plan_id,
+        "guidance": plan.guidance,
+        "policy": plan.policy.model_dump(),
+        "resources": resources_data(plan),
+        "steps": steps_data(plan, status.runs),
+        "validation": validation_data(plan, status.runs),
+        "checkpoints": status.checkpoints,
+        "decisions": [decision_data(each) for each in in_force(plan, status.runs, decisions)],
+        "holder": holder_data(status.holder),
+        "interrupted": status.interrupted,
+    }
+
+
+def steps_data(plan: Plan, runs: Sequence[StepRun]) -> list[dict[str, Any]]:
+    shown = shown_runs(plan, runs)
+    return [
+        {
+            "index": index,
+            "name": step.name,
+            "tool": step.tool,
+            "resource": step.resource,
+            **_run_data(shown.get(index), index <= plan.last_completed_step),
+        }
+        for index, step in enumerate(plan.steps)
+    ]
+
+
+def _run_data(run: StepRun | None, is_done: bool) -> dict[str, Any]:
+    return {
+        "state": run.status if run else RunStatus.SUCCEEDED if is_done else PENDING,
+        "exit_code": run.exit_code if run else None,
+        "error": run.error if run else None,
+        "output": run.output if run else "",
+        "output_bytes": run.output_bytes if run else 0,
+        "decision_id": run.decision_id if run else None,
+        "try_number": run.try_number if run else None,
+        "started_at": run.started_at if run else None,
+        "finished_at": run.finished_at if run else None,
+        "duration_seconds": duration_seconds(run) if run else None,
+    }
+
+
+def validation_data(plan: Plan, runs: Sequence[StepRun]) -> list[dict[str, Any]]:
+    is_over = plan.is_finished
+    found = {run.step: run for run in runs if run.step_index == len(plan.steps) and not run.is_superseded and is_over}
+    return [{"command": command, **_run_data(found.get(command), False)} for command in plan.validation]
+
+
+def shown_runs(plan: Plan, runs: Sequence[StepRun]) -> dict[int, StepRun]:
+    """By step, the run that tells how it is with that step now: of a done one how it went, of the last one how it ended."""
+    shown = {
+        run.step_index: run
+        for run in runs
+        if run.status is RunStatus.SUCCEEDED and not run.is_superseded and run.step_index <= plan.last_completed_step
+    }
+    last = current_run(plan, runs)
+    if last is not None and last.step_index < len(plan.steps):
+        shown[last.step_index] = last
+    return shown
+
+
+def current_run(plan: Plan, runs: Sequence[StepRun]) -> StepRun | None:
+    """The run under way, or the one that is why the plan does not go on; a failure may have been rolled back already."""
+    last = max(runs, key=lambda run: run.run_id, default=None)
+    if last is None or last.status is RunStatus.SUCCEEDED or last.attempt != plan.attempt:
+        return None
+    is_stopped = plan.state in (PlanState.PROCESSING, PlanState.ERRORED, PlanState.CANCELLED)
+    return last if is_stopped or plan.error is not None else None
+
+
+def in_force(plan: Plan, runs: Sequence[StepRun], decisions: Iterable[Decision]) -> list[Decision]:
+    """The decisions that led to where the plan is, and the one whose step did not work out."""
+    last = current_run(plan, runs)
+    failed = last.decision_id if last else None
+    return [each for each in decisions if not each.is_superseded or each.decision_id == failed]
+
+
+def decision_data(decision: Decision) -> dict[str, Any]:
+    return decision.model_dump(exclude={"plan_id"})
+
+
+def holder_data(holder: Lease | None) -> dict[str, Any] | None:
+    if holder is None:
+        return None
+    return {"command": holder.command, "host": holder.host, "pid": holder.pid, "since": holder.acquired_at}
+
+
+def duration_seconds(run: StepRun) -> float | None:
+    return None if run.finished_at is None else round((run.finished_at - run.started_at).total_seconds(), 3)
+
+
+def checkpoint_data(view: CheckpointView) -> dict[str, Any]:
+    checkpoint, metadata = view.checkpoint, view.checkpoint.metadata
+    return {
+        "checkpoint_id": checkpoint.checkpoint_id,
+        "display_id": view.display_id,
+        "group_id": checkpoint.group_id,
+        "resource_id": checkpoint.resource_id,
+        "triggers": metadata.triggers,
+        "step_index": metadata.step_index,
+        "step": metadata.step,
+        "decision_id": checkpoint.decision_id,
+        "label": metadata.label,
+        "state_hash": metadata.state_hash,
+        "size_bytes": checkpoint.size_bytes,
+        "created_at": checkpoint.created_at,
+        "superseded": view.is_superseded,
+    }
+
+
+def full_checkpoint_data(view: CheckpointView) -> dict[str, Any]:
+    checkpoint, group = view.checkpoint, view.group
+    return {
+        "plan_id": checkpoint.plan_id,
+        **checkpoint_data(view),
+        "sequence": checkpoint.sequence,
+        "checkpoint_type": checkpoint.checkpoint_type,
+        "sandbox_ref": checkpoint.sandbox_ref,
+        "filesystem_path": checkpoint.filesystem_path,
+        "reason": checkpoint.metadata.reason,
+        "source": checkpoint.metadata.source,
+        "phase": checkpoint.metadata.phase,
+        "attempt": group.attempt,
+        "revision": group.revision,
+        "last_completed_step": group.last_completed_step,
+        "parent_group_id": group.parent_group_id,
+        "restored_group_id": group.restored_group_id,
+        "states": group.states,
+        "unheld": [
+            {"resource": name, "path": each.path, "reason": each.reason}
+            for name, listed in group.unheld.items()
+            for each in listed
+        ],
+    }
+
+
+def diff_data(plan: Plan, files: Iterable[FileDiff], *, with_patch: bool) -> list[dict[str, Any]]:
+    return [
+        {
+            "file": file_label(plan, each.resource, each.path),
+            "resource": each.resource,
+            "path": each.path,
+            "status": each.status,
+            "added_lines": each.added_lines,
+            "removed_lines": each.removed_lines,
+            "is_binary": each.is_binary,
+            "note": each.note,
+            **({"patch": "".join(f"{line}\n" for line in each.patch)} if with_patch else {}),
+        }
+        for each in files
+    ]
+
+
+def changes_data(plan: Plan, changes: Iterable[FileChange]) -> list[dict[str, Any]]:
+    return [
+        {"file": file_label(plan, each.resource, each.file), "action": each.action, "resource": each.resource}
+        for each in changes
+    ]
+
+
+def file_label(plan: Plan, resource: str, path: str) -> str:
+    """The path in its resource; if the plan has several, with the resource's name in front."""
+    return path if len(plan.resources) == 1 else f"{resource}/{path}"

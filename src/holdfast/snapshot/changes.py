@@ -1,0 +1,191 @@
+"""What changed in a tree since we last asked, as the kernel tells it (inotify).
+
+An accelerator, never the truth: on overflow, on a new directory, on a rename and on any doubt the answer is "look at
+all of this yourself", and without inotify it always is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import select
+import struct
+import threading
+from pathlib import Path
+
+from holdfast.snapshot.descent import join
+
+_MODIFY, _ATTRIB, _CLOSE_WRITE = 0x2, 0x4, 0x8
+_MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x40, 0x80, 0x100, 0x200
+_DELETE_SELF, _MOVE_SELF = 0x400, 0x800
+_OVERFLOW, _IGNORED, _IS_DIRECTORY = 0x4000, 0x8000, 0x40000000
+_ONLY_DIRECTORY, _DONT_FOLLOW = 0x1000000, 0x2000000
+_WATCHED = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
+
+_HEADER = struct.Struct("iIII")
+_READ_BYTES = 1 << 20
+_GATHER_SECONDS = 0.02
+"""Events are read this often, so that a burst does not overflow the kernel's queue."""
+
+Changes = dict[bytes, "set[bytes] | None"]
+
+
+class ChangeTracker:
+    """Watches every directory of a tree; ``take`` gives what changed since the last ``take``."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = os.fsencode(root)
+        self._mutex = threading.Lock()
+        self._paths: dict[int, bytes] = {}
+        self._watches: dict[bytes, int] = {}
+        self._changes: Changes = {}
+        self._in_doubt = True
+        self._is_blind = False
+        self._descriptor = -1
+        self._stop_reading, self._stop_writing = -1, -1
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> bool:
+        """Begin to watch; False where the kernel cannot, and then ``take`` always answers "look yourself"."""
+        descriptor = _inotify_init()
+        if descriptor < 0:
+            return False
+        self._descriptor = descriptor
+        self._stop_reading, self._stop_writing = os.pipe()
+        with self._mutex:
+            if not self._watch_tree(b""):
+                self._close()
+                return False
+        self._thread = threading.Thread(target=self._gather, name="holdfast-changes", daemon=True)
+        self._thread.start()
+        return True
+
+    def stop(self) -> None:
+        if self._thread is not None:
+            os.write(self._stop_writing, b"x")
+            self._thread.join()
+            self._thread = None
+            self._close()
+
+    def _close(self) -> None:
+        for descriptor in (self._descriptor, self._stop_reading, self._stop_writing):
+            os.close(descriptor)
+        self._descriptor = -1
+
+    def take(self) -> Changes | None:
+        """Directories and the changed names in them (None: all of it); None alone if everything must be looked at."""
+        with self._mutex:
+            if self._descriptor < 0:
+                return None
+            self._drain()
+            changes, in_doubt = self._changes, self._in_doubt or self._is_blind
+            self._changes, self._in_doubt = {}, False
+        return None if in_doubt else changes
+
+    def _gather(self) -> None:
+        while True:
+            ready, _, _ = select.select([self._descriptor, self._stop_reading], [], [])
+            if self._stop_reading in ready:
+                return
+            with self._mutex:
+                self._drain()
+            # Waiting a little makes one reading of many events.
+            if select.select([self._stop_reading], [], [], _GATHER_SECONDS)[0]:
+                return
+
+    def _drain(self) -> None:
+        while True:
+            try:
+                data = os.read(self._descriptor, _READ_BYTES)
+            except BlockingIOError:
+                return
+            position = 0
+            while position < len(data):
+                watch, mask, _, length = _HEADER.unpack_from(data, position)
+                position += _HEADER.size
+                self._note(watch, mask, data[position : position + length].rstrip(b"\0"))
+                position += length
+
+    def _note(self, watch: int, mask: int, name: bytes) -> None:
+        if mask & _OVERFLOW:
+            # What was lost may include new directories, which then nobody watches.
+            self._in_doubt = True
+            self._watch_tree(b"")
+            return
+        directory = self._paths.get(watch)
+        if directory is None:
+            return
+        if mask & _IGNORED:
+            self._paths.pop(watch)
+            self._watches.pop(directory, None)
+            return
+        names = self._changes.setdefault(directory, set())
+        if name and names is not None:
+            names.add(name)
+        if name and mask & _IS_DIRECTORY:
+            self._note_directory(join(directory, name), mask)
+
+    def _note_directory(self, path: bytes, mask: int) -> None:
+        if mask & _MOVED_FROM:
+            self._unwatch(path)
+        elif mask & (_CREATE | _MOVED_TO) or path not in self._watches:
+            # What happened in it before we watched it, nobody told us.
+            self._changes[path] = None
+            self._watch_tree(path)
+
+    def _watch_tree(self, top: bytes) -> bool:
+        """Watch a directory and all below it; what vanishes meanwhile is no trouble.
+
+        If the kernel refuses, there is something we are not told of: False, and from then on always in doubt.
+        """
+        pending = [top]
+        while pending:
+            path = pending.pop()
+            absolute = join(self._root, path) if path else self._root
+            watch = _inotify_add_watch(self._descriptor, absolute, _WATCHED | _ONLY_DIRECTORY | _DONT_FOLLOW)
+            if watch < 0:
+                if ctypes.get_errno() in _GONE:
+                    continue
+                self._is_blind = True
+                return False
+            self._paths[watch] = path
+            self._watches[path] = watch
+            try:
+                with os.scandir(absolute) as entries:
+                    pending.extend(join(path, entry.name) for entry in entries if entry.is_dir(follow_symlinks=False))
+            except OSError:
+                continue
+        return True
+
+    def _unwatch(self, top: bytes) -> None:
+        below = top + b"/"
+        for path in [path for path in self._watches if path == top or path.startswith(below)]:
+            watch = self._watches.pop(path)
+            self._paths.pop(watch, None)
+            _inotify_rm_watch(self._descriptor, watch)
+
+
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES)
+
+
+def _library() -> ctypes.CDLL | None:
+    library = ctypes.CDLL(None, use_errno=True)
+    return library if hasattr(library, "inotify_init1") else None
+
+
+_libc = _library()
+
+
+def _inotify_init() -> int:
+    return int(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)) if _libc else -1
+
+
+def _inotify_add_watch(descriptor: int, path: bytes, mask: int) -> int:
+    assert _libc is not None
+    return int(_libc.inotify_add_watch(descriptor, path, ctypes.c_uint32(mask)))
+
+
+def _inotify_rm_watch(descriptor: int, watch: int) -> None:
+    assert _libc is not None
+    _libc.inotify_rm_watch(descriptor, watch)

@@ -1,0 +1,102 @@
+"""A directory with a snapshot manager of its own, as the tests of snapshots use it."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from pathlib import Path
+
+from blake3 import blake3
+
+from holdfast.model import Phase, SandboxCheckpoint
+from holdfast.snapshot.manager import CheckpointManager
+from holdfast.snapshot.objects import ObjectStore
+from holdfast.snapshot.restore import Restored
+
+SANDBOX_ID = "plan/app"
+
+
+class Place:
+    """``root`` is the tree; content and caches lie in ``store``; ``aside`` takes what stands in the way of a restore."""
+
+    def __init__(self, folder: Path, root: Path | None = None) -> None:
+        self.folder = folder
+        self.root = root or folder / "tree"
+        self.root.mkdir(exist_ok=True)
+        self.store = folder / "store"
+        (self.store / "indexes").mkdir(parents=True, exist_ok=True)
+        self.aside = folder / "aside"
+        self._open()
+
+    def _open(self) -> None:
+        self.manager = CheckpointManager(ObjectStore(self.store / "objects.db"), self.store / "indexes")
+
+    def close(self) -> None:
+        self.manager.objects.close()
+
+    def next_process(self, *, remembering: bool = False) -> None:
+        """Go on with a new manager, as the next command would; a command that ends well remembers what it saw."""
+        if remembering:
+            self.manager.remember()
+        self.close()
+        self._open()
+
+    def take(self, previous: SandboxCheckpoint | None = None) -> SandboxCheckpoint:
+        with self.manager.taking() as batch:
+            checkpoint = self.manager.create_checkpoint(
+                batch,
+                sandbox_id=SANDBOX_ID,
+                plan_id="plan",
+                phase=Phase.EXECUTE,
+                path=self.root,
+                metadata={},
+                previous_state=previous.state_hash if previous else None,
+            )
+            batch.commit()
+        return checkpoint
+
+    def go_back(self, to: SandboxCheckpoint | str) -> Restored:
+        state = to if isinstance(to, str) else to.state_hash
+        return self.manager.rollback_to(self.root, state, aside=self.aside / secrets.token_hex(4))[1]
+
+    @property
+    def unheld(self) -> dict[str, str]:
+        """What a snapshot taken now could not hold, and why."""
+        return {each.path: each.reason for each in self.take().unheld}
+
+    @property
+    def caches(self) -> list[Path]:
+        return list((self.store / "indexes").iterdir())
+
+    # Damage
+
+    def damage(self, content: bytes) -> None:
+        """Flip one bit of the stored form of that content, as a failing disk would."""
+        digest, data = self._stored(content)
+        rotten = bytearray(data)
+        rotten[len(rotten) // 2] ^= 0x10
+        self._edit("UPDATE object SET data = ? WHERE digest = ?", bytes(rotten), digest)
+
+    def lose(self, content: bytes) -> None:
+        digest, _ = self._stored(content)
+        self._edit("DELETE FROM object WHERE digest = ?", digest)
+
+    def _stored(self, content: bytes) -> tuple[bytes, bytes]:
+        self.close()
+        digest = blake3(content).digest()
+        connection = sqlite3.connect(self.store / "objects.db")
+        try:
+            row = connection.execute("SELECT data FROM object WHERE digest = ?", (digest,)).fetchone()
+        finally:
+            connection.close()
+        assert row is not None, "the content is not in the store"
+        return digest, row[0]
+
+    def _edit(self, sql: str, *parameters: bytes) -> None:
+        connection = sqlite3.connect(self.store / "objects.db")
+        try:
+            with connection:
+                assert connection.execute(sql, parameters).rowcount == 1
+        finally:
+            connection.close()
+        self._open()
