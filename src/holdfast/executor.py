@@ -204,6 +204,7 @@ class PlanExecutor:
         run = StepRun(
             run_id=new_id(),
             plan_id=plan.plan_id,
+            sequence=self._store.next_sequence(StepRun, plan.plan_id),
             step_index=index,
             step=step.name,
             attempt=plan.attempt,
@@ -279,8 +280,15 @@ class PlanExecutor:
         for command in plan.validation:
             self._tell(Validating(command))
             step = Step(name=command, tool="shell", args={"command": command}, resource=plan.resources[0].name)
-            run = StepRun(run_id=new_id(), plan_id=plan.plan_id, step_index=len(plan.steps), step=command,
-                          attempt=plan.attempt, started_at=now())  # fmt: skip
+            run = StepRun(
+                run_id=new_id(),
+                plan_id=plan.plan_id,
+                sequence=self._store.next_sequence(StepRun, plan.plan_id),
+                step_index=len(plan.steps),
+                step=command,
+                attempt=plan.attempt,
+                started_at=now(),
+            )
             with self._store.transaction(lease):
                 self._store.insert(run)
             plan, run = self._call(plan, lease, step, run)

@@ -290,6 +290,7 @@ class StepRun(Record):
 
     run_id: str
     plan_id: str
+    sequence: int
     step_index: int
     step: str
     attempt: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
+from contextlib import ExitStack
 from pathlib import Path
 
 from blake3 import blake3
@@ -19,8 +20,9 @@ SANDBOX_ID = "plan/app"
 class Place:
     """``root`` is the tree; content and caches lie in ``store``; ``aside`` takes what stands in the way of a restore."""
 
-    def __init__(self, folder: Path, root: Path | None = None) -> None:
+    def __init__(self, folder: Path, root: Path | None = None, *, watching: bool = False) -> None:
         self.folder = folder
+        self._is_watching = watching
         self.root = root or folder / "tree"
         self.root.mkdir(exist_ok=True)
         self.store = folder / "store"
@@ -30,8 +32,12 @@ class Place:
 
     def _open(self) -> None:
         self.manager = CheckpointManager(ObjectStore(self.store / "objects.db"), self.store / "indexes")
+        self._watch = ExitStack()
+        if self._is_watching:
+            self._watch.enter_context(self.manager.watching([self.root]))
 
     def close(self) -> None:
+        self._watch.close()
         self.manager.objects.close()
 
     def next_process(self, *, remembering: bool = False) -> None:

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.invocation import Invocation, command, with_common_options
-from holdfast.cli.output import Next, Reply, Row, Screen, bytes_text, counted, name_text, show_next, show_table, time_text
+from holdfast.cli.invocation import Invocation, OrderedGroup, command, with_common_options
+from holdfast.cli.output import (
+    Next,
+    Reply,
+    Row,
+    Screen,
+    bytes_text,
+    counted,
+    name_text,
+    show_next,
+    show_table,
+    time_text,
+)
 
 if TYPE_CHECKING:
     from holdfast.app import CheckpointView
     from holdfast.diff import FileDiff
-    from holdfast.model import Plan
+    from holdfast.model import CheckpointGroup, Plan
 
 _MOST_FILES_SHOWN = 50
 
 
-@click.group("checkpoint")
+@click.group("checkpoint", cls=OrderedGroup)
 @with_common_options
 def group() -> None:
     """Look at the checkpoints of a plan; go back to one with `holdfast plan rollback`."""
@@ -42,8 +54,8 @@ def _show_list(screen: Screen, plan: Plan, views: Sequence[CheckpointView]) -> N
     if not views:
         screen.line("It has no checkpoints yet.")
         return
-    header = ["checkpoint", "time", "resource", "new", "why", "step"]
-    show_table(screen, [_row(each) for each in views], flexible=5, header=header)
+    rows = [_row(list(members)) for _, members in groupby(views, key=lambda view: view.group.group_id)]
+    show_table(screen, rows, flexible=4, header=["checkpoint", "time", "new", "resource", "moment"])
     show_next(
         screen,
         [
@@ -53,20 +65,36 @@ def _show_list(screen: Screen, plan: Plan, views: Sequence[CheckpointView]) -> N
     )
 
 
-def _row(view: CheckpointView) -> Row:
-    checkpoint, metadata = view.checkpoint, view.checkpoint.metadata
-    style = "dim" if view.is_superseded else "id"
-    step = "" if metadata.step_index is None else f"{metadata.step_index + 1} {metadata.step}"
-    label = f'"{metadata.label}" ' if metadata.label else ""
-    undone = "(undone) " if view.is_superseded else ""
+def _row(members: Sequence[CheckpointView]) -> Row:
+    """One moment: the checkpoints of a group are gone back to together, so the first stands for all."""
+    first = members[0]
     return [
-        (view.display_id, style),
-        (f"{checkpoint.created_at.astimezone():%H:%M:%S}", "dim"),
-        checkpoint.resource_id,
-        bytes_text(checkpoint.size_bytes),
-        label + metadata.triggers[0],
-        undone + step,
+        (first.display_id, "dim" if first.is_superseded else "id"),
+        (f"{first.group.created_at.astimezone():%H:%M:%S}", "dim"),
+        (bytes_text(sum(each.checkpoint.size_bytes for each in members)), "dim"),
+        ",".join(each.checkpoint.resource_id for each in members),
+        (moment_text(first.group) + " (undone)", "dim") if first.is_superseded else moment_text(first.group),
     ]
+
+
+_MOMENTS = {
+    "before_step": "before {step}",
+    "on_tool_write": "before {step}",
+    "on_tool_write_complete": "after {step}",
+    "on_error": "failed: {step}",
+    "pre_execute": "start",
+    "post_execute": "end",
+    "pre_apply": "before apply",
+    "before_rollback": "left by going back",
+    "rollback": "back at {step}",
+}
+
+
+def moment_text(group: CheckpointGroup) -> str:
+    """The moment of a group in a few words."""
+    step = "the end" if group.step_index is None else f"{group.step_index + 1} {group.step}"
+    words = _MOMENTS.get(group.triggers[0], "{reason}").format(step=step, reason=group.reason)
+    return f'"{group.label}" {words}' if group.label else words
 
 
 @command(group, "show", short_help="All about one checkpoint.")

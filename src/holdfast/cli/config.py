@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.invocation import Invocation, command, with_common_options
+from holdfast.cli.invocation import Invocation, OrderedGroup, command, with_common_options
 from holdfast.cli.output import Reply, Screen, name_text, show_table
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.config import ConfigFile, Setting
 
 
-@click.group("config")
+@click.group("config", cls=OrderedGroup)
 @with_common_options
 def group() -> None:
     """Show and change settings.
@@ -44,7 +44,9 @@ def list_settings(invocation: Invocation) -> Reply:
 def _show(screen: Screen, settings: tuple[Setting, ...]) -> None:
     for each in settings:
         screen.line((each.key.name, "strong"), " = ", _text(each.shown))
-        show_table(screen, [[(each.key.description, "dim")], [(f"from: {name_text(str(each.origin))}", "dim")]], indent="  ")
+        show_table(
+            screen, [[(each.key.description, "dim")], [(f"from: {name_text(str(each.origin))}", "dim")]], indent="  "
+        )
 
 
 def _data(setting: Setting) -> dict[str, Any]:

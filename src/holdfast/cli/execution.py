@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ from holdfast.events import (
     WentBack,
 )
 from holdfast.model import CheckpointGroup, FileChange, Plan, PlanState, RunStatus, StepRun
-from holdfast.policy import display_ids
+from holdfast.policy import DISPLAY_PREFIX, display_ids
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -47,6 +47,8 @@ TAIL_LINES = 20
 WIDEST_NAME = 44
 _ROOM_BESIDE_NAME = 40
 _OUTPUT_KEPT = 4096
+_TIME_CHARACTERS = 10
+"""How many of a ULID's characters are its time."""
 _DONE = (PlanState.COMPLETE, PlanState.APPLIED)
 
 
@@ -65,7 +67,7 @@ def run_plan(invocation: Invocation, holdfast: Holdfast, plan: Plan) -> Reply:
 
 @contextmanager
 def _interruptible() -> Iterator[threading.Event]:
-    """The first Ctrl-C lets the step under way be stopped in good order; the second is a crash, which is safe as well."""
+    """The first Ctrl-C stops the step under way in good order; the second is a crash, which is safe as well."""
     cancelled = threading.Event()
 
     def stop(_number: int, _frame: FrameType | None) -> None:
@@ -92,13 +94,16 @@ class Progress:
         room = WIDEST_NAME if screen.width is None else max(12, screen.width - _ROOM_BESIDE_NAME)
         names = [step.name for step in plan.steps] + list(plan.validation)
         self._name_width = min(max(map(cell_width, names)), WIDEST_NAME, room)
+        self._resource_width = max(len(resource.name) for resource in plan.resources)
         self._checkpoint: str | None = None
+        self._went_back: WentBack | None = None
         self._printed = b""
 
     def __call__(self, event: Event) -> None:
         match event:
             case SandboxMade(resource):
-                self._screen.line(("sandbox ", "dim"), f"{resource.name}  ", (resource.sandbox_path, "dim"))
+                name = f"{resource.name:<{self._resource_width}}"
+                self._screen.line(("sandbox  ", "dim"), f"{name}  ", (resource.sandbox_path, "dim"))
             case CheckpointTaken(group, checkpoint_id):
                 self._note_checkpoint(group, checkpoint_id)
             case StepStarted(index, count, run):
@@ -107,10 +112,8 @@ class Progress:
                 self._echo(text)
             case StepFinished(_, _, run):
                 self._finish(run)
-            case WentBack(index, step, checkpoint_id):
-                self._screen.line(
-                    "  went back to before step ", f"{index + 1} ({step})  ", (self._display(checkpoint_id), "dim")
-                )
+            case WentBack():
+                self._went_back = event
             case Validating():
                 pass
 
@@ -119,6 +122,11 @@ class Progress:
         self._checkpoint = checkpoint_id
 
     def _start(self, index: int, count: int, run: StepRun) -> None:
+        if self._went_back is not None:
+            # Told only now: if nothing follows, the end of the execution tells it.
+            where = f"{self._went_back.index + 1} ({self._went_back.step})"
+            self._screen.line((f"back to before step {where}  {self._display(self._went_back.checkpoint_id)}", "dim"))
+            self._went_back = None
         self._checkpoint, self._printed = None, b""
         number = f"[{index + 1:>{len(str(count))}}/{count}]" if index < count else "validate"
         name = shortened(run.step, self._name_width)
@@ -139,7 +147,14 @@ class Progress:
         self._screen.line(*spans)
 
     def _display(self, checkpoint_id: str) -> str:
-        return display_ids({*self._ids, checkpoint_id})[checkpoint_id]
+        return lasting_ids({*self._ids, checkpoint_id})[checkpoint_id]
+
+
+def lasting_ids(ids: Iterable[str]) -> dict[str, str]:
+    """Display ids that checkpoints taken later do not make ambiguous: with all of the time they were taken at."""
+    return {
+        each: max(short, DISPLAY_PREFIX + each[:_TIME_CHARACTERS], key=len) for each, short in display_ids(ids).items()
+    }
 
 
 _ENDINGS = {
@@ -229,7 +244,9 @@ def _stopped(holdfast: Holdfast, result: ExecutionResult) -> Reply:
 
     def show(screen: Screen) -> None:
         screen.line()
-        screen.line(("Stopped ", "warn"), f"at step {plan.next_step + 1}; going on runs that step again from its start.")
+        screen.line(
+            ("Stopped ", "warn"), f"at step {plan.next_step + 1}; going on runs that step again from its start."
+        )
         show_next(screen, commands)
 
     return Reply(data, show, EXIT_INTERRUPTED)
@@ -238,7 +255,7 @@ def _stopped(holdfast: Holdfast, result: ExecutionResult) -> Reply:
 def _failed(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     plan, run = result.plan, result.failed_run
     places = _places(holdfast, result)
-    shown = display_ids(each.checkpoint_id for each in holdfast.store.checkpoints_of(plan.plan_id))
+    shown = lasting_ids(each.checkpoint_id for each in holdfast.store.checkpoints_of(plan.plan_id))
     commands = _after_failure(plan, run, {name: shown[found] for name, found in places.items() if found in shown})
     kept, restored = places["kept"], places["restored"]
     data = {
@@ -293,16 +310,12 @@ def _failed_step_data(run: StepRun | None, plan: Plan) -> dict[str, Any]:
 def _after_failure(plan: Plan, run: StepRun | None, places: dict[str, str]) -> list[Next]:
     commands = [Next("status", f"holdfast plan status {plan.plan_id}")]
     if "before" in places and "kept" in places:
-        commands.append(
-            Next("what it did", f"holdfast plan diff {plan.plan_id} {places['before']} {places['kept']}")
-        )
+        commands.append(Next("what it did", f"holdfast plan diff {plan.plan_id} {places['before']} {places['kept']}"))
         purpose, target = ("failed state", "kept") if "restored" in places else ("go back", "before")
         commands.append(Next(purpose, f"holdfast plan rollback {plan.plan_id} {places[target]}"))
     if run is not None and run.decision_id and run.step_index < len(plan.steps):
         guidance = '"what to do instead"'
-        commands.append(
-            Next("correct", f"holdfast plan correct --mode revert --guidance {guidance} {run.decision_id}")
-        )
+        commands.append(Next("correct", f"holdfast plan correct --mode revert --guidance {guidance} {run.decision_id}"))
     commands.append(Next("try again", f"holdfast plan execute {plan.plan_id}"))
     return commands
 

@@ -128,9 +128,14 @@ def with_common_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def command(
-    group: click.Group, name: str, **attributes: Any
-) -> Callable[[Callable[..., Reply]], Callable[..., Reply]]:
+class OrderedGroup(click.Group):
+    """Lists its commands in the order in which one meets them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(self.commands)
+
+
+def command(group: click.Group, name: str, **attributes: Any) -> Callable[[Callable[..., Reply]], Callable[..., Reply]]:
     """A command of a group: its function gets the ``Invocation`` first and returns its ``Reply``."""
 
     def register(function: Callable[..., Reply]) -> Callable[..., Reply]:

@@ -60,7 +60,7 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Print it.")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Print the version.")
 @with_common_options
 def cli() -> None:
     """Run plans in private sandboxes, with a checkpoint at every write, and go back to any of them, exactly.

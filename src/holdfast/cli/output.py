@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
 from pathlib import PurePath
-from typing import IO, Any, Protocol
+from typing import Any, Protocol, TextIO
 
 Span = str | tuple[str, str]
 """Text, or text and its style: ``strong``, ``dim``, ``good``, ``bad``, ``warn``, ``id``."""
@@ -33,8 +33,9 @@ class Format(StrEnum):
 class Screen(Protocol):
     """Where text for people goes."""
 
-    width: int | None
-    """How many columns there are; None if nobody counts them."""
+    @property
+    def width(self) -> int | None:
+        """How many columns there are; None if nobody counts them."""
 
     def line(self, *spans: Span) -> None: ...
 
@@ -90,7 +91,7 @@ def name_text(name: str) -> str:
 
 
 def output_lines(output: str, last: int | None = None) -> list[str]:
-    """What a program printed, as lines that do nothing to the terminal; of a line overwritten in place its last form."""
+    """What a program printed, as lines that do nothing to a terminal; of one overwritten in place its last form."""
     lines = _ESCAPE_SEQUENCE.sub("", valid_text(output)).rstrip().split("\n")
     chosen = lines if last is None else lines[-last:]
     return [_CONTROL.sub("", _as_left_standing(line).expandtabs()) for line in chosen]
@@ -173,11 +174,10 @@ def seconds_text(seconds: float) -> str:
 def bytes_text(size: float) -> str:
     if size < 1000:
         return f"{size:.0f} B"
-    unit = "kB"
-    for unit in ("kB", "MB", "GB", "TB"):
-        size /= 1000
-        if size < 999.5:
-            break
+    units = iter(("kB", "MB", "GB", "TB"))
+    while (size := size / 1000) >= 999.5:
+        next(units)
+    unit = next(units)
     return f"{size:.1f} {unit}" if size < 9.95 else f"{size:.0f} {unit}"
 
 
@@ -192,7 +192,7 @@ def time_text(moment: datetime) -> str:
 class PlainScreen:
     """Text and nothing else. A reader that goes away does not stop the command that writes."""
 
-    stream: IO[str] = field(default_factory=lambda: sys.stdout)
+    stream: TextIO = field(default_factory=lambda: sys.stdout)
     width: int | None = None
 
     def line(self, *spans: Span) -> None:
@@ -217,7 +217,7 @@ class PlainScreen:
         write_text(self.stream, text)
 
 
-def write_text(stream: IO[str], text: str) -> None:
+def write_text(stream: TextIO, text: str) -> None:
     """Write and flush; once the reader is gone (a closed pipe or terminal), everything goes nowhere, quietly."""
     try:
         stream.write(text)
@@ -230,7 +230,7 @@ def write_text(stream: IO[str], text: str) -> None:
         silence(stream)
 
 
-def silence(stream: IO[str]) -> None:
+def silence(stream: TextIO) -> None:
     """Let what is still buffered, and all that follows, go nowhere."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -247,7 +247,7 @@ def screen_for(chosen: Format | None, environment: Mapping[str, str]) -> Screen:
     return TerminalScreen(with_colour=not environment.get("NO_COLOR"))
 
 
-def _is_terminal(stream: IO[str] | None) -> bool:
+def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and not stream.closed and stream.isatty()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.invocation import Invocation, command, with_common_options
+from holdfast.cli.invocation import Invocation, OrderedGroup, command, with_common_options
 from holdfast.cli.output import Next, Reply, Screen, counted, name_text, show_next
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _PLAN_FILE_ENDINGS = (".yaml", ".yml")
 _FILE = click.Path(path_type=Path)
 
 
-@click.group("plan")
+@click.group("plan", cls=OrderedGroup)
 @with_common_options
 def group() -> None:
     """Make plans, run them, go back, correct, apply.
@@ -95,10 +95,8 @@ def _display_id(holdfast: Holdfast, plan: Plan) -> str | None:
 def switched_off(plan: Plan) -> tuple[str, ...]:
     if plan.policy.auto_create_on:
         return ()
-    return (
-        "Automatic checkpoints are switched off for this plan (auto_create_on is empty): there is nothing to go back "
-        "to but its start and its end.",
-    )
+    start_and_end = "there is nothing to go back to but its start and its end"
+    return (f"Automatic checkpoints are switched off for this plan (auto_create_on is empty): {start_and_end}.",)
 
 
 @command(group, "list", short_help="The plans of this project, newest first.")
@@ -117,9 +115,7 @@ def list_plans(invocation: Invocation, everywhere: bool, limit: int | None) -> R
             for each in {plan.project_id for plan in plans}
             if (project := holdfast.store.find(Project, each))
         }
-    data = [
-        {**plan_data(plan), "steps": len(plan.steps), "project": projects.get(plan.project_id)} for plan in plans
-    ]
+    data = [{**plan_data(plan), "steps": len(plan.steps), "project": projects.get(plan.project_id)} for plan in plans]
     return Reply(
         {"plans": data}, lambda screen: show_plans(screen, plans, projects if everywhere else {}, holdfast.project_root)
     )
@@ -132,8 +128,8 @@ def list_plans(invocation: Invocation, everywhere: bool, limit: int | None) -> R
 def rollback(invocation: Invocation, yes: bool, plan: str, checkpoint: str) -> Reply:
     """Take a plan back to a checkpoint: its files exactly as they were, its position, its decisions.
 
-    CHECKPOINT_ID is an id, a display id (cp_...), a unique beginning, or a label. The state that is left gets a checkpoint
-    of its own, so a rollback can be rolled back.
+    CHECKPOINT_ID is an id, a display id (cp_...), a unique beginning, or a label. The state that is left gets a
+    checkpoint of its own, so a rollback can be rolled back.
     """
     from holdfast.cli.plan_text import rollback_reply
     from holdfast.model import RollbackResult
@@ -170,7 +166,9 @@ def _declined() -> Exception:
     required=True,
     help="revert: undo the decision and all that followed. append: undo nothing, add steps at the end.",
 )
-@click.option("--guidance", metavar="TEXT", required=True, help="What to do instead; steps see it as HOLDFAST_GUIDANCE.")
+@click.option(
+    "--guidance", metavar="TEXT", required=True, help="What to do instead; steps see it as HOLDFAST_GUIDANCE."
+)
 @click.option(
     "--with", "steps_file", type=_FILE, metavar="FILE", help="A file with steps to go on with instead of the old ones."
 )
@@ -206,17 +204,13 @@ def correct(
 
             return yes or invocation.ask(correction_question(preview))
 
-        corrected = holdfast.correct(
-            decision, guidance=guidance, mode=mode, steps_file=steps_file, confirm=confirm
-        )
+        corrected = holdfast.correct(decision, guidance=guidance, mode=mode, steps_file=steps_file, confirm=confirm)
         if not isinstance(corrected, Plan):
             raise _declined()
         return run_plan(invocation, holdfast, corrected)
 
 
-def _correction_preview(
-    holdfast: Holdfast, reference: str, guidance: str, mode: str, steps_file: Path | None
-) -> Reply:
+def _correction_preview(holdfast: Holdfast, reference: str, guidance: str, mode: str, steps_file: Path | None) -> Reply:
     from holdfast.cli.plan_text import correction_reply
     from holdfast.model import Plan
 
@@ -267,7 +261,9 @@ def diff(invocation: Invocation, style: str, plan: str, old: str | None, new: st
 
     with invocation.opened() as holdfast:
         found = holdfast.find_plan(plan)
-        ends = [holdfast.checkpoint(each, found.plan_id).checkpoint.checkpoint_id if each else None for each in (old, new)]
+        ends = [
+            holdfast.checkpoint(each, found.plan_id).checkpoint.checkpoint_id if each else None for each in (old, new)
+        ]
         files = holdfast.diff(found.plan_id, *ends)
     data = {
         "plan_id": found.plan_id,

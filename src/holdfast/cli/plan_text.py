@@ -80,7 +80,7 @@ def show_status(screen: Screen, status: PlanStatus, decisions: Sequence[Decision
         _show_output(screen, failed)
     screen.line()
     _show_resources(screen, plan)
-    _show_decisions(screen, plan, in_force(plan, status.runs, decisions))
+    _show_decisions(screen, in_force(plan, status.runs, decisions))
     show_next(screen, _next_after_status(status))
 
 
@@ -129,7 +129,7 @@ def _show_resources(screen: Screen, plan: Plan) -> None:
     screen.line()
 
 
-def _show_decisions(screen: Screen, plan: Plan, decisions: Sequence[Decision]) -> None:
+def _show_decisions(screen: Screen, decisions: Sequence[Decision]) -> None:
     rows: list[Row] = []
     for each in decisions:
         if each.type is DecisionType.PROMPT_DEFINITION:
@@ -271,17 +271,15 @@ def _show_rollback(screen: Screen, result: RollbackResult, commands: Sequence[Ne
     screen.panel("Rollback Summary", summary)
     screen.panel("Changes Reverted", _reverted_rows(plan, result.changes))
     impact = result.impact
-    screen.panel(
-        "Impact",
-        [
-            [("decisions superseded", "dim"), str(impact.decisions_after_cp)],
-            [("tool calls undone", "dim"), str(impact.tool_calls_after_cp)],
-            [("subplans invalidated", "dim"), str(impact.child_plans_invalidated)],
-            *([("sandbox", "dim"), name_text(resource.sandbox_path)] for resource in plan.resources),
-            *([("set aside", "dim"), name_text(path)] for path in result.set_aside),
-        ],
-    )
-    step = "all steps are done" if plan.is_finished else f"at step {plan.next_step + 1}, {plan.steps[plan.next_step].name}"
+    consequences: list[Row] = [
+        [("decisions superseded", "dim"), str(impact.decisions_after_cp)],
+        [("tool calls undone", "dim"), str(impact.tool_calls_after_cp)],
+        [("subplans invalidated", "dim"), str(impact.child_plans_invalidated)],
+    ]
+    consequences += [[("sandbox", "dim"), name_text(resource.sandbox_path)] for resource in plan.resources]
+    consequences += [[("set aside", "dim"), name_text(path)] for path in result.set_aside]
+    screen.panel("Impact", consequences)
+    step = "at its end" if plan.is_finished else f"at step {plan.next_step + 1}, {plan.steps[plan.next_step].name}"
     screen.panel(
         "Post-Rollback State",
         [

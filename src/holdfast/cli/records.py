@@ -97,7 +97,7 @@ def validation_data(plan: Plan, runs: Sequence[StepRun]) -> list[dict[str, Any]]
 
 
 def shown_runs(plan: Plan, runs: Sequence[StepRun]) -> dict[int, StepRun]:
-    """By step, the run that tells how it is with that step now: of a done one how it went, of the last one how it ended."""
+    """By step, the run that tells how it is with that step now: how it was done, or why it was not."""
     shown = {
         run.step_index: run
         for run in runs
@@ -110,7 +110,7 @@ def shown_runs(plan: Plan, runs: Sequence[StepRun]) -> dict[int, StepRun]:
 
 
 def current_run(plan: Plan, runs: Sequence[StepRun]) -> StepRun | None:
-    """The run under way, or the one that is why the plan does not go on; a failure may have been rolled back already."""
+    """The run under way, or the one because of which the plan stopped, also if that was rolled back already."""
     last = max(runs, key=lambda run: run.run_id, default=None)
     if last is None or last.status is RunStatus.SUCCEEDED or last.attempt != plan.attempt:
         return None

@@ -27,7 +27,9 @@ _ROOM_FOR_SPINNER = 3
 
 class TerminalScreen:
     def __init__(self, *, with_colour: bool) -> None:
-        self._console = Console(color_system="auto" if with_colour else None, highlight=False, markup=False, emoji=False)
+        self._console = Console(
+            color_system="auto" if with_colour else None, highlight=False, markup=False, emoji=False
+        )
         self._status: Status | None = None
         self._begun: list[Span] = []
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.db import sqlite
+from holdfast import sqlite
 from holdfast.errors import DatabaseError
 
 if TYPE_CHECKING:

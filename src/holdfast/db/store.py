@@ -161,13 +161,13 @@ class Store:
         return self._select(Decision, "plan_id = ?", plan_id, order="sequence")
 
     def runs_of(self, plan_id: str) -> list[StepRun]:
-        return self._select(StepRun, "plan_id = ?", plan_id, order="run_id")
+        return self._select(StepRun, "plan_id = ?", plan_id, order="sequence")
 
     def latest_run(self, plan_id: str) -> StepRun | None:
-        return _first(self._select(StepRun, "plan_id = ?", plan_id, order="run_id DESC", limit=1))
+        return _first(self._select(StepRun, "plan_id = ?", plan_id, order="sequence DESC", limit=1))
 
     def unfinished_runs(self, plan_id: str) -> list[StepRun]:
-        return self._select(StepRun, "plan_id = ? AND finished_at IS NULL", plan_id, order="run_id")
+        return self._select(StepRun, "plan_id = ? AND finished_at IS NULL", plan_id, order="sequence")
 
     def root_decision(self, plan_id: str) -> Decision | None:
         return _first(
@@ -199,7 +199,7 @@ class Store:
         where = "plan_id = ? AND state = ?"
         return self._select(Operation, where, plan_id, OperationState.BEGUN, order="created_at, operation_id")
 
-    def next_sequence(self, model: type[Decision | CheckpointGroup | Checkpoint], plan_id: str) -> int:
+    def next_sequence(self, model: type[Decision | CheckpointGroup | StepRun], plan_id: str) -> int:
         """The number of the plan's next record of that kind; it stays free until the transaction around it ends."""
         # Two transactions that both work on the plan take turns from here on.
         self._execute(f"SELECT plan_id FROM plan WHERE plan_id = ?{self._engine.dialect.row_lock}", plan_id)

@@ -155,6 +155,7 @@ TABLES = (
         columns=(
             Column("run_id"),
             Column("plan_id"),
+            Column("sequence", Kind.INTEGER),
             Column("step_index", Kind.INTEGER),
             Column("step"),
             Column("attempt", Kind.INTEGER),
@@ -171,7 +172,7 @@ TABLES = (
             Column("finished_at", Kind.TIME, optional=True),
         ),
         constraints=(_OF_PLAN,),
-        indexes=("CREATE INDEX step_run_by_plan ON step_run (plan_id, run_id)",),
+        indexes=("CREATE UNIQUE INDEX step_run_by_plan ON step_run (plan_id, sequence)",),
     ),
     Table(
         "checkpoint_group",

@@ -99,7 +99,7 @@ class CheckpointManager:
             batch.commit()
             target = self.reader.state(state_hash)
             plan = plan_restore(self.reader, self.reader.state(present.hex()), target, list(index.unheld))
-            check_content(self.reader, plan)
+            check_content(self.reader, plan, path)
             if before is not None:
                 before()
             if present.hex() == state_hash and not plan.in_the_way:
@@ -128,7 +128,8 @@ class CheckpointManager:
             present = self._refreshed(index, batch)
             batch.commit()
             target = self.reader.state(state_hash)
-            check_content(self.reader, plan_restore(self.reader, self.reader.state(present.hex()), target, ()))
+            plan = plan_restore(self.reader, self.reader.state(present.hex()), target, ())
+            check_content(self.reader, plan, path)
 
     def state_of(self, path: Path) -> str:
         """The state hash of what is there now, every file looked at; its content is stored, but nothing names it."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import zstandard
 
-from holdfast.db.sqlite import Error, connect, database_error, translated_errors
+from holdfast.sqlite import Error, connect, database_error, translated_errors
 from holdfast.errors import ContentError
 from holdfast.snapshot.format import digest_of
 

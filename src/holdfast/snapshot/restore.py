@@ -59,9 +59,11 @@ def _links_to_make(
     """Link groups that are not as they should be; their files, and those of groups to be parted, are written anew."""
     old, new = set(present.links), set(target.links)
     for path in {path for group in old ^ new for path in group}:
-        before, after = reader.find(present, path), reader.find(target, path)
-        if after is not None:
-            differences.setdefault(path, Difference(path, before, after))
+        if reader.find(target, path) is not None:
+            # Making the file anew changes the time of its directory, which may differ in nothing else.
+            for place in (split(path)[0], path):
+                found = Difference(place, reader.find(present, place), reader.find(target, place))
+                differences.setdefault(place, found)
     changed = {path for path in differences if path}
     return tuple(group for group in target.links if group not in old or changed.intersection(group))
 
@@ -74,13 +76,23 @@ def _stands_in_the_way(reader: StateReader, target: State, path: bytes) -> bool:
     return holder is None or holder.kind != DIRECTORY
 
 
-def check_content(reader: StateReader, plan: RestorePlan) -> None:
+def check_content(reader: StateReader, plan: RestorePlan, root: Path) -> None:
     """Read all content the restore needs, so that damage is found before a file is touched."""
-    for difference in plan.differences:
-        new = difference.new
-        if new is not None and new.is_file and (difference.old is None or difference.old.content != new.content):
-            for _ in reader.content(new):
-                pass
+    with Descent(root) as descent:
+        for difference in plan.differences:
+            new = difference.new
+            if new is not None and new.is_file and not _keeps_its_content(difference, descent):
+                for _ in reader.content(new):
+                    pass
+
+
+def _keeps_its_content(difference: Difference, descent: Descent) -> bool:
+    """Whether the file that is there needs other attributes only, and no other name of it would notice."""
+    old, new = difference.old, difference.new
+    if old is None or new is None or not (old.is_file and new.is_file) or old.content != new.content:
+        return False
+    directory, name = split(difference.path)
+    return os.stat(name, dir_fd=descent.open(directory), follow_symlinks=False).st_nlink == 1
 
 
 def carry_out(plan: RestorePlan, reader: StateReader, root: Path, aside: Path, *, durable: bool = False) -> Restored:
@@ -167,13 +179,12 @@ class _Restorer:
                 self._make_directory(difference.path)
             return
         self.restored.touch(difference.path)
-        old = difference.old
         directory, name = split(difference.path)
         parent = self._writable(directory)
-        if old is not None and old.is_file and new.is_file and old.content == new.content and _is_alone(name, parent):
+        if _keeps_its_content(difference, self._descent):
             self._set_attributes(name, parent, new)
         else:
-            _put(self._make_temporary(new, parent), name, parent, over_something=old is not None)
+            _put(self._make_temporary(new, parent), name, parent, over_something=difference.old is not None)
 
     def _make_directory(self, path: bytes) -> None:
         directory, name = split(path)
@@ -257,11 +268,6 @@ def _put(temporary: bytes, name: bytes, parent: int, *, over_something: bool) ->
         os.unlink(temporary, dir_fd=parent)
     else:
         os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
-
-
-def _is_alone(name: bytes, parent: int) -> bool:
-    """Whether changing this file's attributes changes no other name's."""
-    return os.stat(name, dir_fd=parent, follow_symlinks=False).st_nlink == 1
 
 
 def _chmod(name: bytes, parent: int, mode: int) -> None:

@@ -116,7 +116,7 @@ def change(
     kept = _directories_in_use(root, going)
     wanted = tuple(difference for difference in ordered if difference.path not in kept)
     plan = RestorePlan(wanted, (), links)
-    check_content(reader, plan)
+    check_content(reader, plan, root)
     carry_out(plan, reader, root, aside=root, durable=True)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import psycopg
 
-from holdfast.db import sqlite
+from holdfast import sqlite
 from holdfast.db.engine import Engine, PostgresDialect, SqliteDialect
 from holdfast.db.store import Store, open_store
 

@@ -93,8 +93,8 @@ def a_checkpoint(group: CheckpointGroup, sequence: int, **fields: Any) -> Checkp
     return Checkpoint(**{**defaults, **fields})
 
 
-def a_run(plan: Plan, **fields: Any) -> StepRun:
-    defaults = {"run_id": new_id(), "step_index": 0, "step": "look", "attempt": 1, "started_at": now()}
+def a_run(plan: Plan, sequence: int = 1, **fields: Any) -> StepRun:
+    defaults = {"run_id": new_id(), "sequence": sequence, "step_index": 0, "step": "look", "attempt": 1, "started_at": now()}
     return StepRun(**{**defaults, "plan_id": plan.plan_id, **fields})
 
 

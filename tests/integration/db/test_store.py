@@ -13,7 +13,6 @@ from holdfast.db.store import Store
 from holdfast.db.tables import TABLE_OF
 from holdfast.errors import DatabaseError, NotFoundError
 from holdfast.model import (
-    Checkpoint,
     CheckpointGroup,
     Decision,
     Lease,
@@ -23,6 +22,7 @@ from holdfast.model import (
     Project,
     Record,
     Revision,
+    RunStatus,
     StepRun,
     new_id,
 )
@@ -276,7 +276,7 @@ def test_what_belongs_to_a_plan_comes_in_sequence_whatever_the_clock_said(store:
     decisions = [a_decision(plan, sequence) for sequence in (3, 2, 1)]
     groups = [a_group(plan, sequence) for sequence in (3, 2, 1)]
     checkpoints = [a_checkpoint(group, group.sequence) for group in groups]
-    runs = [a_run(plan, run_id=run_id) for run_id in ("3", "2", "1")]
+    runs = [a_run(plan, sequence) for sequence in (3, 2, 1)]
     for record in [*decisions, *groups, *checkpoints, *runs, a_decision(other, 1), a_run(other)]:
         store.insert(record)
     assert store.decisions_of(plan.plan_id) == decisions[::-1]
@@ -290,7 +290,7 @@ def test_what_belongs_to_a_plan_comes_in_sequence_whatever_the_clock_said(store:
 
 def test_the_latest_run_and_those_under_way_are_found(store: Store, plan: Plan) -> None:
     assert store.latest_run(plan.plan_id) is None
-    ended, under_way = a_run(plan, finished_at=plan.created_at), a_run(plan)
+    ended, under_way = a_run(plan, 1, status=RunStatus.SUCCEEDED, finished_at=plan.created_at), a_run(plan, 2)
     for run in (under_way, ended):
         store.insert(run)
     assert store.latest_run(plan.plan_id) == under_way
@@ -347,11 +347,10 @@ def test_referenced_states_are_not_told_from_a_damaged_group(store: Store, datab
         store.referenced_states("content")
 
 
-@pytest.mark.parametrize("model", [Decision, CheckpointGroup, Checkpoint])
+@pytest.mark.parametrize("model", [Decision, CheckpointGroup, StepRun])
 def test_sequences_count_up_for_each_plan_alone(model: type[Any], store: Store, plan: Plan) -> None:
     other = saved_plan(store)
-    group = a_group(other, 4)
-    for record in (group, a_decision(other, 4), a_checkpoint(group, 4)):
+    for record in (a_group(other, 4), a_decision(other, 4), a_run(other, 4)):
         store.insert(record)
     with store.transaction():
         assert store.next_sequence(model, plan.plan_id) == 1

@@ -8,9 +8,10 @@ import pytest
 from tests.support.snapshots import Place
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    place = Place(tmp_path)
+@pytest.fixture(params=["looking", "watching"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """What changed is found by looking at every file, or told by the kernel; nothing else may differ."""
+    place = Place(tmp_path, watching=request.param == "watching")
     yield place
     place.close()
 

@@ -77,6 +77,7 @@ _STATEMENTS = (
     """CREATE TABLE step_run (
         run_id TEXT NOT NULL,
         plan_id TEXT NOT NULL,
+        sequence BIGINT NOT NULL,
         step_index BIGINT NOT NULL,
         step TEXT NOT NULL,
         attempt BIGINT NOT NULL,
@@ -95,7 +96,7 @@ _STATEMENTS = (
         PRIMARY KEY (run_id),
         FOREIGN KEY (plan_id) REFERENCES plan (plan_id) ON DELETE CASCADE
     )""",
-    "CREATE INDEX step_run_by_plan ON step_run (plan_id, run_id)",
+    "CREATE UNIQUE INDEX step_run_by_plan ON step_run (plan_id, sequence)",
     """CREATE TABLE checkpoint_group (
         group_id TEXT NOT NULL,
         plan_id TEXT NOT NULL,
