@@ -77,13 +77,15 @@ class CorrectionService:
             return self._service.corrected(plan, correction)
 
     def _checkpoint_before(self, plan: Plan, decision: Decision) -> Checkpoint:
-        if decision.is_superseded:
+        listed = self._service.list_checkpoints(plan.plan_id)
+        found = [checkpoint for checkpoint in listed if checkpoint.decision_id == decision.decision_id]
+        # A decision that was itself rolled back, as after a failure, may stand right before where the plan is now.
+        leads_here = bool(found) and found[0].group_id not in self._service.superseded_groups(plan)
+        if decision.is_superseded and not leads_here:
             raise StateError(
                 f"Decision {decision.decision_id} is superseded already: it is not part of what led here.",
                 hint="Roll back to a checkpoint of that time first, or correct a decision that is in force.",
             )
-        listed = self._service.list_checkpoints(plan.plan_id)
-        found = [checkpoint for checkpoint in listed if checkpoint.decision_id == decision.decision_id]
         if not found:
             raise StateError(
                 f"There is no checkpoint of decision {decision.decision_id} to go back to.",

@@ -18,7 +18,7 @@ SANDBOX_ID = "plan/app"
 
 
 class Place:
-    """``root`` is the tree; content and caches lie in ``store``; ``aside`` takes what stands in the way of a restore."""
+    """``root`` is the tree; content and caches lie in ``store``; ``aside`` takes what stands in a restore's way."""
 
     def __init__(self, folder: Path, root: Path | None = None, *, watching: bool = False) -> None:
         self.folder = folder

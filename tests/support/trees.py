@@ -1,4 +1,4 @@
-"""What a directory really holds, told without any of Holdfast's code: described, compared, and made with every oddity."""
+"""What a directory really holds, told without any of Holdfast's code: described, compared, made with every oddity."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def describe(root: Path, *, without: Collection[bytes] = ()) -> dict[bytes, Thin
         if not stat.S_ISDIR(status.st_mode):
             names.setdefault((status.st_dev, status.st_ino), []).append(path)
     return {
-        path: _thing(_below(os.fsencode(root), path), status, tuple(sorted(names.get((status.st_dev, status.st_ino), ()))))
+        path: _thing(
+            _below(os.fsencode(root), path), status, tuple(sorted(names.get((status.st_dev, status.st_ino), ())))
+        )
         for path, status in statuses.items()
     }
 
@@ -98,7 +100,9 @@ def _xattrs(path: bytes) -> tuple[tuple[str, bytes], ...]:
         names = sorted(os.listxattr(path, follow_symlinks=False))
     except OSError:
         return ()
-    return tuple((name, os.getxattr(path, name, follow_symlinks=False)) for name in names if name not in _NOT_OURS_TO_SET)
+    return tuple(
+        (name, os.getxattr(path, name, follow_symlinks=False)) for name in names if name not in _NOT_OURS_TO_SET
+    )
 
 
 def compare(one: Tree, other: Tree, *, ignoring: Collection[str] = ()) -> list[str]:

@@ -10,6 +10,7 @@ import click
 
 from holdfast.cli.invocation import Invocation, OrderedGroup, command, with_common_options
 from holdfast.cli.output import (
+    WIDE,
     Next,
     Reply,
     Row,
@@ -54,8 +55,13 @@ def _show_list(screen: Screen, plan: Plan, views: Sequence[CheckpointView]) -> N
     if not views:
         screen.line("It has no checkpoints yet.")
         return
+    screen.line()
     rows = [_row(list(members)) for _, members in groupby(views, key=lambda view: view.group.group_id)]
-    show_table(screen, rows, flexible=4, header=["checkpoint", "time", "new", "resource", "moment"])
+    header = ["checkpoint", "moment", "resource", "time", "new"]
+    is_narrow = screen.width is not None and screen.width < WIDE
+    kept = slice(3) if is_narrow else slice(None)
+    show_table(screen, [row[kept] for row in rows], flexible=1, header=header[kept])
+    screen.line()
     show_next(
         screen,
         [
@@ -70,10 +76,10 @@ def _row(members: Sequence[CheckpointView]) -> Row:
     first = members[0]
     return [
         (first.display_id, "dim" if first.is_superseded else "id"),
+        (moment_text(first.group) + " (undone)", "dim") if first.is_superseded else moment_text(first.group),
+        (",".join(each.checkpoint.resource_id for each in members), "dim"),
         (f"{first.group.created_at.astimezone():%H:%M:%S}", "dim"),
         (bytes_text(sum(each.checkpoint.size_bytes for each in members)), "dim"),
-        ",".join(each.checkpoint.resource_id for each in members),
-        (moment_text(first.group) + " (undone)", "dim") if first.is_superseded else moment_text(first.group),
     ]
 
 
@@ -134,12 +140,14 @@ def _show_one(screen: Screen, plan: Plan, view: CheckpointView, files: Sequence[
     undone = "  (undone by a rollback or correction since)" if view.is_superseded else ""
     screen.line(("Checkpoint ", "strong"), (checkpoint.checkpoint_id, "id"), (undone, "dim"))
     show_table(screen, [[(name, "dim"), value] for name, value in facts.items() if value])
+    screen.line()
     for name, listed in group_of.unheld.items():
         screen.line((f"Not held of {name} (a rollback leaves these alone)", "strong"))
         show_table(screen, [[name_text(each.path), (each.reason, "dim")] for each in listed], indent="  ")
     _show_files(screen, plan, view, files)
     if not view.group.parent_group_id:
         screen.line("It is the first checkpoint of the plan.")
+    screen.line()
     show_next(screen, [Next("go back", f"holdfast plan rollback {plan.plan_id} {view.display_id}")])
 
 

@@ -19,6 +19,7 @@ from holdfast.cli.output import (
     Span,
     cell_width,
     counted,
+    name_text,
     output_lines,
     seconds_text,
     shortened,
@@ -103,7 +104,8 @@ class Progress:
         match event:
             case SandboxMade(resource):
                 name = f"{resource.name:<{self._resource_width}}"
-                self._screen.line(("sandbox  ", "dim"), f"{name}  ", (resource.sandbox_path, "dim"))
+                origin = f"{resource.strategy} of {name_text(resource.path)}"
+                self._screen.line(("sandbox  ", "dim"), f"{name}  ", (origin, "dim"))
             case CheckpointTaken(group, checkpoint_id):
                 self._note_checkpoint(group, checkpoint_id)
             case StepStarted(index, count, run):
@@ -197,14 +199,12 @@ def _succeeded(holdfast: Holdfast, plan: Plan, was_done: bool) -> Reply:
     data = {**_execution_data(holdfast, plan, commands), "changes": changes_data(plan, changes)}
 
     def show(screen: Screen) -> None:
-        screen.line()
-        if was_done:
-            screen.line(f"Plan {plan.plan_id} is {plan.state} already; nothing was run.")
-        else:
+        if not was_done:
+            screen.line()
             screen.line(("Complete. ", "good"), changes_text(changes))
         show_next(screen, commands)
 
-    messages = (f"The plan is {plan.state} already; nothing was run.",) if was_done else ()
+    messages = (f"Plan {plan.plan_id} is {plan.state} already; nothing was run.",) if was_done else ()
     return Reply(data, show, messages=messages)
 
 
@@ -256,7 +256,8 @@ def _failed(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     plan, run = result.plan, result.failed_run
     places = _places(holdfast, result)
     shown = lasting_ids(each.checkpoint_id for each in holdfast.store.checkpoints_of(plan.plan_id))
-    commands = _after_failure(plan, run, {name: shown[found] for name, found in places.items() if found in shown})
+    named = {name: shown[found] for name, found in places.items() if found in shown}
+    commands = _after_failure(plan, run, named if _left_a_trace(holdfast, result) else {})
     kept, restored = places["kept"], places["restored"]
     data = {
         **_execution_data(holdfast, plan, commands),
@@ -267,7 +268,8 @@ def _failed(holdfast: Holdfast, result: ExecutionResult) -> Reply:
 
     def show(screen: Screen) -> None:
         screen.line()
-        screen.line(("Failed: ", "bad"), plan.error or "")
+        error = plan.error or "failed"
+        screen.line((error[:1].upper() + error[1:], "bad"))
         if run is not None:
             show_tail(screen, run.output)
         screen.line()
@@ -291,6 +293,13 @@ def _places(holdfast: Holdfast, result: ExecutionResult) -> dict[str, str | None
     return {name: found[0].checkpoint_id if found else None for name, found in rows.items()}
 
 
+def _left_a_trace(holdfast: Holdfast, result: ExecutionResult) -> bool:
+    """Whether the failed step changed files; if not, whatever went wrong happened before it."""
+    run, kept = result.failed_run, result.failure_group
+    before = holdfast.store.find(CheckpointGroup, run.group_before_id) if run and run.group_before_id else None
+    return before is not None and kept is not None and before.states != kept.states
+
+
 def _failed_step_data(run: StepRun | None, plan: Plan) -> dict[str, Any]:
     if run is None:
         return {}
@@ -308,23 +317,28 @@ def _failed_step_data(run: StepRun | None, plan: Plan) -> dict[str, Any]:
 
 
 def _after_failure(plan: Plan, run: StepRun | None, places: dict[str, str]) -> list[Next]:
-    commands = [Next("status", f"holdfast plan status {plan.plan_id}")]
-    if "before" in places and "kept" in places:
-        commands.append(Next("what it did", f"holdfast plan diff {plan.plan_id} {places['before']} {places['kept']}"))
+    """``places`` are checkpoints around what the failed step changed; without any, the cause lies before it."""
+    plan_id = plan.plan_id
+    commands = [Next("status", f"holdfast plan status {plan_id}")]
+    if places:
+        commands.append(Next("what it did", f"holdfast plan diff {plan_id} {places['before']} {places['kept']}"))
         purpose, target = ("failed state", "kept") if "restored" in places else ("go back", "before")
-        commands.append(Next(purpose, f"holdfast plan rollback {plan.plan_id} {places[target]}"))
+        commands.append(Next(purpose, f"holdfast plan rollback {plan_id} {places[target]}"))
+    else:
+        commands.append(Next("checkpoints", f"holdfast checkpoint list {plan_id}"))
+        commands.append(Next("go back", f"holdfast plan rollback {plan_id} CHECKPOINT_ID"))
     if run is not None and run.decision_id and run.step_index < len(plan.steps):
         guidance = '"what to do instead"'
         commands.append(Next("correct", f"holdfast plan correct --mode revert --guidance {guidance} {run.decision_id}"))
-    commands.append(Next("try again", f"holdfast plan execute {plan.plan_id}"))
+    commands.append(Next("try again", f"holdfast plan execute {plan_id}"))
     return commands
 
 
-def show_tail(screen: Screen, output: str) -> None:
+def show_tail(screen: Screen, output: str, most_lines: int = TAIL_LINES) -> None:
     if not output.strip():
         return
     lines = output_lines(output)
-    if len(lines) > TAIL_LINES:
-        screen.line((f"  … {len(lines) - TAIL_LINES} lines before", "dim"))
-    for line in lines[-TAIL_LINES:]:
+    if len(lines) > most_lines:
+        screen.line((f"  … {len(lines) - most_lines} lines before", "dim"))
+    for line in lines[-most_lines:]:
         screen.line(("  | ", "dim"), line)

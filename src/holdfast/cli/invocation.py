@@ -135,18 +135,24 @@ class OrderedGroup(click.Group):
         return list(self.commands)
 
 
+def reporting(function: Callable[..., Reply]) -> Callable[..., Reply]:
+    """Hands the ``Invocation`` to a command's function, which answers with a ``Reply``."""
+
+    @wraps(function)
+    def call(**parameters: Any) -> Reply:
+        context = click.get_current_context()
+        invocation = context.ensure_object(Invocation)
+        invocation.command = command_name(context)
+        return function(invocation, **parameters)
+
+    return call
+
+
 def command(group: click.Group, name: str, **attributes: Any) -> Callable[[Callable[..., Reply]], Callable[..., Reply]]:
     """A command of a group: its function gets the ``Invocation`` first and returns its ``Reply``."""
 
     def register(function: Callable[..., Reply]) -> Callable[..., Reply]:
-        @wraps(function)
-        def call(**parameters: Any) -> Reply:
-            context = click.get_current_context()
-            invocation = context.ensure_object(Invocation)
-            invocation.command = command_name(context)
-            return function(invocation, **parameters)
-
-        group.command(name, **attributes)(with_common_options(call))
+        group.command(name, **attributes)(with_common_options(reporting(function)))
         return function
 
     return register

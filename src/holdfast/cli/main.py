@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import click
 
 from holdfast.cli.invocation import PROGRAM, Invocation, command_name, with_common_options
-from holdfast.cli.output import Format, PlainScreen, Reply, envelope, valid_text, write_envelope
+from holdfast.cli.output import Format, PlainScreen, Reply, envelope, output_lines, write_envelope
 
 DEBUG_VARIABLE = "HOLDFAST_DEBUG"
 
@@ -60,7 +60,9 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Print the version.")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Print the version."
+)
 @with_common_options
 def cli() -> None:
     """Run plans in private sandboxes, with a checkpoint at every write, and go back to any of them, exactly.
@@ -105,9 +107,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _show(reply: Reply, invocation: Invocation) -> None:
-    reply.show(invocation.screen)
     for message in reply.messages:
         invocation.screen.line((message, "warn"))
+    reply.show(invocation.screen)
 
 
 def _refused(error: BaseException, arguments: Sequence[str], invocation: Invocation) -> Reply:
@@ -162,9 +164,9 @@ def _complain(failure: _Failure) -> None:
     if failure.message.startswith("Usage:"):
         screen.line(failure.message)
         return
-    screen.line(f"error: {valid_text(failure.message)}")
-    if failure.hint:
-        screen.line(f"hint: {valid_text(failure.hint)}")
+    for kind, text in (("error", failure.message), ("hint", failure.hint)):
+        if text:
+            screen.line(f"{kind}: " + "\n".join(output_lines(text)))
 
 
 def _format_among(arguments: Sequence[str]) -> Format | None:

@@ -18,6 +18,9 @@ Span = str | tuple[str, str]
 """Text, or text and its style: ``strong``, ``dim``, ``good``, ``bad``, ``warn``, ``id``."""
 Row = Sequence[Span]
 
+WIDE = 80
+"""A screen of fewer columns gets tables without what can be spared."""
+
 
 class Format(StrEnum):
     RICH = "rich"
@@ -42,7 +45,7 @@ class Screen(Protocol):
     def part(self, *spans: Span) -> None:
         """The beginning of a line that ``line`` will end."""
 
-    def panel(self, title: str, rows: Sequence[Row]) -> None: ...
+    def panel(self, title: str, rows: Sequence[Row], *, flexible: int | None = None) -> None: ...
 
     def busy(self, text: str) -> None:
         """What is going on right now; shown until the next output, and only where it can be taken away again."""
@@ -95,6 +98,12 @@ def output_lines(output: str, last: int | None = None) -> list[str]:
     lines = _ESCAPE_SEQUENCE.sub("", valid_text(output)).rstrip().split("\n")
     chosen = lines if last is None else lines[-last:]
     return [_CONTROL.sub("", _as_left_standing(line).expandtabs()) for line in chosen]
+
+
+def first_line(text: str) -> str:
+    """The first line of a text, with an ellipsis if there are more."""
+    first, *rest = output_lines(text.strip())
+    return f"{first} …" if rest else first
 
 
 def _as_left_standing(line: str) -> str:
@@ -201,9 +210,9 @@ class PlainScreen:
     def part(self, *spans: Span) -> None:
         self._write(plain_text(spans))
 
-    def panel(self, title: str, rows: Sequence[Row]) -> None:
+    def panel(self, title: str, rows: Sequence[Row], *, flexible: int | None = None) -> None:
         self.line(title)
-        for row in table_rows(rows, self.width):
+        for row in table_rows(rows, self.width, flexible):
             self.line("  ", *row)
         self.line()
 

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.output import (
+    WIDE,
     Next,
     Reply,
     Row,
     Screen,
     Span,
     counted,
+    first_line,
     name_text,
     output_lines,
     seconds_text,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from holdfast.diff import FileDiff
 
 MOST_FILES_SHOWN = 30
+_STATUS_TAIL_LINES = 8
 _STATE_STYLES = {
     PlanState.COMPLETE: "good",
     PlanState.APPLIED: "good",
@@ -87,9 +90,9 @@ def show_status(screen: Screen, status: PlanStatus, decisions: Sequence[Decision
 def _facts(status: PlanStatus, last: str | None) -> Iterable[tuple[str, str]]:
     plan = status.plan
     if plan.error:
-        yield "error", output_lines(plan.error)[0]
+        yield "error", first_line(plan.error)
     if plan.guidance:
-        yield "guidance", output_lines(plan.guidance)[0]
+        yield "guidance", first_line(plan.guidance)
     if status.holder is not None:
         holder = status.holder
         yield "in use by", f"{holder.command} (process {holder.pid} on {holder.host})"
@@ -117,7 +120,7 @@ def _show_output(screen: Screen, run: StepRun) -> None:
 
     screen.line()
     screen.line((f"The end of what {run.step} printed:", "dim"))
-    show_tail(screen, run.output)
+    show_tail(screen, run.output, _STATUS_TAIL_LINES)
 
 
 def _show_resources(screen: Screen, plan: Plan) -> None:
@@ -135,7 +138,8 @@ def _show_decisions(screen: Screen, decisions: Sequence[Decision]) -> None:
         if each.type is DecisionType.PROMPT_DEFINITION:
             continue
         step = "" if each.step_index is None else f"step {each.step_index + 1}"
-        rows.append([(each.decision_id, "id"), (step, "dim"), output_lines(each.chosen)[0]])
+        where = "guidance" if each.is_correction else step
+        rows.append([(each.decision_id, "id"), (where, "dim"), first_line(each.chosen)])
     if rows:
         screen.line(("Decisions", "strong"), (" (correct one with `holdfast plan correct`)", "dim"))
         show_table(screen, rows, flexible=2)
@@ -167,18 +171,24 @@ def show_plans(screen: Screen, plans: Sequence[Plan], projects: Mapping[str, str
         screen.line(f"There are no plans in {name_text(str(root))}.")
         show_next(screen, [Next("make one", "holdfast plan create FILE"), Next("see all", "holdfast plan list --all")])
         return
-    rows: list[Row] = []
-    for plan in plans:
-        row: list[Span] = [
-            (plan.plan_id, "id"),
-            state_span(plan),
-            f"{plan.next_step}/{len(plan.steps)}",
-            (f"{plan.created_at.astimezone():%Y-%m-%d %H:%M}", "dim"),
-            plan.name,
-        ]
-        rows.append([*row, (name_text(projects[plan.project_id]), "dim")] if plan.project_id in projects else row)
-    header = ["plan", "state", "steps", "created", "name", "project"][: max(map(len, rows))]
-    show_table(screen, rows, flexible=4, header=header)
+    columns = ["plan", "state", "steps", "name", "created", "project"]
+    if not projects:
+        columns.remove("project")
+    if screen.width is not None and screen.width < WIDE:
+        columns.remove("created")
+    rows = [[_plan_cells(plan, projects)[name] for name in columns] for plan in plans]
+    show_table(screen, rows, flexible=columns.index("name"), header=columns)
+
+
+def _plan_cells(plan: Plan, projects: Mapping[str, str]) -> dict[str, Span]:
+    return {
+        "plan": (plan.plan_id, "id"),
+        "state": state_span(plan),
+        "steps": f"{plan.next_step}/{len(plan.steps)}",
+        "name": plan.name,
+        "created": (f"{plan.created_at.astimezone():%Y-%m-%d %H:%M}", "dim"),
+        "project": (name_text(projects.get(plan.project_id, "")), "dim"),
+    }
 
 
 # plan diff
@@ -268,7 +278,7 @@ def _show_rollback(screen: Screen, result: RollbackResult, commands: Sequence[Ne
         [("checkpoint", "dim"), (result.checkpoint.checkpoint_id, "id"), metadata.label or metadata.reason],
         [("files reverted", "dim"), str(result.files_reverted)],
     ]
-    screen.panel("Rollback Summary", summary)
+    screen.panel("Rollback Summary", summary, flexible=2)
     screen.panel("Changes Reverted", _reverted_rows(plan, result.changes))
     impact = result.impact
     consequences: list[Row] = [
@@ -308,7 +318,7 @@ def _reverted_rows(plan: Plan, changes: Sequence[FileChange]) -> list[Row]:
 
 def correction_question(preview: CorrectionPreview) -> str:
     return (
-        f"Undo “{shortened(output_lines(preview.decision.chosen)[0], 60)}” and all that followed from it: "
+        f"Undo “{shortened(first_line(preview.decision.chosen), 60)}” and all that followed from it: "
         f"{counted(len(preview.superseded), 'decision')} superseded, "
         f"{counted(len(preview.files), 'file')} taken back in the sandboxes. Go on?"
     )
@@ -331,11 +341,12 @@ def correction_reply(plan: Plan, preview: CorrectionPreview, mode: str) -> Reply
 
     def show(screen: Screen) -> None:
         screen.line(("Decision ", "strong"), (preview.decision.decision_id, "id"))
-        screen.line("  ", output_lines(preview.decision.chosen)[0])
+        screen.line("  ", first_line(preview.decision.chosen))
         if mode == "revert":
-            screen.line(("Would be undone", "strong"))
+            is_undone = not preview.superseded and not preview.files
+            screen.line(("Would be undone", "strong"), " nothing more: it is rolled back already" if is_undone else "")
             for each in preview.superseded:
-                screen.line("  ", (each.decision_id, "id"), "  ", output_lines(each.chosen)[0])
+                screen.line("  ", (each.decision_id, "id"), "  ", first_line(each.chosen))
             for file in preview.files[:MOST_FILES_SHOWN]:
                 screen.line("  ", name_text(file))
             if len(preview.files) > MOST_FILES_SHOWN:
@@ -376,7 +387,9 @@ def apply_reply(result: ApplyResult) -> Reply:
         screen.line(("Applied. ", "good"), f"{counted(len(result.changes), 'file')} of yours changed.")
         for name, commit in result.commits.items():
             screen.line((f"{name}  ", "dim"), f"commit {commit[:12]}")
-        for path in result.left_out[:MOST_FILES_SHOWN]:
-            screen.line(("left out (ignored by git)  ", "dim"), name_text(path))
+        if result.left_out:
+            named = ", ".join(name_text(path) for path in result.left_out[:3])
+            more = f" and {len(result.left_out) - 3} more" if len(result.left_out) > 3 else ""
+            screen.line(("left in the sandbox, as git ignores it  ", "dim"), named + more)
 
     return Reply(data, show)

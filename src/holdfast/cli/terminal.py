@@ -23,6 +23,7 @@ _STYLES = {
     "id": "cyan",
 }
 _ROOM_FOR_SPINNER = 3
+_ROOM_FOR_BORDER = 4
 
 
 class TerminalScreen:
@@ -45,10 +46,10 @@ class TerminalScreen:
     def part(self, *spans: Span) -> None:
         self._begun += spans
 
-    def panel(self, title: str, rows: Sequence[Row]) -> None:
+    def panel(self, title: str, rows: Sequence[Row], *, flexible: int | None = None) -> None:
         from rich.panel import Panel
 
-        lines = [_styled(row) for row in table_rows(rows, None)]
+        lines = [_styled(row) for row in table_rows(rows, self._console.width - _ROOM_FOR_BORDER, flexible)]
         self._print(Panel(Text("\n").join(lines), title=title, title_align="left", border_style=_STYLES["dim"]))
 
     def busy(self, text: str) -> None:

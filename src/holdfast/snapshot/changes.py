@@ -6,11 +6,14 @@ all of this yourself", and without inotify it always is.
 
 from __future__ import annotations
 
+import array
 import ctypes
 import errno
+import fcntl
 import os
 import select
 import struct
+import termios
 import threading
 from pathlib import Path
 
@@ -95,11 +98,12 @@ class ChangeTracker:
                 return
 
     def _drain(self) -> None:
-        while True:
-            try:
-                data = os.read(self._descriptor, _READ_BYTES)
-            except BlockingIOError:
-                return
+        """Take note of all events that are there now; of those that come meanwhile there may be no end."""
+        waiting = array.array("i", [0])
+        fcntl.ioctl(self._descriptor, termios.FIONREAD, waiting)
+        while waiting[0] > 0:
+            data = os.read(self._descriptor, _READ_BYTES)
+            waiting[0] -= len(data)
             position = 0
             while position < len(data):
                 watch, mask, _, length = _HEADER.unpack_from(data, position)
@@ -111,6 +115,7 @@ class ChangeTracker:
         if mask & _OVERFLOW:
             # What was lost may include new directories, which then nobody watches.
             self._in_doubt = True
+            self._watches.clear()
             self._watch_tree(b"")
             return
         directory = self._paths.get(watch)
@@ -149,6 +154,8 @@ class ChangeTracker:
                     continue
                 self._is_blind = True
                 return False
+            if self._watches.get(path) == watch:
+                continue  # watched already, and so told of everything that came to be in it since
             self._paths[watch] = path
             self._watches[path] = watch
             try:

@@ -12,71 +12,77 @@ from types import TracebackType
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 IS_ROOT = os.geteuid() == 0
+_MOST_OPEN = 128
+_MOST_OPEN = 64
+"""A process may open only so many files, and a tree may be deeper than that."""
 
 
 class Descent:
-    """Keeps the way to the last opened directory open, because the next one is usually near."""
+    """Keeps the directories opened last open, because the next ones are usually near."""
 
     def __init__(self, root: Path) -> None:
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._names: list[bytes] = []
-        self._descriptors: list[int] = []
-        self._opened_up: dict[int, int] = {}
+        self._open: dict[bytes, int] = {b"": self._root}
+        self._closed_modes: dict[bytes, int] = {}
 
     def __enter__(self) -> Descent:
         return self
 
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._cut(0)
+        self.forget()
         os.close(self._root)
 
     def open(self, path: bytes) -> int:
         """A descriptor of the directory at ``path`` (``b""`` is the root), valid until the next call."""
-        names = path.split(b"/") if path else []
-        shared = 0
-        for ours, wanted in zip(self._names, names, strict=False):
-            if ours != wanted:
-                break
-            shared += 1
-        self._cut(shared)
-        for name in names[shared:]:
-            self._descriptors.append(self._open_directory(name))
-            self._names.append(name)
-        return self._top
+        descriptor = self._open.get(path)
+        return descriptor if descriptor is not None else self._descend(path)
 
-    def mode_of(self, found: os.stat_result) -> int:
-        """The mode of the directory opened last, as it was before we came."""
-        return self._opened_up.get(self._top, stat.S_IMODE(found.st_mode))
-
-    def _open_directory(self, name: bytes) -> int:
-        try:
-            descriptor = os.open(name, _DIRECTORY, dir_fd=self._top)
-        except PermissionError:
-            with made_accessible(name, self._top, 0o500):
-                descriptor = os.open(name, _DIRECTORY, dir_fd=self._top)
-        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-        if not IS_ROOT and mode & 0o500 != 0o500:
-            # Our own directory, closed to ourselves: open while we are in it.
-            os.fchmod(descriptor, mode | 0o500)
-            self._opened_up[descriptor] = mode
+    def _descend(self, path: bytes) -> int:
+        missing = []
+        while path not in self._open:
+            missing.append(path)
+            path = split(path)[0]
+        descriptor = self._open[path]
+        for below in reversed(missing):
+            descriptor = self._open_directory(below, descriptor)
+            self._open[below] = descriptor
+            if len(self._open) > _MOST_OPEN:
+                self._close(next(path for path in self._open if path and path != below))
         return descriptor
 
-    @property
-    def _top(self) -> int:
-        return self._descriptors[-1] if self._descriptors else self._root
+    def mode_of(self, path: bytes, found: os.stat_result) -> int:
+        """The mode of an open directory as it was before we came."""
+        return self._closed_modes.get(path, stat.S_IMODE(found.st_mode))
+
+    def _open_directory(self, path: bytes, parent: int) -> int:
+        name = split(path)[1]
+        try:
+            descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
+        except PermissionError:
+            with made_accessible(name, parent, 0o500):
+                descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
+        if not IS_ROOT:
+            self._open_up(path, descriptor)
+        return descriptor
+
+    def _open_up(self, path: bytes, descriptor: int) -> None:
+        """Our own directory, closed to ourselves, is opened while we are in it."""
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        if mode & 0o500 != 0o500:
+            os.fchmod(descriptor, mode | 0o500)
+            self._closed_modes[path] = mode
 
     def forget(self) -> None:
-        """Let go of the way kept open; to be called after directories were moved or removed."""
-        self._cut(0)
+        """Let go of what is kept open; to be called after directories were moved or removed."""
+        for path in [path for path in self._open if path]:
+            self._close(path)
 
-    def _cut(self, length: int) -> None:
-        while len(self._descriptors) > length:
-            descriptor = self._descriptors.pop()
-            self._names.pop()
-            mode = self._opened_up.pop(descriptor, None)
-            if mode is not None:
-                os.fchmod(descriptor, mode)
-            os.close(descriptor)
+    def _close(self, path: bytes) -> None:
+        descriptor = self._open.pop(path)
+        mode = self._closed_modes.pop(path, None)
+        if mode is not None:
+            os.fchmod(descriptor, mode)
+        os.close(descriptor)
 
 
 class made_accessible:  # noqa: N801 - reads as what it does in a with statement

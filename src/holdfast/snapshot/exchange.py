@@ -1,4 +1,4 @@
-"""Two names in a directory change places in one step (``renameat2`` with ``RENAME_EXCHANGE``)."""
+"""Two names change places in one step (``renameat2`` with ``RENAME_EXCHANGE``)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.ENOENT, errno.EOPNOTSUPP)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def exchange(one: bytes, other: bytes, directory: int) -> bool:
+def exchange(one: bytes, one_directory: int, other: bytes, other_directory: int) -> bool:
     """False if this kernel or file system cannot, or if one of the names is not there."""
     if not hasattr(_libc, "renameat2"):
         return False
-    if _libc.renameat2(directory, one, directory, other, _EXCHANGE) == 0:
+    if _libc.renameat2(one_directory, one, other_directory, other, _EXCHANGE) == 0:
         return True
     code = ctypes.get_errno()
     if code in _CANNOT:

@@ -17,40 +17,32 @@ from pathlib import Path
 import msgspec
 
 from holdfast.errors import SandboxError
-from holdfast.snapshot.descent import IS_ROOT, Descent, depth, join, made_accessible, split
+from holdfast.snapshot.descent import Descent, depth, join, split
+from holdfast.snapshot.difference import Difference
 from holdfast.snapshot.directories import RecentDirectories
+from holdfast.snapshot.entries import Moved, directory_entry, read_entry
 from holdfast.snapshot.format import (
     DIRECTORY,
-    FIFO,
-    FILE,
-    PIECE_BYTES,
-    PIECES,
-    PIECES_FROM_BYTES,
-    SYMLINK,
-    UNKNOWN_OWNER,
     Entry,
+    State,
     decode_directory,
+    digest_of,
     encode_directory,
-    encode_pieces,
     encode_state,
 )
 from holdfast.snapshot.objects import Batch
+from holdfast.snapshot.reading import PARALLEL_FROM_FILES, Found, read_in_parallel
 
 _RACY_NS = 20_000_000
 """Before Linux 6.13 timestamps move in steps of up to 10 ms: a file changed that shortly before it was read may change
 again without its timestamps moving, so it is read again the next time."""
 _UNTRUSTED = -1
 _RESTLESS_TRIES = 3
-_KERNEL_XATTRS = (b"security.selinux", b"security.ima", b"security.evm")
 _CACHE_VERSION = 1
 _ENCODING, _ENCODING_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
 Changed = Mapping[bytes, "set[bytes] | None"]
 """Directories in which something changed: the names, or None for the directory and all that lies below it."""
-
-
-class _Moved(Exception):
-    """Something was renamed or replaced while it was being read."""
 
 
 Stamp = tuple[int, int, int, int]
@@ -142,14 +134,13 @@ class _Links:
             self._by_inode.setdefault(inode, set()).add(path)
         self._groups: tuple[tuple[bytes, ...], ...] | None = None
 
-    def note(self, path: bytes, found: os.stat_result) -> None:
-        inode = (found.st_dev, found.st_ino)
-        if found.st_nlink > 1 and self.by_path.get(path) != inode:
+    def note(self, path: bytes, inode: tuple[int, int], names: int) -> None:
+        if names > 1 and self.by_path.get(path) != inode:
             self.forget(path)
             self.by_path[path] = inode
             self._by_inode.setdefault(inode, set()).add(path)
             self._groups = None
-        elif found.st_nlink == 1:
+        elif names == 1:
             self.forget(path)
 
     def forget(self, path: bytes) -> None:
@@ -194,7 +185,7 @@ class TreeIndex:
             try:
                 self.state = self._refreshed(batch, changed)
                 return self.state
-            except _Moved:
+            except Moved:
                 changed = None
             except BaseException:
                 self.forget()
@@ -223,6 +214,29 @@ class TreeIndex:
         for name in path.split(b"/") if path else ():
             node = node.children.get(name) if node else None
         return node
+
+    def adopt(
+        self, differences: Iterable[Difference], touched: Mapping[bytes, set[bytes]], target: State, state: bytes
+    ) -> bool:
+        """Take over what a restore made, after looking at everything it touched; False if anything is not as wanted."""
+        now_ns = time.time_ns()
+        try:
+            with Descent(self.root) as descent:
+                adoption = _Adoption(self, descent, now_ns)
+                done = all(adoption.take(difference, touched) for difference in differences)
+                adoption.finish()
+        except (OSError, Moved):
+            done = False
+        if not done or self.links.groups() != target.links:
+            self.forget()
+            return False
+        self.state = state
+        return True
+
+    def paths_with_inode(self, inode: int) -> list[bytes]:
+        return [
+            join(path, name) for path, node in self._nodes() for name, stamp in node.stamps.items() if stamp[0] == inode
+        ]
 
     def forget_entry(self, directory: bytes, node: _Node, name: bytes) -> None:
         path = join(directory, name)
@@ -314,7 +328,7 @@ class _Look:
                 stamp = (found.st_ino, found.st_ctime_ns, found.st_mtime_ns, found.st_size)
                 if stamps.get(name) == stamp:
                     if found.st_nlink > 1:
-                        links.note(join(directory, name), found)
+                        links.note(join(directory, name), (found.st_dev, found.st_ino), found.st_nlink)
                     continue
                 child = self._at_entry(directory, node, name, found)
                 if child is not None:
@@ -341,10 +355,10 @@ class _Look:
         try:
             return self._descent.open(directory)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise _Moved from error
+            raise Moved from error
         except OSError as error:
             if error.errno == errno.ELOOP:  # a symlink was put in its place
-                raise _Moved from error
+                raise Moved from error
             raise
 
     def _note_head(self, directory: bytes, node: _Node, descriptor: int) -> None:
@@ -353,7 +367,7 @@ class _Look:
         if node.head is None or node.stamp != stamp:
             head = directory_entry(split(directory)[1], descriptor)
             content = node.head.content if node.head is not None else b""
-            head = msgspec.structs.replace(head, mode=self._descent.mode_of(found), content=content)
+            head = msgspec.structs.replace(head, mode=self._descent.mode_of(directory, found), content=content)
             if head != node.head:
                 node.head, node.is_placed = head, False
             node.stamp = stamp if self._is_settled(found) else (found.st_ino, _UNTRUSTED)
@@ -398,8 +412,8 @@ class _Look:
             except FileNotFoundError:
                 self._index.forget_entry(directory, node, name)
                 continue
-            for other in self._index.links.other_names(found) if found.st_nlink > 1 else ():
-                self._reread(other)
+            if found.st_nlink > 1:
+                self._reread_other_names(join(directory, name), found)
             child = self._at_entry(directory, node, name, found)
             if child is not None and child.head is None:
                 self.at_subtree(join(directory, name), child)
@@ -409,13 +423,17 @@ class _Look:
                 descriptor = self._open(directory)
         self._note_head(directory, node, descriptor)
 
-    def _reread(self, path: bytes) -> None:
-        """A write through one name of a file is not reported for its other names."""
-        directory, name = split(path)
-        node = self._index.node_at(directory)
-        if node is not None and name in node.entries:
-            self._to_read.append(_FileToRead(node, directory, name))
-            self._to_encode[directory] = node
+    def _reread_other_names(self, path: bytes, found: os.stat_result) -> None:
+        """What happens through one name of a file, also that it gets another one, is not told of its other names."""
+        others = self._index.links.other_names(found)
+        if len(others) < found.st_nlink:
+            others = self._index.paths_with_inode(found.st_ino)
+        for other in others:
+            directory, name = split(other)
+            node = self._index.node_at(directory)
+            if other != path and node is not None and name in node.entries:
+                self._to_read.append(_FileToRead(node, directory, name))
+                self._to_encode[directory] = node
 
     def _encode_ancestors(self, directory: bytes) -> None:
         while directory:
@@ -427,27 +445,37 @@ class _Look:
             self._to_encode[directory] = node
 
     def read_files(self) -> None:
-        for wanted in self._to_read:
-            self._read(wanted)
+        if len(self._to_read) < PARALLEL_FROM_FILES:
+            for wanted in self._to_read:
+                self._read(wanted)
+            return
+        nodes = {(wanted.directory, wanted.name): wanted for wanted in self._to_read}
+        for found in read_in_parallel(self._index.root, nodes, self._batch):
+            wanted = nodes[found.directory, found.name]
+            if found.entry is None:
+                self._read(wanted)
+            else:
+                self._note_file(wanted, found.entry, found)
 
     def _read(self, wanted: _FileToRead) -> None:
         node, directory, name = wanted.node, wanted.directory, wanted.name
-        path = join(directory, name)
-        descriptor = self._open(directory)
-        node.digest = None
         try:
-            entry, found = read_entry(descriptor, name, self._batch)
+            entry, status = read_entry(self._open(directory), name, self._batch)
         except FileNotFoundError:
             self._index.forget_entry(directory, node, name)
-            return
         except PermissionError:
             self._index.forget_entry(directory, node, name)
-            self._index.unheld[path] = "not readable for this user"
-            return
-        node.entries[name] = entry
-        ctime = found.st_ctime_ns if self._is_settled(found) else _UNTRUSTED
-        node.stamps[name] = (found.st_ino, ctime, found.st_mtime_ns, found.st_size)
-        self._index.links.note(path, found)
+            self._index.unheld[join(directory, name)] = "not readable for this user"
+        else:
+            self._note_file(wanted, entry, Found.of(directory, name, entry, status))
+
+    def _note_file(self, wanted: _FileToRead, entry: Entry, found: Found) -> None:
+        node = wanted.node
+        node.digest = None
+        node.entries[wanted.name] = entry
+        ctime = found.ctime_ns if found.ctime_ns < self._now_ns - _RACY_NS else _UNTRUSTED
+        node.stamps[wanted.name] = (found.inode, ctime, found.mtime_ns, found.size)
+        self._index.links.note(join(wanted.directory, wanted.name), (found.device, found.inode), found.names)
 
     def _is_settled(self, found: os.stat_result) -> bool:
         return found.st_ctime_ns < self._now_ns - _RACY_NS
@@ -471,114 +499,74 @@ class _Look:
                 node.is_placed = True
 
 
+class _Hasher:
+    """Names content without storing it."""
+
+    def add(self, content: bytes) -> bytes:
+        return digest_of(content)
+
+
+class _Adoption:
+    """Compares what is on the disk with what should be, path by path, and notes it as known."""
+
+    def __init__(self, index: TreeIndex, descent: Descent, now_ns: int) -> None:
+        self._index, self._descent, self._now_ns, self._hasher = index, descent, now_ns, _Hasher()
+        self._directories: list[tuple[_Node, bytes]] = []
+
+    def finish(self) -> None:
+        """Only now: noting an entry makes its directory one whose digest is unknown."""
+        for node, digest in self._directories:
+            node.digest = digest
+
+    def take(self, difference: Difference, touched: Mapping[bytes, set[bytes]]) -> bool:
+        path, _, new = difference
+        directory, name = split(path)
+        parent = self._index.node_at(directory)
+        if parent is None:
+            return new is None  # it went with its directory
+        if new is None:
+            self._index.forget_entry(directory, parent, name)
+            return not self._is_there(directory, name)
+        if new.kind == DIRECTORY:
+            return self._take_directory(path, parent, new, is_touched=path in touched)
+        if name in parent.children:
+            self._index.forget_entry(directory, parent, name)
+        entry, status = read_entry(self._descent.open(directory), name, self._hasher)
+        parent.entries[name] = new
+        ctime = status.st_ctime_ns if status.st_ctime_ns < self._now_ns - _RACY_NS else _UNTRUSTED
+        parent.stamps[name] = (status.st_ino, ctime, status.st_mtime_ns, status.st_size)
+        self._index.links.note(path, (status.st_dev, status.st_ino), status.st_nlink)
+        return entry == new
+
+    def _is_there(self, directory: bytes, name: bytes) -> bool:
+        try:
+            os.stat(name, dir_fd=self._descent.open(directory), follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _take_directory(self, path: bytes, parent: _Node, new: Entry, *, is_touched: bool) -> bool:
+        directory, name = split(path)
+        node = parent if not path else parent.children.get(name)
+        if node is None:
+            self._index.forget_entry(directory, parent, name)
+            node = parent.children[name] = _Node()
+            is_touched = True
+        node.head, node.is_placed = new, True
+        self._directories.append((node, new.content))
+        if path:
+            parent.entries[name] = new
+        if not is_touched:
+            return True
+        descriptor = self._descent.open(path)
+        found = os.fstat(descriptor)
+        node.stamp = (found.st_ino, _UNTRUSTED)
+        there = directory_entry(name, descriptor)
+        wanted = msgspec.structs.replace(new, content=b"")
+        return msgspec.structs.replace(there, mode=self._descent.mode_of(path, found)) == wanted
+
+
 _KIND_NAMES = {stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a block device", stat.S_IFCHR: "a character device"}
-
-
-def directory_entry(name: bytes, descriptor: int) -> Entry:
-    """A directory as an entry, without what it holds."""
-    found = os.fstat(descriptor)
-    return Entry(name, DIRECTORY, stat.S_IMODE(found.st_mode), found.st_mtime_ns, *_owner(found), 0, b"",
-                 _xattrs(descriptor))  # fmt: skip
-
-
-def read_entry(directory: int, name: bytes, batch: Batch) -> tuple[Entry, os.stat_result]:
-    """One file, symlink or fifo as an entry, its content stored; and what the kernel said of it."""
-    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-    kind = stat.S_IFMT(found.st_mode)
-    if kind == stat.S_IFREG:
-        return _read_file(directory, name, batch)
-    through = f"/proc/self/fd/{directory}/".encode() + name
-    content = os.readlink(name, dir_fd=directory) if kind == stat.S_IFLNK else b""
-    mode, shape = stat.S_IMODE(found.st_mode), SYMLINK if kind == stat.S_IFLNK else FIFO
-    xattrs = _xattrs(through, follow_symlinks=False)
-    return Entry(name, shape, mode, found.st_mtime_ns, *_owner(found), 0, content, xattrs), found
-
-
-def _read_file(directory: int, name: bytes, batch: Batch) -> tuple[Entry, os.stat_result]:
-    descriptor = _open_for_reading(name, directory)
-    try:
-        tries = 0
-        while True:
-            tries += 1
-            before = os.fstat(descriptor)
-            if not stat.S_ISREG(before.st_mode):
-                raise _Moved
-            kind, size, content = _stored_content(descriptor, before.st_size, batch)
-            after = os.fstat(descriptor)
-            if (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == (
-                after.st_mtime_ns, after.st_ctime_ns, size,
-            ) or tries == _RESTLESS_TRIES:  # fmt: skip
-                break
-            os.lseek(descriptor, 0, os.SEEK_SET)
-        mode = stat.S_IMODE(after.st_mode)
-        return Entry(name, kind, mode, after.st_mtime_ns, *_owner(after), size, content, _xattrs(descriptor)), after
-    finally:
-        os.close(descriptor)
-
-
-def _open_for_reading(name: bytes, directory: int) -> int:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        return os.open(name, flags, dir_fd=directory)
-    except PermissionError:
-        with made_accessible(name, directory, 0o400):
-            return os.open(name, flags, dir_fd=directory)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO):  # it was replaced by a symlink or a socket
-            raise _Moved from error
-        raise
-
-
-def _stored_content(descriptor: int, size: int, batch: Batch) -> tuple[int, int, bytes]:
-    """Kind, size and digest of what the file holds now."""
-    if size < PIECES_FROM_BYTES:
-        content = _read_fully(descriptor, PIECES_FROM_BYTES)
-        if len(content) < PIECES_FROM_BYTES:
-            return FILE, len(content), batch.add(content) if content else b""
-        os.lseek(descriptor, 0, os.SEEK_SET)
-    digests, total = [], 0
-    while piece := _read_fully(descriptor, PIECE_BYTES):
-        digests.append(batch.add(piece))
-        total += len(piece)
-    return PIECES, total, batch.add(encode_pieces(digests))
-
-
-def _read_fully(descriptor: int, limit: int) -> bytes:
-    content = os.read(descriptor, limit)
-    if not content or len(content) == limit:
-        return content
-    parts, total = [content], len(content)
-    while total < limit and (part := os.read(descriptor, limit - total)):
-        parts.append(part)
-        total += len(part)
-    return b"".join(parts) if len(parts) > 1 else content
-
-
-_OWN_GROUPS = frozenset((os.getegid(), *os.getgroups()))
-
-
-def _owner(found: os.stat_result) -> tuple[int, int]:
-    """The owner, where this user could set it again."""
-    if IS_ROOT or (found.st_uid == os.geteuid() and found.st_gid in _OWN_GROUPS):
-        return found.st_uid, found.st_gid
-    return UNKNOWN_OWNER, UNKNOWN_OWNER
-
-
-def _xattrs(target: int | bytes, *, follow_symlinks: bool = True) -> tuple[tuple[bytes, bytes], ...]:
-    try:
-        names = os.listxattr(target, follow_symlinks=follow_symlinks)
-        if not names:
-            return ()
-        wanted = sorted(name for name in map(os.fsencode, names) if is_held_xattr(name))
-        return tuple((name, os.getxattr(target, name, follow_symlinks=follow_symlinks)) for name in wanted)
-    except OSError:
-        return ()  # this file system has none
-
-
-def is_held_xattr(xattr: bytes) -> bool:
-    if IS_ROOT:
-        return xattr not in _KERNEL_XATTRS
-    return xattr.startswith((b"user.", b"system.posix_acl_"))
 
 
 def _boot_id() -> str:

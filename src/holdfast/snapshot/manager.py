@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,12 +14,13 @@ from typing import Any
 from holdfast.errors import NotFoundError, SandboxError
 from holdfast.model import Phase, SandboxCheckpoint, Unheld, new_id, now
 from holdfast.snapshot.changes import Changes, ChangeTracker
+from holdfast.snapshot.descent import join
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.directories import RecentDirectories
 from holdfast.snapshot.format import State
 from holdfast.snapshot.index import TreeIndex
 from holdfast.snapshot.objects import Batch, ObjectStore
-from holdfast.snapshot.restore import Restored, carry_out, check_content, plan_restore
+from holdfast.snapshot.restore import Restored, RestorePlan, Workshop, carry_out, check_content, plan_restore
 
 
 class CheckpointManager:
@@ -29,6 +33,7 @@ class CheckpointManager:
         self._caches = caches
         self._indexes: dict[Path, TreeIndex] = {}
         self._trackers: dict[Path, ChangeTracker] = {}
+        self._cleaners: list[threading.Thread] = []
 
     @contextmanager
     def watching(self, paths: Iterable[Path]) -> Iterator[None]:
@@ -86,12 +91,10 @@ class CheckpointManager:
             batch.catalogue(checkpoint.checkpoint_id, sandbox_id, state, checkpoint.model_dump_json())
         return checkpoint
 
-    def rollback_to(
-        self, path: Path, state_hash: str, *, aside: Path, before: Callable[[], None] | None = None
-    ) -> tuple[list[Difference], Restored]:
+    def rollback_to(self, path: Path, state_hash: str, *, aside: Path) -> tuple[list[Difference], Restored]:
         """Turn the tree at ``path`` into that state, exactly, and say what was different.
 
-        ``before`` is called when all content was found sound and nothing has been touched yet.
+        All content is found sound before anything is touched.
         """
         index = self._index(path)
         with self.taking() as batch:
@@ -99,27 +102,50 @@ class CheckpointManager:
             batch.commit()
             target = self.reader.state(state_hash)
             plan = plan_restore(self.reader, self.reader.state(present.hex()), target, list(index.unheld))
-            check_content(self.reader, plan, path)
-            if before is not None:
-                before()
+            contents = check_content(self.reader, plan)
             if present.hex() == state_hash and not plan.in_the_way:
                 return [], Restored()
-            try:
-                restored = carry_out(plan, self.reader, path, aside)
-            except OSError as error:
-                index.forget()
-                raise SandboxError(
-                    f"Restoring {path} failed: {error.strerror or error}.",
-                    hint="Free the cause and run the same command again; it goes on where it stopped.",
-                ) from error
-            found = index.refresh(batch, self._with_own_changes(path, restored))
-            if found.hex() != state_hash:
-                index.forget()
-                raise SandboxError(
-                    f"{path} is not exactly the saved state after restoring it: something changed it meanwhile.",
-                    hint="Stop the program that works in the sandbox and roll back again.",
-                )
+            with self._staging(path) as staging:
+                try:
+                    restored = carry_out(plan, self.reader, path, Workshop(aside, staging), contents)
+                except OSError as error:
+                    index.forget()
+                    raise SandboxError(
+                        f"Restoring {path} failed: {error.strerror or error}.",
+                        hint="Free the cause and run the same command again; it goes on where it stopped.",
+                    ) from error
+            self._verify(index, batch, plan, restored, state_hash, target)
         return [difference for difference in plan.differences if difference.path], restored
+
+    def _verify(
+        self, index: TreeIndex, batch: Batch, plan: RestorePlan, restored: Restored, state_hash: str, target: State
+    ) -> None:
+        """Look at everything the restore touched; the tree must be that state and nothing else."""
+        changes = self._with_own_changes(index.root, restored)
+        if _are_only(changes, restored.touched) and index.adopt(
+            plan.differences, restored.touched, target, bytes.fromhex(state_hash)
+        ):
+            return
+        if index.refresh(batch, changes).hex() != state_hash:
+            index.forget()
+            raise SandboxError(
+                f"{index.root} is not exactly the saved state after restoring it: something changed it meanwhile.",
+                hint="Stop the program that works in the sandbox and roll back again.",
+            )
+
+    @contextmanager
+    def _staging(self, path: Path) -> Iterator[Path]:
+        """A directory beside the sandbox to make files in; what is left in it goes while we do other things."""
+        for leftover in path.parent.glob(f".staging-{path.name}-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        staging = path.parent / f".staging-{path.name}-{secrets.token_hex(4)}"
+        staging.mkdir(mode=0o700)
+        try:
+            yield staging
+        finally:
+            cleaner = threading.Thread(target=shutil.rmtree, args=(staging,), kwargs={"ignore_errors": True})
+            cleaner.start()
+            self._cleaners.append(cleaner)
 
     def check(self, path: Path, state_hash: str) -> None:
         """Refuse if content that a restore to that state needs is missing or damaged; touches nothing."""
@@ -129,7 +155,7 @@ class CheckpointManager:
             batch.commit()
             target = self.reader.state(state_hash)
             plan = plan_restore(self.reader, self.reader.state(present.hex()), target, ())
-            check_content(self.reader, plan, path)
+            check_content(self.reader, plan)
 
     def state_of(self, path: Path) -> str:
         """The state hash of what is there now, every file looked at; its content is stored, but nothing names it."""
@@ -164,6 +190,9 @@ class CheckpointManager:
 
     def remember(self) -> None:
         """Keep what is known of the sandboxes for the next process."""
+        for cleaner in self._cleaners:
+            cleaner.join()
+        self._cleaners.clear()
         for path, index in self._indexes.items():
             if path.is_dir():
                 index.save(self._cache_file(path))
@@ -209,6 +238,15 @@ class CheckpointManager:
 
     def _cache_file(self, path: Path) -> Path:
         return self._caches / f"{path.parent.name}-{path.name}.index"
+
+
+def _are_only(changes: Changes | None, touched: Mapping[bytes, set[bytes]]) -> bool:
+    """Whether nothing changed but what we touched; setting what a directory is shows in its parent too."""
+    return changes is not None and all(
+        names is not None
+        and all(name in touched.get(directory, ()) or join(directory, name) in touched for name in names)
+        for directory, names in changes.items()
+    )
 
 
 def _unheld(index: TreeIndex) -> tuple[Unheld, ...]:

@@ -17,9 +17,9 @@ from typing import Any
 
 import zstandard
 
-from holdfast.sqlite import Error, connect, database_error, translated_errors
 from holdfast.errors import ContentError
 from holdfast.snapshot.format import digest_of
+from holdfast.sqlite import Error, connect, database_error, translated_errors
 
 _RAW, _ZSTD = b"\x00", b"\x01"
 _LEVEL = 1
@@ -36,12 +36,22 @@ CREATE INDEX IF NOT EXISTS snapshot_by_sandbox ON snapshot (sandbox_id, checkpoi
 """
 
 
+def pack(content: bytes, compressor: zstandard.ZstdCompressor) -> bytes:
+    """Content as it is stored: compressed where that makes it smaller."""
+    small = compressor.compress(content)
+    return _ZSTD + small if len(small) < len(content) else _RAW + content
+
+
+def new_compressor() -> zstandard.ZstdCompressor:
+    return zstandard.ZstdCompressor(level=_LEVEL)
+
+
 class ObjectStore:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock_path = path.with_suffix(".lock")
         self._mutex = threading.RLock()
-        self._compressor = zstandard.ZstdCompressor(level=_LEVEL)
+        self._compressor = new_compressor()
         self._decompressor = zstandard.ZstdDecompressor()
         self._connection: Any = None
         with translated_errors(path):
@@ -123,8 +133,7 @@ class ObjectStore:
 
     def packed(self, content: bytes) -> bytes:
         with self._mutex:
-            small = self._compressor.compress(content)
-        return _ZSTD + small if len(small) < len(content) else _RAW + content
+            return pack(content, self._compressor)
 
     @contextmanager
     def holding(self) -> Iterator[None]:

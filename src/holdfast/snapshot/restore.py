@@ -9,19 +9,30 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.errors import SandboxError
 from holdfast.snapshot.descent import IS_ROOT, Descent, depth, split
 from holdfast.snapshot.difference import Difference, StateReader
+from holdfast.snapshot.entries import is_held_xattr
 from holdfast.snapshot.exchange import exchange
-from holdfast.snapshot.format import DIRECTORY, FIFO, SYMLINK, UNKNOWN_OWNER, Entry, State
-from holdfast.snapshot.index import is_held_xattr
+from holdfast.snapshot.format import (
+    DIRECTORY,
+    FIFO,
+    FILE,
+    PIECE_BYTES,
+    PIECES,
+    SYMLINK,
+    UNKNOWN_OWNER,
+    Entry,
+    State,
+)
 
 TEMPORARY_PREFIX = b".holdfast-"
+_KEPT_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -76,36 +87,60 @@ def _stands_in_the_way(reader: StateReader, target: State, path: bytes) -> bool:
     return holder is None or holder.kind != DIRECTORY
 
 
-def check_content(reader: StateReader, plan: RestorePlan, root: Path) -> None:
-    """Read all content the restore needs, so that damage is found before a file is touched."""
-    with Descent(root) as descent:
-        for difference in plan.differences:
-            new = difference.new
-            if new is not None and new.is_file and not _keeps_its_content(difference, descent):
-                for _ in reader.content(new):
-                    pass
+def check_content(reader: StateReader, plan: RestorePlan) -> dict[bytes, bytes]:
+    """Read all content the restore needs, so that damage is found before a file is touched.
+
+    What is not much is handed on, so that it need not be read again.
+    """
+    kept: dict[bytes, bytes] = {}
+    room = _KEPT_BYTES
+    for difference in plan.differences:
+        new = difference.new
+        if new is None or not new.is_file:
+            continue
+        for content in reader.content(new):
+            if new.kind == FILE and len(content) <= room:
+                kept[new.content] = content
+                room -= len(content)
+    return kept
 
 
-def _keeps_its_content(difference: Difference, descent: Descent) -> bool:
-    """Whether the file that is there needs other attributes only, and no other name of it would notice."""
-    old, new = difference.old, difference.new
-    if old is None or new is None or not (old.is_file and new.is_file) or old.content != new.content:
-        return False
-    directory, name = split(difference.path)
-    return os.stat(name, dir_fd=descent.open(directory), follow_symlinks=False).st_nlink == 1
+@dataclass(frozen=True)
+class Workshop:
+    """Where and how a restore works: where it puts what it must not delete, and where it makes new files."""
+
+    aside: Path
+    staging: Path | None = None
+    """A directory on the same file system: files are made in it, and what they replace stays in it. Without one a file
+    is made beside its target, and what it replaces is deleted."""
+    durable: bool = False
+    """All is on the disk when the restore returns. A sandbox can be made anew from its checkpoints, real files not."""
 
 
-def carry_out(plan: RestorePlan, reader: StateReader, root: Path, aside: Path, *, durable: bool = False) -> Restored:
-    """Do it. ``durable``: all is on the disk when this returns; a sandbox can be made anew, real files cannot."""
-    with Descent(root) as descent:
-        restorer = _Restorer(reader, descent, aside, durable)
+def carry_out(
+    plan: RestorePlan, reader: StateReader, root: Path, workshop: Workshop, contents: Mapping[bytes, bytes]
+) -> Restored:
+    with Descent(root) as descent, ExitStack() as opened:
+        staging = None
+        if workshop.staging is not None:
+            staging = os.open(workshop.staging, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            opened.callback(os.close, staging)
+        restorer = _Restorer(reader, descent, workshop, staging, contents)
         restorer.run(plan)
         return restorer.restored
 
 
 class _Restorer:
-    def __init__(self, reader: StateReader, descent: Descent, aside: Path, durable: bool) -> None:
-        self._reader, self._descent, self._aside, self._durable = reader, descent, aside, durable
+    def __init__(
+        self,
+        reader: StateReader,
+        descent: Descent,
+        workshop: Workshop,
+        staging: int | None,
+        contents: Mapping[bytes, bytes],
+    ) -> None:
+        self._reader, self._descent, self._workshop, self._staging = reader, descent, workshop, staging
+        self._contents = contents
         self._opened: set[bytes] = set()
         self.restored = Restored()
 
@@ -120,7 +155,7 @@ class _Restorer:
         for difference in sorted(plan.differences, key=lambda difference: depth(difference.path), reverse=True):
             if difference.new is not None and difference.new.kind == DIRECTORY:
                 self._finish_directory(difference, difference.new)
-        if self._durable:
+        if self._workshop.durable:
             for directory in self.restored.touched:
                 os.fsync(self._descent.open(directory))
 
@@ -144,7 +179,7 @@ class _Restorer:
 
     def _move_aside(self, path: bytes) -> None:
         directory, name = split(path)
-        shelter = self._aside / os.fsdecode(directory)
+        shelter = self._workshop.aside / os.fsdecode(directory)
         shelter.mkdir(parents=True, exist_ok=True)
         place = shelter / f"{os.fsdecode(name)}.{secrets.token_hex(4)}"
         os.rename(name, place, src_dir_fd=self._writable(directory))
@@ -160,7 +195,7 @@ class _Restorer:
             if difference.old.kind == DIRECTORY:
                 os.rmdir(name, dir_fd=parent)
             else:
-                os.unlink(name, dir_fd=parent)
+                self._discard(name, parent)
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -181,10 +216,43 @@ class _Restorer:
         self.restored.touch(difference.path)
         directory, name = split(difference.path)
         parent = self._writable(directory)
-        if _keeps_its_content(difference, self._descent):
+        if _keeps_its_content(difference, name, parent):
             self._set_attributes(name, parent, new)
         else:
-            _put(self._make_temporary(new, parent), name, parent, over_something=difference.old is not None)
+            self._put(new, name, parent, over_something=difference.old is not None)
+
+    def _put(self, entry: Entry, name: bytes, parent: int, *, over_something: bool) -> None:
+        """Make a file complete under a temporary name, then give it its own.
+
+        A file that has the name already changes places with it: plain renaming over a file makes ext4 write the new
+        one out at once, which costs milliseconds a file.
+        """
+        workplace = parent if self._staging is None else self._staging
+        temporary = self._make_temporary(entry, workplace)
+        try:
+            if over_something and exchange(temporary, workplace, name, parent):
+                if self._staging is None:
+                    os.unlink(temporary, dir_fd=parent)
+            else:
+                os.rename(temporary, name, src_dir_fd=workplace, dst_dir_fd=parent)
+        except OSError as error:
+            if error.errno != errno.EXDEV or self._staging is None:
+                raise
+            # Another file system is mounted inside the tree.
+            self._staging = None
+            self._put(entry, name, parent, over_something=over_something)
+
+    def _discard(self, name: bytes, parent: int) -> None:
+        """Remove a file; moving it out of the way is much cheaper than freeing its blocks now."""
+        if self._staging is not None:
+            try:
+                os.rename(name, _temporary_name(), src_dir_fd=parent, dst_dir_fd=self._staging)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+            else:
+                return
+        os.unlink(name, dir_fd=parent)
 
     def _make_directory(self, path: bytes) -> None:
         directory, name = split(path)
@@ -192,7 +260,7 @@ class _Restorer:
         self.restored.touch(path)
 
     def _make_temporary(self, entry: Entry, parent: int) -> bytes:
-        name = TEMPORARY_PREFIX + secrets.token_hex(8).encode()
+        name = _temporary_name()
         if entry.kind == SYMLINK:
             os.symlink(entry.content, name, dir_fd=parent)
         elif entry.kind == FIFO:
@@ -206,10 +274,12 @@ class _Restorer:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(name, flags, 0o600, dir_fd=parent)
         try:
-            for piece in self._reader.content(entry):
+            known = self._contents.get(entry.content)
+            for piece in self._reader.content(entry) if known is None else (known,):
                 _write_sparsely(descriptor, piece)
-            os.ftruncate(descriptor, entry.size)
-            if self._durable:
+            if entry.kind == PIECES:
+                os.ftruncate(descriptor, entry.size)  # it may end in a hole
+            if self._workshop.durable:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -230,7 +300,7 @@ class _Restorer:
             source = os.dup(self._descent.open(first_directory))
             try:
                 parent = self._writable(directory)
-                temporary = TEMPORARY_PREFIX + secrets.token_hex(8).encode()
+                temporary = _temporary_name()
                 os.link(first_name, temporary, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
                 os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
                 # Renaming one name of a file onto another of the same file does nothing and leaves both.
@@ -259,15 +329,16 @@ def _same_attributes(old: Entry | None, new: Entry) -> bool:
     )  # fmt: skip
 
 
-def _put(temporary: bytes, name: bytes, parent: int, *, over_something: bool) -> None:
-    """Give a finished file its name. A file that has it already changes places with it and is then removed.
+def _temporary_name() -> bytes:
+    return TEMPORARY_PREFIX + secrets.token_hex(8).encode()
 
-    Plain renaming over a file makes ext4 write the new one out at once, which costs milliseconds a file.
-    """
-    if over_something and exchange(temporary, name, parent):
-        os.unlink(temporary, dir_fd=parent)
-    else:
-        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+
+def _keeps_its_content(difference: Difference, name: bytes, parent: int) -> bool:
+    """Whether setting attributes is enough; not for a file with other names, which must keep theirs."""
+    old, new = difference.old, difference.new
+    if old is None or new is None or not (old.is_file and new.is_file) or old.content != new.content:
+        return False
+    return os.stat(name, dir_fd=parent, follow_symlinks=False).st_nlink == 1
 
 
 def _chmod(name: bytes, parent: int, mode: int) -> None:
@@ -285,7 +356,7 @@ def _unlink_if_there(name: bytes, parent: int) -> None:
 
 def _write_sparsely(descriptor: int, piece: bytes) -> None:
     """Zeros become a hole."""
-    if len(piece) > 4096 and not piece.strip(b"\0"):
+    if len(piece) == PIECE_BYTES and not piece.strip(b"\0"):
         os.lseek(descriptor, len(piece), os.SEEK_CUR)
         return
     view = memoryview(piece)

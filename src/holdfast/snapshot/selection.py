@@ -16,10 +16,10 @@ import msgspec
 
 from holdfast.snapshot.descent import Descent, depth, join, split
 from holdfast.snapshot.difference import Difference, StateReader
+from holdfast.snapshot.entries import directory_entry, read_entry
 from holdfast.snapshot.format import DIRECTORY, Entry, encode_directory, encode_state
-from holdfast.snapshot.index import directory_entry, read_entry
 from holdfast.snapshot.objects import Batch
-from holdfast.snapshot.restore import TEMPORARY_PREFIX, RestorePlan, carry_out, check_content
+from holdfast.snapshot.restore import TEMPORARY_PREFIX, RestorePlan, Workshop, carry_out, check_content
 
 Selection = Mapping[bytes, Entry]
 """Entries by path. A directory stands for itself only: what it holds is selected by its own paths."""
@@ -116,8 +116,8 @@ def change(
     kept = _directories_in_use(root, going)
     wanted = tuple(difference for difference in ordered if difference.path not in kept)
     plan = RestorePlan(wanted, (), links)
-    check_content(reader, plan, root)
-    carry_out(plan, reader, root, aside=root, durable=True)
+    contents = check_content(reader, plan)
+    carry_out(plan, reader, root, Workshop(aside=root, durable=True), contents)
 
 
 def _directories_in_use(root: Path, going: set[bytes]) -> set[bytes]:

@@ -37,7 +37,9 @@ def make(root: Path) -> None:
     write(root / "wanted", WANTED)
 
 
-def test_s1_content_that_cannot_be_trusted_stops_a_restore_before_a_file_is_touched(place: Place, root: Path, harm: Harm):
+def test_s1_content_that_cannot_be_trusted_stops_a_restore_before_a_file_is_touched(
+    place: Place, root: Path, harm: Harm
+):
     make(root)
     checkpoint = place.take()
     wreck(root)
@@ -65,9 +67,7 @@ def test_s1_a_piece_of_a_large_file_is_checked_too(place: Place, root: Path, har
     assert compare(before, describe(root)) == []
 
 
-def test_s1_content_is_checked_also_for_a_file_that_is_written_anew_only_because_of_its_links(
-    place: Place, root: Path, harm: Harm
-):
+def test_s1_content_is_checked_also_for_a_file_that_is_written_anew_only_because_of_its_links(place: Place, root: Path):
     """The file's content is the same now and then, but it is one file under two names now."""
     make(root)
     write(root / "twin", WANTED)
@@ -77,21 +77,21 @@ def test_s1_content_is_checked_also_for_a_file_that_is_written_anew_only_because
     (root / "twin").unlink()
     os.link(root / "wanted", root / "twin")
     place.take()
-    harm(place, WANTED)
+    place.damage(WANTED)
     before = describe(root)
     with pytest.raises(ContentError):
         place.go_back(checkpoint)
     assert compare(before, describe(root)) == []
 
 
-def test_s1_content_is_checked_also_for_a_file_that_has_a_name_outside_the_tree(place: Place, root: Path, harm: Harm):
+def test_s1_content_is_checked_also_for_a_file_that_has_a_name_outside_the_tree(place: Place, root: Path):
     make(root)
     checkpoint = place.take()
     wreck(root)
     write(root / "wanted", WANTED)
     os.link(root / "wanted", place.folder / "outside")
     place.take()
-    harm(place, WANTED)
+    place.damage(WANTED)
     before = describe(root)
     with pytest.raises(ContentError):
         place.go_back(checkpoint)

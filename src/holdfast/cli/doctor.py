@@ -1,0 +1,49 @@
+"""``holdfast doctor``: check everything Holdfast relies on and keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.invocation import Invocation, reporting, with_common_options
+from holdfast.cli.output import Reply, Screen, counted, name_text, show_table
+
+if TYPE_CHECKING:
+    from holdfast.doctor import Finding
+
+_STYLES = {"ok": "good", "warning": "warn", "problem": "bad"}
+
+
+@click.command("doctor")
+@with_common_options
+@reporting
+def doctor(invocation: Invocation) -> Reply:
+    """Check everything Holdfast relies on and keeps: programs, database, saved content, sandboxes. Changes nothing.
+
+    Exit code 0 if there is no problem, 7 if saved content is damaged, 8 if the database is.
+    """
+    with invocation.opened() as holdfast:
+        findings = holdfast.doctor()
+        home = holdfast.home
+    exit_code = max((each.exit_code for each in findings if each.level == "problem"), default=0)
+    data = {
+        "home": home,
+        "findings": [
+            {"name": each.name, "level": each.level, "detail": each.detail, "hint": each.hint} for each in findings
+        ],
+    }
+    return Reply(data, lambda screen: _show(screen, findings), exit_code)
+
+
+def _show(screen: Screen, findings: Sequence[Finding]) -> None:
+    show_table(screen, [[(each.level, _STYLES[each.level]), each.name, name_text(each.detail)] for each in findings])
+    hints = [each for each in findings if each.hint]
+    if hints:
+        screen.line()
+    for each in hints:
+        screen.line((f"{each.name}: ", "dim"), name_text(each.hint))
+    problems, warnings = (sum(each.level == level for each in findings) for level in ("problem", "warning"))
+    screen.line()
+    screen.line(f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}.")

@@ -1,0 +1,287 @@
+"""Examines everything Holdfast relies on and keeps, and says what is wrong and what to do; changes nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from holdfast.errors import ContentError, DatabaseError, HoldfastError
+from holdfast.model import CheckpointGroup, Lease, Plan, PlanState
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.db.store import Store
+    from holdfast.snapshot.manager import CheckpointManager
+
+Level = Literal["ok", "warning", "problem"]
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_GIT = (2, 38)
+LITTLE_SPACE_BYTES = 1 << 30
+NO_SPACE_BYTES = 50 << 20
+_MOST_NAMED = 10
+
+
+@dataclass(frozen=True)
+class Finding:
+    name: str
+    level: Level
+    detail: str
+    hint: str = ""
+    exit_code: int = 0
+    """What `holdfast doctor` ends with if this is the gravest problem."""
+
+
+def examine(holdfast: Holdfast) -> list[Finding]:
+    """Every check, also those after one that failed; without a database, those that need none."""
+    findings = [_python(), _sqlite(), _git(), *_home(holdfast.home)]
+    store, finding = _database(holdfast)
+    findings.append(finding)
+    if store is None:
+        return findings
+    damaged = store.damaged_records()
+    findings.append(_records(damaged))
+    try:
+        plans = _all_plans(store)
+        findings += _plans(store, plans)
+        findings += _sandboxes(holdfast.home, plans)
+        findings += _content(holdfast, store, plans)
+    except DatabaseError as error:
+        findings.append(_problem("plans", error))
+    return findings
+
+
+def _problem(name: str, error: HoldfastError) -> Finding:
+    return Finding(name, "problem", error.message, error.hint, error.exit_code)
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+# The machine
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < OLDEST_PYTHON:
+        return Finding("python", "problem", f"Python {version} is too old.", "Use Python 3.11 or newer.", exit_code=6)
+    return Finding("python", "ok", version)
+
+
+def _sqlite() -> Finding:
+    from holdfast.sqlite import SAFE_VERSION, sqlite_is_safe, sqlite_version
+
+    if sqlite_is_safe():
+        return Finding("sqlite", "ok", sqlite_version)
+    return Finding(
+        "sqlite",
+        "warning",
+        f"SQLite {sqlite_version} can lose a commit when several processes write at the same time.",
+        f"Install pysqlite3, or a Python with SQLite {'.'.join(map(str, SAFE_VERSION))} or newer.",
+    )
+
+
+def _git() -> Finding:
+    from holdfast.sandbox.git import run_git
+
+    try:
+        said = run_git(["--version"], cwd=Path("/")).stdout.decode(errors="replace")
+    except HoldfastError as error:
+        return _problem("git", error)
+    found = re.search(r"(\d+)\.(\d+)(\.\d+)*", said)
+    if found is None or (int(found[1]), int(found[2])) < OLDEST_GIT:
+        return Finding("git", "problem", f"{said.strip()} is too old.", "Install git 2.38 or newer.", exit_code=6)
+    return Finding("git", "ok", found[0])
+
+
+# The home
+
+
+def _home(home: Path) -> Iterator[Finding]:
+    if not home.is_dir():
+        yield Finding("home", "ok", f"{home} does not exist yet; it is made when the first plan is.")
+        return
+    mode = stat.S_IMODE(home.stat().st_mode)
+    if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
+        hint = "Make it yours, or set HOLDFAST_HOME to another folder."
+        yield Finding("home", "problem", f"{home} cannot be written.", hint, exit_code=6)
+    elif mode & 0o077:
+        yield Finding("home", "warning", f"{home} is open to others (mode {mode:04o}).", f"chmod 700 {home}")
+    else:
+        yield Finding("home", "ok", str(home))
+    yield _space(home)
+
+
+def _space(home: Path) -> Finding:
+    free = shutil.disk_usage(home).free
+    detail = f"{free / 1e9:.1f} GB free"
+    if free < NO_SPACE_BYTES:
+        return Finding("space", "problem", detail, "Free some space before running a plan.", exit_code=6)
+    if free < LITTLE_SPACE_BYTES:
+        return Finding("space", "warning", detail, "Free some space before running a large plan.")
+    return Finding("space", "ok", detail)
+
+
+# The records
+
+
+def _database(holdfast: Holdfast) -> tuple[Store | None, Finding]:
+    is_sqlite = holdfast.settings.database_url is None
+    path = holdfast.home / "holdfast.db"
+    if is_sqlite and not path.exists():
+        return None, Finding("database", "ok", "There are no records yet.")
+    try:
+        return holdfast.store, Finding("database", "ok", str(path) if is_sqlite else "PostgreSQL")
+    except HoldfastError as error:
+        return None, _problem("database", error)
+
+
+def _records(damaged: Sequence[str]) -> Finding:
+    if not damaged:
+        return Finding("records", "ok", "every record is what was written")
+    return Finding(
+        "records",
+        "problem",
+        f"{len(damaged)} damaged: {_named(damaged)}",
+        "Restore the database from a backup; commands refuse to rely on these records.",
+        exit_code=DatabaseError.exit_code,
+    )
+
+
+def _all_plans(store: Store) -> list[Plan]:
+    """Subplans too."""
+    plans = store.plans_of(None)
+    for plan in plans:
+        plans += store.subplans_of(plan.plan_id)
+    return plans
+
+
+def _plans(store: Store, plans: Sequence[Plan]) -> Iterator[Finding]:
+    from holdfast.lease import is_dead
+
+    yield Finding("plans", "ok", f"{len(plans)} known")
+    for plan in plans:
+        lease = store.find(Lease, plan.plan_id)
+        is_held = lease is not None and lease.owner is not None and not is_dead(lease)
+        if plan.state is PlanState.PROCESSING and not is_held:
+            yield Finding(
+                f"plan {plan.plan_id}",
+                "warning",
+                "It says processing, but its process is gone.",
+                f"`holdfast plan execute {plan.plan_id}` goes on safely.",
+            )
+        for operation in store.unfinished_operations(plan.plan_id) if not is_held else ():
+            yield Finding(
+                f"plan {plan.plan_id}",
+                "warning",
+                f"A {operation.kind} was begun and not finished.",
+                "The next command that changes the plan finishes or undoes it first.",
+            )
+
+
+def _sandboxes(home: Path, plans: Sequence[Plan]) -> Iterator[Finding]:
+    for plan in plans:
+        if plan.head_group_id is None or plan.state is PlanState.APPLIED:
+            continue
+        missing = [each.name for each in plan.resources if not Path(each.sandbox_path).is_dir()]
+        if missing:
+            yield Finding(
+                f"plan {plan.plan_id}",
+                "warning",
+                f"The sandbox of {', '.join(missing)} is missing.",
+                f"`holdfast plan execute {plan.plan_id}` makes it anew from the last checkpoint.",
+            )
+    known = {plan.plan_id for plan in plans}
+    folder = home / "sandboxes"
+    present = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
+    unknown = [name for name in present if name not in known]
+    if unknown:
+        detail = f"{len(unknown)} in {folder} belong to no plan: {_named(unknown)}"
+        yield Finding("sandboxes", "warning", detail, "Remove them if no other database uses this home.")
+    else:
+        yield Finding("sandboxes", "ok", f"{len(present)} on disk, each of a plan")
+
+
+# The content
+
+
+def _content(holdfast: Holdfast, store: Store, plans: Sequence[Plan]) -> Iterator[Finding]:
+    if not (holdfast.home / "objects.db").exists():
+        yield from _lost_store(store, plans)
+        return
+    try:
+        manager = holdfast.service.manager
+        damaged = set(manager.objects.damaged())
+        here = [plan for plan in plans if plan.store_id == manager.objects.store_id]
+        groups = [group for plan in here for group in store.groups_of(plan.plan_id)]
+        broken = _broken_groups(manager, groups, damaged)
+    except (DatabaseError, ContentError) as error:
+        yield Finding("content", "problem", error.message, error.hint, ContentError.exit_code)
+        return
+    if not damaged and not broken:
+        yield Finding("content", "ok", f"{len(groups)} checkpoint groups, all content sound")
+        return
+    if damaged:
+        yield Finding(
+            "content",
+            "problem",
+            f"{len(damaged)} damaged objects: {_named(sorted(digest.hex()[:16] for digest in damaged))}",
+            "Check the disk. A rollback that needs one of them refuses and changes nothing.",
+            ContentError.exit_code,
+        )
+    for group in broken:
+        rows = [each.checkpoint_id for each in store.checkpoints_of_group(group.group_id)]
+        yield Finding(
+            f"plan {group.plan_id}",
+            "problem",
+            f"Content of checkpoint {', '.join(rows)} ({group.reason}) is damaged or missing.",
+            f"Go back to another one: `holdfast checkpoint list {group.plan_id}`.",
+            ContentError.exit_code,
+        )
+
+
+def _lost_store(store: Store, plans: Sequence[Plan]) -> Iterator[Finding]:
+    orphaned = [plan.plan_id for plan in plans if store.checkpoint_count(plan.plan_id)]
+    if orphaned:
+        yield Finding(
+            "content",
+            "problem",
+            f"objects.db is missing; the checkpoints of {_named(orphaned)} have no content here.",
+            "Restore it from a backup, or use the home in which the plans were made.",
+            ContentError.exit_code,
+        )
+
+
+def _broken_groups(
+    manager: CheckpointManager, groups: Sequence[CheckpointGroup], damaged: set[bytes]
+) -> list[CheckpointGroup]:
+    """The groups one of whose states needs content that is damaged or missing; each state is looked at once."""
+    is_whole = _Wholeness(manager, damaged)
+    return [group for group in groups if not all(map(is_whole, group.states.values()))]
+
+
+class _Wholeness:
+    def __init__(self, manager: CheckpointManager, damaged: set[bytes]) -> None:
+        self._manager, self._damaged = manager, damaged
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, state: str) -> bool:
+        if state not in self._known:
+            self._known[state] = self._look(state)
+        return self._known[state]
+
+    def _look(self, state: str) -> bool:
+        try:
+            needed = self._manager.reader.reachable({state})
+        except ContentError:
+            return False
+        return not needed & self._damaged and all(map(self._manager.objects.has, needed))

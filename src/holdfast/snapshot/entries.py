@@ -1,0 +1,143 @@
+"""One file, directory, symlink or fifo on the disk as an entry, its content handed to whoever stores it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Protocol
+
+from holdfast.snapshot.descent import IS_ROOT, made_accessible
+from holdfast.snapshot.format import (
+    DIRECTORY,
+    FIFO,
+    FILE,
+    PIECE_BYTES,
+    PIECES,
+    PIECES_FROM_BYTES,
+    SYMLINK,
+    UNKNOWN_OWNER,
+    Entry,
+    encode_pieces,
+)
+
+_RESTLESS_TRIES = 3
+_KERNEL_XATTRS = (b"security.selinux", b"security.ima", b"security.evm")
+
+
+class Moved(Exception):
+    """Something was renamed or replaced while it was being read."""
+
+
+class Taker(Protocol):
+    """Takes content and gives its name."""
+
+    def add(self, content: bytes) -> bytes: ...
+
+
+def directory_entry(name: bytes, descriptor: int) -> Entry:
+    """A directory as an entry, without what it holds."""
+    found = os.fstat(descriptor)
+    return Entry(name, DIRECTORY, stat.S_IMODE(found.st_mode), found.st_mtime_ns, *_owner(found), 0, b"",
+                 _xattrs(descriptor))  # fmt: skip
+
+
+def read_entry(directory: int, name: bytes, taker: Taker) -> tuple[Entry, os.stat_result]:
+    """One file, symlink or fifo as an entry, its content stored; and what the kernel said of it."""
+    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    kind = stat.S_IFMT(found.st_mode)
+    if kind == stat.S_IFREG:
+        return _read_file(directory, name, taker)
+    through = f"/proc/self/fd/{directory}/".encode() + name
+    content = os.readlink(name, dir_fd=directory) if kind == stat.S_IFLNK else b""
+    mode, shape = stat.S_IMODE(found.st_mode), SYMLINK if kind == stat.S_IFLNK else FIFO
+    xattrs = _xattrs(through, follow_symlinks=False)
+    return Entry(name, shape, mode, found.st_mtime_ns, *_owner(found), 0, content, xattrs), found
+
+
+def _read_file(directory: int, name: bytes, taker: Taker) -> tuple[Entry, os.stat_result]:
+    descriptor = _open_for_reading(name, directory)
+    try:
+        tries = 0
+        while True:
+            tries += 1
+            before = os.fstat(descriptor)
+            if not stat.S_ISREG(before.st_mode):
+                raise Moved
+            kind, size, content = _stored_content(descriptor, before.st_size, taker)
+            after = os.fstat(descriptor)
+            if (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == (
+                after.st_mtime_ns, after.st_ctime_ns, size,
+            ) or tries == _RESTLESS_TRIES:  # fmt: skip
+                break
+            os.lseek(descriptor, 0, os.SEEK_SET)
+        mode = stat.S_IMODE(after.st_mode)
+        return Entry(name, kind, mode, after.st_mtime_ns, *_owner(after), size, content, _xattrs(descriptor)), after
+    finally:
+        os.close(descriptor)
+
+
+def _open_for_reading(name: bytes, directory: int) -> int:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        return os.open(name, flags, dir_fd=directory)
+    except PermissionError:
+        with made_accessible(name, directory, 0o400):
+            return os.open(name, flags, dir_fd=directory)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # it was replaced by a symlink or a socket
+            raise Moved from error
+        raise
+
+
+def _stored_content(descriptor: int, size: int, taker: Taker) -> tuple[int, int, bytes]:
+    """Kind, size and digest of what the file holds now."""
+    if size < PIECES_FROM_BYTES:
+        # Asking for much more than there is would make Python allocate it all first.
+        content = _read_fully(descriptor, min(size + 1, PIECES_FROM_BYTES))
+        if len(content) <= size:
+            return FILE, len(content), taker.add(content) if content else b""
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    digests, total = [], 0
+    while piece := _read_fully(descriptor, PIECE_BYTES):
+        digests.append(taker.add(piece))
+        total += len(piece)
+    return PIECES, total, taker.add(encode_pieces(digests))
+
+
+def _read_fully(descriptor: int, limit: int) -> bytes:
+    content = os.read(descriptor, limit)
+    if not content or len(content) == limit:
+        return content
+    parts, total = [content], len(content)
+    while total < limit and (part := os.read(descriptor, limit - total)):
+        parts.append(part)
+        total += len(part)
+    return b"".join(parts) if len(parts) > 1 else content
+
+
+_OWN_GROUPS = frozenset((os.getegid(), *os.getgroups()))
+
+
+def _owner(found: os.stat_result) -> tuple[int, int]:
+    """The owner, where this user could set it again."""
+    if IS_ROOT or (found.st_uid == os.geteuid() and found.st_gid in _OWN_GROUPS):
+        return found.st_uid, found.st_gid
+    return UNKNOWN_OWNER, UNKNOWN_OWNER
+
+
+def _xattrs(target: int | bytes, *, follow_symlinks: bool = True) -> tuple[tuple[bytes, bytes], ...]:
+    try:
+        names = os.listxattr(target, follow_symlinks=follow_symlinks)
+        if not names:
+            return ()
+        wanted = sorted(name for name in map(os.fsencode, names) if is_held_xattr(name))
+        return tuple((name, os.getxattr(target, name, follow_symlinks=follow_symlinks)) for name in wanted)
+    except OSError:
+        return ()  # this file system has none
+
+
+def is_held_xattr(xattr: bytes) -> bool:
+    if IS_ROOT:
+        return xattr not in _KERNEL_XATTRS
+    return xattr.startswith((b"user.", b"system.posix_acl_"))

@@ -1,0 +1,188 @@
+"""A scratch project with a home of its own, and the real command run in it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ENVELOPE = {"command", "status", "exit_code", "data", "timing", "messages"}
+
+
+@dataclass(frozen=True)
+class Ended:
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def envelope(self) -> dict[str, Any]:
+        found = json.loads(self.stdout)
+        assert isinstance(found, dict)
+        return found
+
+    @property
+    def data(self) -> Any:
+        assert self.envelope.keys() == ENVELOPE
+        return self.envelope["data"]
+
+
+class Project:
+    """A git repository ``app`` and a folder ``data``, with plan files beside them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.app, self.data = folder / "app", folder / "data"
+        for each in (self.app / "src", self.data):
+            each.mkdir(parents=True)
+        (self.app / "version.txt").write_text("1\n")
+        (self.app / "src" / "main.py").write_text("print('hello')\n")
+        (self.data / "orders.csv").write_text("1;2;3\n")
+        self.git("init", "--quiet", "--initial-branch", "main")
+        self.git("config", "user.name", "Test")
+        self.git("config", "user.email", "test@example.com")
+        self.git("add", ".")
+        self.git("commit", "--quiet", "--message", "first")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Built on the real one: the measuring of coverage in child processes needs it."""
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("HOLDFAST_", "GIT_")) and name not in ("NO_COLOR", "COLUMNS", "LINES")
+        }
+        return {
+            **kept,
+            "HOLDFAST_HOME": str(self.home),
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "TERM": "xterm-256color",
+        }
+
+    def git(self, *arguments: str) -> str:
+        return subprocess.run(
+            ["git", *arguments], cwd=self.app, env=self.environment, check=True, capture_output=True, text=True
+        ).stdout
+
+    def plan(self, steps: str, *, header: str = "", name: str = "plan.yaml") -> Path:
+        """A plan file over both resources; ``steps`` is the YAML of its steps."""
+        file = self.folder / name
+        resources = "resources: {app: {type: git, path: app}, data: {type: directory, path: data}}"
+        file.write_text(f"name: a test plan\n{resources}\n{header}steps:\n{steps}")
+        return file
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "holdfast", *arguments],
+            cwd=self.folder,
+            env=options.pop("env", self.environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+
+    def run(self, *arguments: str, variables: Mapping[str, str] = {}, cwd: Path | None = None) -> Ended:
+        ended = subprocess.run(
+            [sys.executable, "-m", "holdfast", *arguments],
+            cwd=cwd or self.folder,
+            env={**self.environment, **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+    def json(self, *arguments: str, exit_code: int = 0) -> Any:
+        """The data of a command, which must end so."""
+        ended = self.run(*arguments, "--format", "json")
+        assert ended.exit_code == exit_code, ended
+        assert ended.envelope["exit_code"] == exit_code
+        assert ended.envelope["status"] == ("ok" if exit_code == 0 else "error")
+        assert ended.stderr == ""
+        return ended.data
+
+    def on_terminal(
+        self, *arguments: str, columns: int = 80, answer: str = "", variables: Mapping[str, str] = {}
+    ) -> Ended:
+        """Run on a terminal of its own; ``stdout`` is all that the terminal was sent."""
+        return run_on_terminal(
+            [sys.executable, "-m", "holdfast", *arguments],
+            self.folder,
+            {**self.environment, **variables},
+            columns,
+            answer,
+        )
+
+    def sandbox(self, resource: str = "app") -> Path:
+        found = {each["name"]: each["sandbox_path"] for each in self.json("plan", "status")["resources"]}
+        return Path(found[resource])
+
+    def checkpoints(self) -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = self.json("checkpoint", "list")["checkpoints"]
+        return listed
+
+    def checkpoint_before(self, step_index: int) -> str:
+        return next(
+            str(each["checkpoint_id"])
+            for each in self.checkpoints()
+            if each["step_index"] == step_index and "on_tool_write" in each["triggers"]
+        )
+
+    def files(self) -> dict[str, bytes]:
+        """All there is in the real resources and in the sandboxes."""
+        roots = (self.app, self.data, self.home / "sandboxes")
+        return {
+            str(path.relative_to(self.folder)): path.read_bytes()
+            for root in roots
+            for path in sorted(root.rglob("*"))
+            if path.is_file() and ".git" not in path.parts
+        }
+
+
+def run_on_terminal(
+    command: list[str], cwd: Path, environment: Mapping[str, str], columns: int, answer: str = ""
+) -> Ended:
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(cwd)
+        os.execvpe(command[0], command, dict(environment))
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    if answer:
+        os.write(terminal, answer.encode())
+    shown = b""
+    try:
+        while block := os.read(terminal, 65536):
+            shown += block
+    except OSError:
+        # How Linux says that nobody has the other end open any more.
+        pass
+    os.close(terminal)
+    _, status = os.waitpid(process, 0)
+    return Ended(os.waitstatus_to_exitcode(status), shown.decode(), "")
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.02)
+
+
+def interrupt(process: subprocess.Popen[str], number: int = signal.SIGINT) -> None:
+    process.send_signal(number)
