@@ -36,7 +36,7 @@ from holdfast.model import (
 
 if TYPE_CHECKING:
     from holdfast.apply import ApplyResult
-    from holdfast.checkpoints import CheckpointService
+    from holdfast.checkpoints import CheckpointService, VerifyResult
     from holdfast.correct import CorrectionPreview
     from holdfast.diff import FileDiff
     from holdfast.doctor import Finding
@@ -135,7 +135,7 @@ class Holdfast:
 
         store = self.store
         manager = CheckpointManager(ObjectStore(self.home / "objects.db"), self.home / "indexes")
-        return CheckpointService(store, manager)
+        return CheckpointService(store, manager, max_bytes=self.settings.max_bytes)
 
     @cached_property
     def tools(self) -> Toolbox:
@@ -287,6 +287,7 @@ class Holdfast:
                 return ExecutionResult(plan)
             settings = ExecutorSettings(
                 environment=self._environment,
+                passed_variables=self.settings.pass_env,
                 include_ignored=self.settings.include_ignored,
                 output_limit_bytes=self.settings.output_limit_bytes,
                 step_timeout_seconds=self.settings.step_timeout_seconds,
@@ -438,6 +439,13 @@ class Holdfast:
         if all(Path(resource.sandbox_path).is_dir() for resource in plan.resources):
             return self.service.states_now(plan)
         return self.store.get(CheckpointGroup, plan.head_group_id or "").states
+
+    def verify(self, reference: str | None = None) -> VerifyResult:
+        """Read back everything the checkpoints need, of one plan or of all that are kept in this home."""
+        if reference is not None:
+            return self.service.verify([self.find_plan(reference)])
+        store_id = self.service.manager.objects.store_id
+        return self.service.verify(plan for plan in self.store.plans_of(None) if plan.store_id == store_id)
 
     def decisions(self, reference: str) -> list[Decision]:
         return self.store.decisions_of(self.find_plan(reference).plan_id)

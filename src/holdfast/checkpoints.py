@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from holdfast.db.store import Store
-from holdfast.errors import HoldfastError, SandboxError, StateError
+from holdfast.errors import ContentError, HoldfastError, QuotaError, SandboxError, StateError
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
@@ -44,7 +44,10 @@ from holdfast.policy import GroupFacts, resolve_checkpoint, retention
 from holdfast.sandbox import sandbox_for
 from holdfast.snapshot.difference import Difference, visible
 from holdfast.snapshot.manager import CheckpointManager
+from holdfast.snapshot.verify import Verifier
 
+_FEWEST = 2
+"""The first and the last checkpoint are always kept."""
 _COLLECT_AFTER_BYTES = 16 << 20
 """Collecting reads every directory that is kept, so it waits until pruning has made this much worth freeing."""
 
@@ -64,6 +67,23 @@ class Occasion:
 
 
 @dataclass(frozen=True)
+class DamagedObject:
+    """An object that checkpoints need and cannot have."""
+
+    digest: str
+    is_there: bool
+    """It is in the store, but it is not what its name says; otherwise it is missing."""
+    checkpoints: tuple[Checkpoint, ...]
+
+
+@dataclass(frozen=True)
+class VerifyResult:
+    checkpoints: int
+    objects: int
+    damaged: tuple[DamagedObject, ...]
+
+
+@dataclass(frozen=True)
 class Consequences:
     """What going back to a group does to the records; computed before anything is done."""
 
@@ -75,9 +95,10 @@ class Consequences:
 
 
 class CheckpointService:
-    def __init__(self, store: Store, manager: CheckpointManager) -> None:
+    def __init__(self, store: Store, manager: CheckpointManager, *, max_bytes: int | None = None) -> None:
         self.store = store
         self.manager = manager
+        self._max_bytes = max_bytes
         self._pruned_bytes = 0
 
     # Creating
@@ -95,9 +116,19 @@ class CheckpointService:
 
         Content is durable before the records that name it are written, and all records are written at once.
         """
+        try:
+            return self._create(plan, lease, occasion, records, only_if_changed)
+        except QuotaError:
+            if not self._make_room(plan, lease):
+                raise
+        return self._create(plan, lease, occasion, records, only_if_changed)
+
+    def _create(
+        self, plan: Plan, lease: Lease, occasion: Occasion, records: Sequence[Record], only_if_changed: bool
+    ) -> Plan:
         head = self.store.get(CheckpointGroup, plan.head_group_id) if plan.head_group_id else None
         known = head.states if head else {}
-        with self.manager.taking() as batch:
+        with self.manager.taking(self._max_bytes) as batch:
             taken = {
                 resource.name: self.manager.create_checkpoint(
                     batch,
@@ -456,7 +487,8 @@ class CheckpointService:
         """Prune down to ``limit`` now and free the content; how many checkpoints went."""
         with self.store.transaction(lease):
             pruned = self._prune(plan, limit)
-        self._free(pruned, at_once=True)
+        self.manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in pruned))
+        self.collect()
         return len(pruned)
 
     def _prune(self, plan: Plan, limit: int | None = None) -> list[Checkpoint]:
@@ -484,6 +516,12 @@ class CheckpointService:
             self.store.delete(CheckpointGroup, group_id)
         return [checkpoint for group_id in decision.remove for checkpoint in rows[group_id]]
 
+    def _make_room(self, plan: Plan, lease: Lease) -> bool:
+        """Prune all that retention can spare of this plan and free everything nobody needs; whether that freed any."""
+        before_bytes = self.manager.objects.content_bytes()
+        self.prune_checkpoints(plan, lease, _FEWEST)
+        return self.manager.objects.content_bytes() < before_bytes
+
     def _needed(self, plan: Plan) -> set[str]:
         """What an operation or a step under way would have to return to."""
         needed = {plan.head_group_id or ""}
@@ -492,13 +530,34 @@ class CheckpointService:
         needed.update(run.group_before_id or "" for run in self.store.unfinished_runs(plan.plan_id))
         return needed
 
-    def _free(self, pruned: Sequence[Checkpoint], *, at_once: bool = False) -> None:
+    def _free(self, pruned: Sequence[Checkpoint]) -> None:
+        """Forget pruned snapshots, and free their content once it is worth it."""
         if not pruned:
             return
         self.manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in pruned))
         self._pruned_bytes += sum(checkpoint.size_bytes for checkpoint in pruned)
-        if at_once or self._pruned_bytes >= _COLLECT_AFTER_BYTES:
-            self.collect()
+        if self._pruned_bytes >= _COLLECT_AFTER_BYTES:
+            # Damaged content is no reason to stop a plan that does not need it; `holdfast doctor` names it.
+            with suppress(ContentError):
+                self.collect()
+
+    def verify(self, plans: Iterable[Plan]) -> VerifyResult:
+        """Read everything these plans' checkpoints need back and check every digest."""
+        verifier = Verifier(self.manager.objects)
+        damaged: dict[bytes, list[Checkpoint]] = {}
+        checked = 0
+        for plan in plans:
+            states = {group.group_id: group.states for group in self.store.groups_of(plan.plan_id)}
+            for checkpoint in self.store.checkpoints_of(plan.plan_id):
+                checked += 1
+                bad = (verifier.bad_objects_of(state) for state in states[checkpoint.group_id].values())
+                for digest in frozenset[bytes]().union(*bad):
+                    damaged.setdefault(digest, []).append(checkpoint)
+        found = [
+            DamagedObject(digest.hex(), self.manager.objects.has(digest), tuple(affected))
+            for digest, affected in damaged.items()
+        ]
+        return VerifyResult(checked, verifier.objects_read, tuple(found))
 
     def collect(self) -> int:
         self._pruned_bytes = 0

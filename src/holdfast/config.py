@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from holdfast.errors import ConfigError, UsageError
-from holdfast.model import DEFAULT_MAX_CHECKPOINTS, DEFAULT_TRIGGERS, Policy, Trigger
+from holdfast.model import DEFAULT_MAX_CHECKPOINTS, DEFAULT_PASSED_VARIABLES, DEFAULT_TRIGGERS, Policy, Trigger
 from holdfast.policy import LONGEST_TIMEOUT_SECONDS, did_you_mean, parse_triggers
 
 USER_FILE = "config.toml"
@@ -117,6 +117,14 @@ def _globs(value: object) -> tuple[str, ...]:
     return tuple(globs)
 
 
+def _variables(value: object) -> tuple[str, ...]:
+    names = _texts(value)
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z_*][A-Za-z0-9_*]*", name):
+            raise ConfigError(f'expected names of environment variables, found "{name}"')
+    return tuple(names)
+
+
 def _whole_number(value: object, least: int, largest: int | None = None) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least or (largest and value > largest):
         at_most = f" and at most {largest}" if largest else ""
@@ -129,13 +137,21 @@ def _max_checkpoints(value: object) -> int:
 
 
 def _output_limit(value: object) -> int:
+    return _bytes(value, LARGEST_OUTPUT_LIMIT_BYTES)
+
+
+def _max_bytes(value: object) -> int | None:
+    return None if value in ("", "none") else _bytes(value)
+
+
+def _bytes(value: object, largest: int | None = None) -> int:
     if isinstance(value, str):
         match = re.fullmatch(r"([0-9]{1,15})\s*([a-z]*)", value.strip(), re.IGNORECASE | re.ASCII)
         unit = _UNITS.get(match[2].lower() or "b") if match else None
         if match is None or unit is None:
             raise ConfigError('expected a number of bytes, such as 65536, "64KiB" or "1MB"')
         value = int(match[1]) * unit
-    return _whole_number(value, 1, LARGEST_OUTPUT_LIMIT_BYTES)
+    return _whole_number(value, 1, largest)
 
 
 def _seconds(value: object) -> float | None:
@@ -172,11 +188,27 @@ KEYS: Mapping[str, Key] = {
             "How many checkpoints of a plan are kept; the oldest beyond that are removed.",
         ),
         Key(
+            "sandbox.checkpoint.max-bytes",
+            "max_bytes",
+            Kind("bytes or none", str.strip, _max_bytes),
+            None,
+            "How much space saved content may take in all; beyond it checkpoints are pruned, and then refused.",
+            Scope.USER,
+        ),
+        Key(
             "sandbox.include-ignored",
             "include_ignored",
             Kind("list of globs", _list_from_text, _globs),
             (),
             "Files that git ignores and a plan's sandbox gets nevertheless.",
+        ),
+        Key(
+            "sandbox.pass-env",
+            "pass_env",
+            Kind("list of names", _list_from_text, _variables),
+            DEFAULT_PASSED_VARIABLES,
+            "Which variables of your environment a step sees; * stands for any characters.",
+            Scope.USER,
         ),
         Key(
             "step.output-limit",
@@ -243,7 +275,9 @@ def _without_password(url: str) -> str:
 class Settings:
     auto_create_on: tuple[Trigger, ...]
     max_checkpoints: int
+    max_bytes: int | None
     include_ignored: tuple[str, ...]
+    pass_env: tuple[str, ...]
     output_limit_bytes: int
     step_timeout_seconds: float | None
     database_url: str | None

@@ -9,6 +9,7 @@
     ├── ConflictError         5   somebody else is at it, or changed the real files
     │   └── LeaseLostError    5   this process was taken for dead and replaced
     ├── SandboxError          6   a sandbox, git or the operating system refused
+    │   └── QuotaError        6   saved content would take more space than it may
     ├── ContentError          7   saved content is missing or damaged
     ├── DatabaseError         8   the records cannot be read or written
     └── ConfigError           9   a setting is wrong
@@ -73,6 +74,10 @@ class LeaseLostError(ConflictError):
 
 class SandboxError(HoldfastError):
     exit_code = 6
+
+
+class QuotaError(SandboxError):
+    pass
 
 
 class ContentError(HoldfastError):

@@ -22,6 +22,7 @@ from holdfast.events import (
     WentBack,
 )
 from holdfast.model import (
+    DEFAULT_PASSED_VARIABLES,
     CheckpointGroup,
     Decision,
     DecisionSpec,
@@ -44,12 +45,8 @@ from holdfast.operations import cut_short, make_missing_sandboxes
 from holdfast.policy import resource_variable
 from holdfast.process import DEFAULT_OUTPUT_LIMIT_BYTES
 from holdfast.sandbox import sandbox_for
+from holdfast.sandbox.making import remove_tree
 from holdfast.tools import Toolbox, ToolContext, ToolDeclaration, ToolResult
-
-DEFAULT_PASSED_VARIABLES = (
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "COLORTERM", "NO_COLOR",
-)  # fmt: skip
-"""A step does not see the rest of our environment: it may hold secrets that are none of its business."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +190,9 @@ class PlanExecutor:
             result = self._tools.run(step, context)
         except HoldfastError as error:
             result = ToolResult.failed(error.message)
+        except Exception as error:  # noqa: BLE001 - see below
+            # A tool may come from anybody; whatever it raises, its step failed and the plan goes on being safe.
+            result = ToolResult.failed(f"the tool {step.tool} raised {type(error).__name__}: {error}")
         return bridge.plan, _ended(run, result)
 
     def _start_step(
@@ -255,7 +255,9 @@ class PlanExecutor:
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in self._settings.passed_variables)
         }
         temporary = Path(plan.resources[0].sandbox_path).parent / ".tmp"
-        temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Every step finds it empty: what one left there would not come back with a rollback.
+        remove_tree(temporary)
+        temporary.mkdir(parents=True, mode=0o700)
         return {
             **passed,
             **{resource_variable(resource.name): resource.sandbox_path for resource in plan.resources},
@@ -269,6 +271,8 @@ class PlanExecutor:
 
     def _finish(self, plan: Plan, lease: Lease) -> ExecutionResult:
         plan, failed = self._validate(plan, lease)
+        if failed is not None and failed.status is RunStatus.INTERRUPTED:
+            return self._stopped(plan, lease, failed)
         if failed is not None:
             plan = self._errored(plan, lease, f"validation failed: {failed.step}: {failed.error}")
             return ExecutionResult(plan, failed, self._head(plan))
@@ -332,7 +336,7 @@ class PlanExecutor:
         return run.group_before_id
 
     def _stopped(self, plan: Plan, lease: Lease, run: StepRun) -> ExecutionResult:
-        plan = plan.changed(state=PlanState.CANCELLED, error=f"stopped during step {run.step_index + 1} ({run.step})")
+        plan = plan.changed(state=PlanState.CANCELLED, error=f"stopped during {run.step}")
         with self._store.transaction(lease):
             self._store.save(plan)
         return ExecutionResult(plan, run)

@@ -106,6 +106,10 @@ DEFAULT_TRIGGERS = (
     Trigger.ON_ERROR,
 )
 DEFAULT_MAX_CHECKPOINTS = 50
+DEFAULT_PASSED_VARIABLES = (
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "COLORTERM", "NO_COLOR",
+)  # fmt: skip
+"""What a step sees of the user's environment; the rest may hold secrets that are none of its business."""
 SUBPLANS_TOOL = "subplans"
 
 

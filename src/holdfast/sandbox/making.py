@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.errors import SandboxError
+from holdfast.errors import HoldfastError, SandboxError
 
 
 @contextmanager
@@ -21,6 +21,9 @@ def made_whole(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         yield unfinished
         unfinished.rename(path)
+    except HoldfastError:
+        remove_tree(unfinished)
+        raise
     except OSError as error:
         remove_tree(unfinished)
         raise SandboxError(

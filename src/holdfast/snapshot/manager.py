@@ -51,10 +51,10 @@ class CheckpointManager:
                 self._trackers.pop(path).stop()
 
     @contextmanager
-    def taking(self) -> Iterator[Batch]:
+    def taking(self, limit_bytes: int | None = None) -> Iterator[Batch]:
         """A moment at which snapshots are taken together; their content stays until the records name it."""
         with self.objects.holding():
-            yield self.objects.batch()
+            yield self.objects.batch(limit_bytes)
 
     def create_checkpoint(
         self,

@@ -17,7 +17,7 @@ from typing import Any
 
 import zstandard
 
-from holdfast.errors import ContentError
+from holdfast.errors import ContentError, QuotaError
 from holdfast.snapshot.format import digest_of
 from holdfast.sqlite import Error, connect, database_error, translated_errors
 
@@ -150,8 +150,9 @@ class ObjectStore:
         finally:
             os.close(descriptor)
 
-    def batch(self) -> Batch:
-        return Batch(self)
+    def batch(self, limit_bytes: int | None = None) -> Batch:
+        """New content; with a limit it refuses to let the whole store grow beyond that."""
+        return Batch(self, limit_bytes)
 
     def insert(self, rows: list[tuple[bytes, int, bytes]], snapshots: list[tuple[str, str, bytes, str]]) -> None:
         """Everything in one durable transaction."""
@@ -228,8 +229,10 @@ class ObjectStore:
 class Batch:
     """New content on its way into the store; durable after ``commit``."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, limit_bytes: int | None) -> None:
         self._store = store
+        self._limit_bytes = limit_bytes
+        self._room_bytes = 0 if limit_bytes is None else limit_bytes - store.content_bytes()
         self._rows: list[tuple[bytes, int, bytes]] = []
         self._queued: set[bytes] = set()
         self._queued_bytes = 0
@@ -250,6 +253,12 @@ class Batch:
         self._queued.add(digest)
         self._queued_bytes += len(data)
         self.added_bytes += len(data)
+        if self._limit_bytes is not None and self.added_bytes > self._room_bytes:
+            raise QuotaError(
+                f"Saved content would take more than the {self._limit_bytes} bytes it may "
+                "(`sandbox.checkpoint.max-bytes`), and nothing more can be pruned.",
+                hint="Raise the limit, delete plans that are done, or prune other plans' checkpoints. Then go on.",
+            )
         if self._queued_bytes >= _FLUSH_BYTES:
             self._flush()
 

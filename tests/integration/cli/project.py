@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -13,10 +14,14 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.cli.main import run
+
+_LOOKING = ("status", "list", "show", "diff", "schema", "get")
 ENVELOPE = {"command", "status", "exit_code", "data", "timing", "messages"}
 
 
@@ -108,9 +113,23 @@ class Project:
         )
         return Ended(ended.returncode, ended.stdout, ended.stderr)
 
+    def look(self, *arguments: str) -> Ended:
+        """Like ``run``, but in this process, which is ten times as fast; for commands that change nothing."""
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+        places = ["--home", str(self.home), "--project", str(self.folder)]
+        with redirect_stdout(out), redirect_stderr(err):
+            exit_code = run(places + list(arguments))
+        texts = []
+        for stream in (out, err):
+            stream.flush()
+            stream.buffer.seek(0)
+            texts.append(stream.buffer.read().decode())
+        return Ended(exit_code, *texts)
+
     def json(self, *arguments: str, exit_code: int = 0) -> Any:
         """The data of a command, which must end so."""
-        ended = self.run(*arguments, "--format", "json")
+        only_looks = any(word in arguments[:2] for word in _LOOKING)
+        ended = (self.look if only_looks else self.run)(*arguments, "--format", "json")
         assert ended.exit_code == exit_code, ended
         assert ended.envelope["exit_code"] == exit_code
         assert ended.envelope["status"] == ("ok" if exit_code == 0 else "error")

@@ -1,4 +1,4 @@
-"""S3: what a snapshot could not hold is listed in it with the reason; a restore never touches it, let alone deletes it."""
+"""S3: what a snapshot could not hold is listed with the reason; a restore never touches it, let alone deletes it."""
 
 from __future__ import annotations
 

@@ -41,13 +41,12 @@ for number in range(100_000):
 
 @pytest.mark.parametrize("acknowledged", [1, 4, 9])
 def test_s6_after_a_kill_every_snapshot_that_is_listed_can_be_restored(tmp_path: Path, acknowledged: int):
-    process = start(TAKES_CHECKPOINTS, str(tmp_path))
-    assert process.stdout is not None
-    known = [process.stdout.readline().strip() for _ in range(acknowledged)]
-    time.sleep(0.003 * acknowledged)
-    process.kill()
-    known += [line.strip() for line in process.stdout if line.endswith("\n")]
-    process.wait()
+    with start(TAKES_CHECKPOINTS, str(tmp_path)) as process:
+        assert process.stdout is not None
+        known = [process.stdout.readline().strip() for _ in range(acknowledged)]
+        time.sleep(0.003 * acknowledged)
+        process.kill()
+        known += [line.strip() for line in process.stdout if line.endswith("\n")]
     place = Place(tmp_path)
     listed = {checkpoint.checkpoint_id: checkpoint for checkpoint in place.manager.list_checkpoints(SANDBOX_ID)}
     assert set(known) <= listed.keys()
@@ -102,12 +101,12 @@ def test_s7_collecting_keeps_everything_referenced(place: Place, root: Path):
         states.append(place.take().state_hash)
     kept = {states[0], states[2]}
     assert place.manager.collect(lambda: kept) > 0
-    for number in (0, 2):
-        place.go_back(states[number])
-        assert compare(trees[number], describe(root)) == []
     for number in (1, 3):
         with pytest.raises(ContentError):
             place.manager.state(states[number])
+    for number in (0, 2):
+        place.go_back(states[number])
+        assert compare(trees[number], describe(root)) == []
 
 
 def test_s7_collecting_forgets_the_snapshots_whose_content_goes(place: Place, root: Path):
@@ -218,17 +217,17 @@ def test_s7_collecting_beside_processes_that_take_checkpoints_loses_nothing(tmp_
     def referenced() -> set[str]:
         return {state for file in files for state in file.read_text().split()[-2:]}
 
-    processes = [
-        start(TAKES_AND_RECORDS, str(tmp_path), str(tmp_path / f"tree {number}"), str(file), mode)
-        for number, (file, mode) in enumerate(zip(files, ("looking", "watching"), strict=True))
-    ]
     freed = collections = 0
-    while any(process.poll() is None for process in processes):
-        freed += place.manager.collect(referenced)
-        collections += 1
-        for state in referenced():
-            place.manager.state(state)
-    assert [process.wait() for process in processes] == [0, 0]
+    with (
+        start(TAKES_AND_RECORDS, str(tmp_path), str(tmp_path / "tree 0"), str(files[0]), "looking") as one,
+        start(TAKES_AND_RECORDS, str(tmp_path), str(tmp_path / "tree 1"), str(files[1]), "watching") as other,
+    ):
+        while one.poll() is None or other.poll() is None:
+            freed += place.manager.collect(referenced)
+            collections += 1
+            for state in referenced():
+                place.manager.state(state)
+    assert (one.returncode, other.returncode) == (0, 0)
     assert freed > 0
     assert collections > 10
     place.manager.collect(referenced)

@@ -1,0 +1,124 @@
+"""`plan correct`: undo a decision, or add to a plan, and go on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.project import Project
+
+STEPS = """\
+  - {name: bump, tool: edit_file, args: {path: version.txt, find: "1", replace: "2"}}
+  - {name: note, run: 'echo "guided by: $HOLDFAST_GUIDANCE" > note.txt'}
+"""
+
+
+@pytest.fixture
+def ran(project: Project) -> Project:
+    project.json("plan", "execute", str(project.plan(STEPS)))
+    return project
+
+
+def decision_of(project: Project, step_index: int) -> str:
+    found = [each for each in project.json("plan", "status")["decisions"] if each["step_index"] == step_index]
+    return str(found[0]["decision_id"])
+
+
+def new_steps(project: Project) -> str:
+    file = project.folder / "new.yaml"
+    file.write_text("steps: [{name: another note, run: echo other > other.txt}]")
+    return str(file)
+
+
+def test_a_reverted_decision_is_done_again_with_the_guidance(ran: Project) -> None:
+    data = ran.json("plan", "correct", "--yes", "--mode", "revert", "--guidance", "be kind", decision_of(ran, 1))
+    assert (data["state"], data["attempt"]) == ("complete", 2)
+    assert (ran.sandbox() / "note.txt").read_text() == "guided by: be kind\n"
+    decisions = ran.json("plan", "status")["decisions"]
+    assert ("user_intervention", "be kind") in [(each["type"], each["chosen"]) for each in decisions]
+    assert "be kind" in ran.look("plan", "status").stdout
+
+
+def test_new_steps_take_the_place_of_the_old_ones(ran: Project) -> None:
+    shown = ran.run(
+        "plan", "correct", "-y", "--mode", "revert", "--guidance", "x", "--with", new_steps(ran), decision_of(ran, 1)
+    )
+    assert "[2/2] another note" in shown.stdout
+    assert sorted(each.name for each in ran.sandbox().iterdir() if each.name.endswith(".txt")) == [
+        "other.txt",
+        "version.txt",
+    ]
+
+
+def test_appended_steps_undo_nothing_and_ask_nothing(ran: Project) -> None:
+    data = ran.json(
+        "plan", "correct", "--mode", "append", "--guidance", "x", "--with", new_steps(ran), decision_of(ran, 1)
+    )
+    assert [each["name"] for each in data["steps"]] == ["bump", "note", "another note"]
+    assert {"note.txt", "other.txt"} <= {each.name for each in ran.sandbox().iterdir()}
+
+
+@pytest.mark.parametrize("mode", ["revert", "append"])
+def test_a_dry_run_tells_what_would_happen_and_changes_nothing(ran: Project, mode: str) -> None:
+    before = ran.files(), ran.json("plan", "status"), ran.checkpoints()
+    arguments = ["plan", "correct", "--dry-run", "--mode", mode, "--guidance", "x", "--with", new_steps(ran)]
+    data = ran.json(*arguments, decision_of(ran, 0))
+    shown = ran.run(*arguments, decision_of(ran, 0)).stdout
+    assert data["dry_run"] is True
+    undone = ["app: note.txt", "app: version.txt"] if mode == "revert" else []
+    assert data["files"] == undone
+    assert [each["name"] for each in data["steps"]][-1] == "another note"
+    assert all(file in shown for file in undone)
+    assert "Nothing was changed." in shown
+    assert (ran.files(), ran.json("plan", "status"), ran.checkpoints()) == before
+
+
+def test_the_decision_of_a_failed_step_can_be_corrected_after_it_was_rolled_back(project: Project) -> None:
+    steps = "  - {name: wrong, run: 'echo w > wrong.txt; false'}\n"
+    failed = project.json("plan", "execute", str(project.plan(steps)), exit_code=1)
+    decision = failed["failed_step"]["decision_id"]
+    assert (
+        "rolled back already"
+        in project.run("plan", "correct", "--dry-run", "--mode", "revert", "--guidance", "x", decision).stdout
+    )
+    data = project.json(
+        "plan", "correct", "-y", "--mode", "revert", "--guidance", "x", "--with", new_steps(project), decision
+    )
+    assert data["state"] == "complete"
+    assert not (project.sandbox() / "wrong.txt").exists()
+
+
+def test_appending_needs_steps(ran: Project) -> None:
+    for extra in ([], ["--dry-run"]):
+        refused = ran.run("plan", "correct", *extra, "--mode", "append", "--guidance", "x", decision_of(ran, 1))
+        assert refused.exit_code == 2
+        assert "--with FILE" in refused.stderr
+
+
+def test_without_a_terminal_a_correction_needs_a_yes(ran: Project) -> None:
+    before = ran.files()
+    refused = ran.run("plan", "correct", "--mode", "revert", "--guidance", "x", decision_of(ran, 1))
+    assert refused.exit_code == 2
+    assert ran.files() == before
+
+
+def test_a_no_changes_nothing(ran: Project) -> None:
+    before = ran.files(), ran.json("plan", "status")
+    decision = decision_of(ran, 1)
+    declined = ran.on_terminal("plan", "correct", "--mode", "revert", "--guidance", "x", decision, answer="n\n")
+    assert declined.exit_code == 4
+    assert "1 decision superseded, 1 file taken back" in declined.stdout
+    assert (ran.files(), ran.json("plan", "status")) == before
+
+
+def test_mistakes_in_the_new_steps_are_named(ran: Project) -> None:
+    file = Path(ran.folder / "wrong.yaml")
+    file.write_text("steps: [{nam: x}]")
+    ended = ran.run(
+        "plan", "correct", "-y", "--mode", "revert", "--guidance", "x", "--with", str(file), decision_of(ran, 1),
+        "--format", "json",
+    )  # fmt: skip
+    assert ended.exit_code == 2
+    assert json.loads(ended.stdout)["data"]["error"]["type"] == "PlanFileError"

@@ -1,0 +1,136 @@
+"""`holdfast doctor`: finds what is wrong, says what to do, and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.cli.damage import damage_content, damage_records
+from tests.integration.cli.project import Project, wait_until
+
+STEPS = "  - {name: bump, tool: edit_file, args: {path: version.txt, find: '1', replace: '2'}}\n"
+
+
+def findings(project: Project, exit_code: int = 0) -> dict[str, Any]:
+    data = project.json("doctor", exit_code=exit_code)
+    return {each["name"]: each for each in data["findings"]}
+
+
+@pytest.fixture
+def ran(project: Project) -> Project:
+    project.json("plan", "execute", str(project.plan(STEPS)))
+    return project
+
+
+def test_a_sound_home_has_no_problem(ran: Project) -> None:
+    found = findings(ran)
+    assert {"python", "sqlite", "git", "home", "space", "database", "records", "plans", "sandboxes", "content"} <= set(
+        found
+    )
+    assert {each["level"] for name, each in found.items() if name not in ("sqlite", "space")} == {"ok"}
+    shown = ran.run("doctor")
+    assert shown.exit_code == 0
+    assert "0 problems" in shown.stdout
+
+
+def test_looking_at_a_home_that_does_not_exist_does_not_make_it(project: Project) -> None:
+    assert "does not exist yet" in findings(project)["home"]["detail"]
+    assert not project.home.exists()
+
+
+def test_damaged_content_is_named_with_the_checkpoints_that_need_it(ran: Project) -> None:
+    plan_id = ran.json("plan", "status")["plan_id"]
+    checkpoints = [each["checkpoint_id"] for each in ran.checkpoints()]
+    damage_content(ran.home / "objects.db")
+    data = ran.json("doctor", exit_code=7)["findings"]
+    assert any(each["name"] == "content" and "damaged objects" in each["detail"] for each in data)
+    about_plan = [each["detail"] for each in data if each["name"] == f"plan {plan_id}"]
+    assert all(any(checkpoint in detail for detail in about_plan) for checkpoint in checkpoints)
+
+
+def test_a_lost_content_store_is_a_problem(ran: Project) -> None:
+    (ran.home / "objects.db").unlink()
+    assert ran.json("doctor", exit_code=7)
+    assert not (ran.home / "objects.db").exists()
+
+
+def test_a_content_store_that_is_no_database_is_a_problem(ran: Project) -> None:
+    for name in ("objects.db-wal", "objects.db-shm"):
+        (ran.home / name).unlink(missing_ok=True)
+    (ran.home / "objects.db").write_bytes(b"not a database at all" * 100)
+    assert findings(ran, 7)["content"]["level"] == "problem"
+
+
+def test_a_damaged_record_is_a_problem(ran: Project) -> None:
+    damage_records(ran.home / "holdfast.db")
+    found = findings(ran, 8)
+    assert found["records"]["level"] == "problem"
+    assert "step_run" in found["records"]["detail"]
+
+
+def test_a_database_that_cannot_be_opened_is_reported_with_all_that_can_be_said_without_it(ran: Project) -> None:
+    for name in ("holdfast.db-wal", "holdfast.db-shm"):
+        (ran.home / name).unlink(missing_ok=True)
+    (ran.home / "holdfast.db").write_bytes(b"not a database at all" * 100)
+    found = findings(ran, 8)
+    assert found["database"]["level"] == "problem"
+    assert found["git"]["level"] == "ok"
+    assert "content" not in found
+
+
+def test_an_open_home_is_a_warning(ran: Project) -> None:
+    ran.home.chmod(0o755)
+    assert findings(ran)["home"]["level"] == "warning"
+    assert stat.S_IMODE(ran.home.stat().st_mode) == 0o755
+
+
+def test_missing_and_unknown_sandboxes_are_warnings(ran: Project) -> None:
+    plan_id = ran.json("plan", "status")["plan_id"]
+    shutil.rmtree(ran.sandbox("data"))
+    (ran.home / "sandboxes" / "nobody").mkdir()
+    found = findings(ran)
+    assert found[f"plan {plan_id}"]["level"] == "warning"
+    assert "data" in found[f"plan {plan_id}"]["detail"]
+    assert "nobody" in found["sandboxes"]["detail"]
+    assert (ran.home / "sandboxes" / "nobody").exists()
+    assert "hint" not in ran.run("doctor").stdout
+    assert "2 warnings" in ran.run("doctor").stdout
+
+
+def test_a_plan_whose_process_died_is_a_warning(project: Project) -> None:
+    process = project.start("plan", "execute", str(project.plan("  - {name: slow, run: sleep 60}\n")))
+    wait_until(lambda: _is_running(project))
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    plan_id = project.json("plan", "status")["plan_id"]
+    assert "its process is gone" in findings(project)[f"plan {plan_id}"]["detail"]
+    assert project.json("plan", "status")["interrupted"] is True
+    assert "interrupted" in project.look("plan", "status").stdout
+
+
+def _is_running(project: Project) -> bool:
+    ended = project.look("plan", "status", "--format", "json")
+    return ended.exit_code == 0 and ended.data["steps"][0]["state"] == "running"
+
+
+def test_a_git_that_is_too_old_or_missing_is_a_problem(project: Project, tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    old = tools / "git"
+    old.write_text("#!/bin/sh\necho git version 2.30.1\n")
+    old.chmod(0o755)
+    ended = project.run(
+        "doctor", "--format", "json", variables={"PATH": f"{tools}{os.pathsep}/usr/bin{os.pathsep}/bin"}
+    )
+    assert ended.exit_code == 6
+    assert "too old" in next(each for each in ended.data["findings"] if each["name"] == "git")["detail"]
+    old.unlink()
+    ended = project.run("doctor", "--format", "json", variables={"PATH": str(tools)})
+    assert ended.exit_code == 6
+    assert "not installed" in next(each for each in ended.data["findings"] if each["name"] == "git")["detail"]

@@ -1,0 +1,61 @@
+"""Ctrl-C while a plan runs: the first is graceful, the second is safe."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.integration.cli.project import Project, wait_until
+
+SLOW = """\
+  - {name: first, run: echo 1 > one}
+  - {name: slow, run: 'echo half > half; echo begun; test -e ../go || sleep 60; echo whole > half'}
+"""
+
+
+def is_at_the_slow_step(project: Project) -> bool:
+    ended = project.look("plan", "status", "--format", "json")
+    return ended.exit_code == 0 and ended.data["steps"][1]["state"] == "running"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_plan_ends_with_130_and_says_how_to_go_on(project: Project, number: int) -> None:
+    process = project.start("plan", "execute", str(project.plan(SLOW)))
+    wait_until(lambda: is_at_the_slow_step(project))
+    process.send_signal(number)
+    shown, said = process.communicate(timeout=60)
+    plan_id = project.json("plan", "status")["plan_id"]
+    assert process.returncode == 130
+    assert "stopping the step" in said
+    assert f"holdfast plan execute {plan_id}" in shown
+    status = project.json("plan", "status")
+    assert (status["state"], status["last_completed_step"], status["holder"]) == ("cancelled", 0, None)
+    assert [each["state"] for each in status["steps"]] == ["succeeded", "interrupted"]
+
+
+def test_it_goes_on_at_the_step_that_was_stopped(project: Project) -> None:
+    process = project.start("plan", "execute", str(project.plan(SLOW)), "--format", "json")
+    wait_until(lambda: is_at_the_slow_step(project))
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    (project.sandbox().parent / "go").touch()
+    shown = project.run("plan", "execute", "latest")
+    assert shown.exit_code == 0
+    assert "[2/2] slow" in shown.stdout
+    assert "[1/2]" not in shown.stdout
+    assert (project.sandbox() / "half").read_text() == "whole\n"
+
+
+def test_interrupting_twice_is_safe(project: Project) -> None:
+    # The step takes no notice of the first signal.
+    steps = "  - {name: stubborn, run: 'trap \"\" TERM INT; echo x > x; test -e ../go || sleep 60'}\n"
+    process = project.start("plan", "execute", str(project.plan("  - {run: 'true'}\n" + steps)))
+    wait_until(lambda: is_at_the_slow_step(project))
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    (project.sandbox().parent / "go").touch()
+    assert project.json("plan", "execute", "latest")["state"] == "complete"
+    assert (project.sandbox() / "x").exists()

@@ -1,0 +1,54 @@
+"""What starting a command costs: it imports only what it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.integration.cli.project import Project
+
+STEPS = "  - {name: fail, run: 'echo x; false'}\n"
+
+
+def imported(project: Project, *arguments: str) -> set[str]:
+    ended = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "holdfast", *arguments],
+        cwd=project.folder,
+        env=project.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = [line for line in ended.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip() for line in lines}
+
+
+def packages(modules: set[str]) -> set[str]:
+    return {module.partition(".")[0] for module in modules}
+
+
+def test_status_imports_neither_what_only_execute_needs_nor_what_only_a_terminal_needs(project: Project) -> None:
+    project.run("plan", "execute", str(project.plan(STEPS)))
+    modules = imported(project, "plan", "status")
+    assert not packages(modules) & {"alembic", "sqlalchemy", "psycopg", "rich", "zstandard", "yaml", "tomlkit"}
+    assert not {module for module in modules if module.startswith(_FOR_EXECUTION)}
+    assert "holdfast.app" in modules
+
+
+_FOR_EXECUTION = (
+    "holdfast.executor",
+    "holdfast.tools",
+    "holdfast.snapshot",
+    "holdfast.sandbox",
+    "holdfast.checkpoints",
+    "holdfast.process",
+    "holdfast.planfile",
+)
+
+
+def test_help_imports_click_and_nothing_else(project: Project) -> None:
+    modules = imported(project, "--help")
+    assert not packages(modules) & {"pydantic", "rich", "sqlite3", "pysqlite3", "yaml", "ulid"}
+    assert {module for module in modules if module.startswith("holdfast")} <= {
+        "holdfast", "holdfast.cli", "holdfast.cli.main", "holdfast.cli.invocation", "holdfast.cli.output",
+    }  # fmt: skip

@@ -1,0 +1,206 @@
+"""Any tree, any sequence of changes, snapshots and restores: after every restore the tree is exactly what it was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from holdfast.model import SandboxCheckpoint
+from tests.support.snapshots import Place
+from tests.support.trees import FAR_PAST_NS, IS_ROOT, Thing, compare, describe, make_socket
+
+NAMES = ["a", "b", "c", "ü \n", os.fsdecode(b"\xff")]
+names = st.sampled_from(NAMES)
+contents = st.one_of(
+    st.sampled_from([b"", b"x", b"same", b"y" * 5000]),
+    st.binary(max_size=50),
+    st.sampled_from([b"large" * 900_000, b"large" * 900_000 + b"!", bytes(5 << 20)]),
+)
+times = st.sampled_from([0, 1, FAR_PAST_NS, 1_700_000_000_123_456_789])
+file_modes = st.sampled_from([0o644, 0o600, 0o755, 0o4755] + ([0o000] if IS_ROOT else []))
+directory_modes = st.sampled_from([0o755, 0o700, 0o2775, 0o1777] + ([0o000, 0o555] if IS_ROOT else []))
+places = st.lists(names, min_size=1, max_size=3).map("/".join)
+
+
+class AnySequence(RuleBasedStateMachine):
+    watching = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-test-"))
+        self.place = Place(self.folder, watching=self.watching)
+        self.root = self.place.root
+        self.taken: list[tuple[SandboxCheckpoint, dict[bytes, Thing]]] = []
+
+    def teardown(self) -> None:
+        self.place.close()
+        shutil.rmtree(self.folder)
+
+    def _at(self, where: str) -> Path:
+        """That place, with directories on the way to it; what else stands in the way of them goes."""
+        path = self.root
+        for name in where.split("/")[:-1]:
+            path /= name
+            if not path.is_dir() or path.is_symlink():
+                path.unlink(missing_ok=True)
+                path.mkdir()
+        return self.root / where
+
+    def _cleared(self, where: str) -> Path:
+        path = self._at(where)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        return path
+
+    def _existing(self, choice: int) -> Path | None:
+        """Any entry, chosen by a number; the order does not depend on the file system."""
+        paths = sorted(self.root.rglob("*"), key=os.fsencode)
+        return paths[choice % len(paths)] if paths else None
+
+    @initialize()
+    def snapshot_of_nothing(self) -> None:
+        self.take()
+
+    # Changes
+
+    @rule(where=places, content=contents)
+    def write(self, where: str, content: bytes) -> None:
+        path = self._at(where)
+        if path.is_dir() or path.is_symlink() or path.is_fifo() or path.is_socket():
+            path = self._cleared(where)
+        path.write_bytes(content)
+
+    @rule(choice=st.integers(0, 100), content=st.binary(min_size=1, max_size=10))
+    def append(self, choice: int, content: bytes) -> None:
+        path = self._existing(choice)
+        if path is not None and stat.S_ISREG(path.lstat().st_mode):
+            with open(path, "ab") as file:
+                file.write(content)
+
+    @rule(where=places)
+    def make_directory(self, where: str) -> None:
+        self._cleared(where).mkdir()
+
+    @rule(where=places, leads_to=st.sampled_from(["a", "..", "/etc", "b/c", "no\nwhere"]))
+    def make_symlink(self, where: str, leads_to: str) -> None:
+        os.symlink(leads_to, self._cleared(where))
+
+    @rule(where=places)
+    def make_fifo(self, where: str) -> None:
+        os.mkfifo(self._cleared(where))
+
+    @rule(where=places)
+    def make_socket(self, where: str) -> None:
+        make_socket(self._cleared(where))
+
+    @rule(choice=st.integers(0, 100), where=places)
+    def link(self, choice: int, where: str) -> None:
+        source = self._existing(choice)
+        if source is None or stat.S_ISDIR(source.lstat().st_mode) or source.is_socket():
+            return
+        descriptor_path = self.folder / "linking"
+        os.link(source, descriptor_path, follow_symlinks=False)
+        target = self._cleared(where)
+        descriptor_path.rename(target)
+        descriptor_path.unlink(missing_ok=True)
+
+    @rule(choice=st.integers(0, 100), where=places)
+    def rename(self, choice: int, where: str) -> None:
+        source = self._existing(choice)
+        target = self.root / where
+        if source is None or source == target or target.is_relative_to(source) or source.is_relative_to(target):
+            return
+        moving = self.folder / "moving"
+        source.rename(moving)
+        moving.rename(self._cleared(where))
+
+    @rule(choice=st.integers(0, 100))
+    def remove(self, choice: int) -> None:
+        path = self._existing(choice)
+        if path is not None:
+            self._cleared(os.fspath(path.relative_to(self.root)))
+
+    @rule(choice=st.integers(0, 100), file_mode=file_modes, directory_mode=directory_modes)
+    def change_mode(self, choice: int, file_mode: int, directory_mode: int) -> None:
+        path = self._existing(choice)
+        if path is not None and not path.is_symlink() and not path.is_socket():
+            path.chmod(directory_mode if path.is_dir() else file_mode)
+
+    @rule(choice=st.integers(0, 100), time=times)
+    def change_time(self, choice: int, time: int) -> None:
+        path = self._existing(choice) or self.root
+        os.utime(path, ns=(time, time), follow_symlinks=False)
+
+    @rule(time=times)
+    def change_all_times(self, time: int) -> None:
+        """So that states differ in nothing but what was changed."""
+        for path in [*self.root.rglob("*"), self.root]:
+            os.utime(path, ns=(time, time), follow_symlinks=False)
+
+    @rule(choice=st.integers(0, 100), value=st.sampled_from([b"1", b"2", b""]))
+    def set_attribute(self, choice: int, value: bytes) -> None:
+        path = self._existing(choice)
+        if path is not None and stat.S_IFMT(path.lstat().st_mode) in (stat.S_IFREG, stat.S_IFDIR):
+            os.setxattr(path, "user.test", value)
+
+    # What is tested
+
+    @rule()
+    def take(self) -> None:
+        before = describe(self.root)
+        self.taken.append((self.place.take(), _held(before)))
+        assert compare(before, describe(self.root)) == [], "taking a snapshot changed the tree"
+
+    @precondition(lambda self: self.taken)
+    @rule(choice=st.integers(0, 100))
+    def go_back(self, choice: int) -> None:
+        checkpoint, tree = self.taken[choice % len(self.taken)]
+        sockets = sum(thing.kind == "socket" for thing in describe(self.root).values())
+        restored = self.place.go_back(checkpoint)
+        after = describe(self.root)
+        assert compare(tree, _held(after)) == []
+        left = sum(thing.kind == "socket" for thing in after.values())
+        assert left + len(restored.set_aside) == sockets, "a socket was deleted"
+
+    @rule(remembering=st.booleans())
+    def next_process(self, remembering: bool) -> None:
+        self.place.next_process(remembering=remembering)
+
+    @rule(choice=st.integers(0, 100))
+    def collect_all_but_one(self, choice: int) -> None:
+        if self.taken:
+            self.taken = [self.taken[choice % len(self.taken)]]
+            self.place.manager.collect(lambda: {checkpoint.state_hash for checkpoint, _ in self.taken})
+
+
+def _held(tree: dict[bytes, Thing]) -> dict[bytes, Thing]:
+    """Without what no snapshot holds."""
+    return {path: thing for path, thing in tree.items() if thing.kind != "socket"}
+
+
+class WatchedSequence(AnySequence):
+    watching = True
+
+
+@pytest.mark.parametrize("machine", [AnySequence, WatchedSequence])
+def test_after_every_restore_the_tree_is_exactly_what_it_was(machine: Any):
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=60,
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,284 @@
+"""As a user who is not root: their own files may be closed to themselves, and others' files are not theirs to read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.snapshots import Place
+from tests.support.trees import A_MOMENT_NS, IS_ROOT, compare, describe, set_mtime, write
+from tests.support.unprivileged import NOBODY, folder_for_nobody, run_unprivileged
+
+pytestmark = pytest.mark.skipif(not IS_ROOT, reason="only root can look into what is closed to everybody, to compare")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with folder_for_nobody() as folder:
+        (folder / "tree").mkdir()
+        yield folder
+
+
+def give_away(root: Path) -> None:
+    for path in [root, *root.rglob("*")]:
+        times = path.lstat()
+        mode = stat.S_IMODE(times.st_mode)
+        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        if not path.is_symlink():
+            path.chmod(mode)
+        set_mtime(path, times.st_mtime_ns)
+
+
+def opened_up(path: Path) -> Path:
+    """The path, with everything on the way to it and itself opened to the owner, as a program would have to."""
+    for part in [path, *path.parents][::-1]:
+        if part.exists() and part.owner() == path.owner():
+            part.chmod(stat.S_IMODE(part.stat().st_mode) | (0o700 if part.is_dir() else 0o600))
+    return path
+
+
+# What each case makes of the tree, as root; what a program of that user then does to it
+
+
+def closed_file(root: Path) -> None:
+    write(root / "closed", "secret", mode=0o000)
+
+
+def change_closed_file(root: Path) -> None:
+    opened_up(root / "closed").write_text("changed")
+    (root / "closed").chmod(0o444)
+
+
+def _closed_directory(root: Path, mode: int) -> None:
+    for name in ("changed", "removed", "kept"):
+        write(root / "d" / name, name)
+    write(root / "d" / "below" / "file", "x")
+    set_mtime(root / "d", A_MOMENT_NS)
+    (root / "d").chmod(mode)
+
+
+def directory_0000(root: Path) -> None:
+    _closed_directory(root, 0o000)
+
+
+def directory_0300(root: Path) -> None:
+    _closed_directory(root, 0o300)
+
+
+def directory_0500(root: Path) -> None:
+    _closed_directory(root, 0o500)
+
+
+def directory_0555(root: Path) -> None:
+    _closed_directory(root, 0o555)
+
+
+def change_directory(root: Path) -> None:
+    """The directory is as closed afterwards as it was before."""
+    mode = stat.S_IMODE((root / "d").stat().st_mode)
+    (root / "d").chmod(0o700)
+    write(root / "d" / "changed", "new")
+    write(root / "d" / "added", "new")
+    write(root / "d" / "below" / "added", "new")
+    (root / "d" / "removed").unlink()
+    (root / "d").chmod(mode)
+
+
+def open_directory(root: Path) -> None:
+    (root / "d").chmod(0o755)
+    change_directory(root)
+
+
+def remove_directory(root: Path) -> None:
+    (root / "d").chmod(0o700)
+    shutil.rmtree(root / "d")
+
+
+def open_directories(root: Path) -> None:
+    for name in ("d", "e/f"):
+        write(root / name / "file", "x")
+    for name in ("d", "e/f", "e"):
+        (root / name).chmod(0o755)
+
+
+def close_directories(root: Path) -> None:
+    for name in ("d", "e/f"):
+        write(root / name / "added", "x")
+        (root / name / "file").unlink()
+    for name in ("d", "e/f", "e"):
+        (root / name).chmod(0o000)
+
+
+def nested_closed_directories(root: Path) -> None:
+    write(root / "a" / "b" / "c" / "file", "x", mode=0o000)
+    for name in ("a/b/c", "a/b", "a"):
+        (root / name).chmod(0o000)
+
+
+def change_nested(root: Path) -> None:
+    for name in ("a", "a/b", "a/b/c", "a/b/c/file"):
+        (root / name).chmod(0o700)
+    write(root / "a" / "b" / "c" / "file", "changed")
+    write(root / "a" / "b" / "added", "x")
+
+
+def links_across_closed_directories(root: Path) -> None:
+    for name in ("d", "e"):
+        (root / name).mkdir()
+    write(root / "d" / "one", "x")
+    os.link(root / "d" / "one", root / "e" / "two")
+    for name in ("d", "e"):
+        (root / name).chmod(0o000)
+
+
+def part_links(root: Path) -> None:
+    for name in ("d", "e"):
+        (root / name).chmod(0o700)
+    (root / "e" / "two").unlink()
+    write(root / "e" / "two", "x")
+    for name in ("d", "e"):
+        (root / name).chmod(0o000)
+
+
+def attributes_of_what_is_read_only(root: Path) -> None:
+    for path in (write(root / "file", "x", mode=0o444), root / "d"):
+        path.mkdir(exist_ok=True) if path.name == "d" else None
+        os.setxattr(path, "user.colour", b"green")
+    (root / "d").chmod(0o555)
+
+
+def change_attributes(root: Path) -> None:
+    for path, mode in ((root / "file", 0o444), (root / "d", 0o555)):
+        path.chmod(0o700)
+        os.setxattr(path, "user.colour", b"red")
+        os.setxattr(path, "user.added", b"x")
+        path.chmod(mode)
+
+
+CASES = [
+    (closed_file, change_closed_file),
+    (directory_0000, change_directory),
+    (directory_0300, change_directory),
+    (directory_0500, change_directory),
+    (directory_0555, change_directory),
+    (directory_0000, open_directory),
+    (directory_0000, remove_directory),
+    (directory_0555, remove_directory),
+    (open_directories, close_directories),
+    (nested_closed_directories, change_nested),
+    (links_across_closed_directories, part_links),
+    (attributes_of_what_is_read_only, change_attributes),
+]
+
+
+def take_change_and_go_back(folder: str, change: str) -> bool:
+    place = Place(Path(folder))
+    checkpoint = place.take()
+    globals()[change](place.root)
+    place.take()
+    place.go_back(checkpoint)
+    same = place.take().state_hash == checkpoint.state_hash
+    place.close()
+    return same
+
+
+@pytest.mark.parametrize(("make", "change"), CASES)
+def test_s2_what_is_closed_to_its_owner_comes_back(
+    folder: Path, make: Callable[[Path], None], change: Callable[[Path], None]
+):
+    make(folder / "tree")
+    give_away(folder / "tree")
+    before = describe(folder / "tree")
+    assert run_unprivileged(take_change_and_go_back, str(folder), change.__name__)
+    assert compare(before, describe(folder / "tree")) == []
+
+
+def take(folder: str) -> dict[str, str]:
+    place = Place(Path(folder))
+    held = place.unheld
+    place.close()
+    return held
+
+
+def test_s2_taking_a_snapshot_leaves_what_is_closed_as_it_is(folder: Path):
+    root = folder / "tree"
+    closed_file(root)
+    directory_0000(root)
+    nested_closed_directories(root)
+    give_away(root)
+    before = describe(root)
+    assert run_unprivileged(take, str(folder)) == {}
+    assert compare(before, describe(root)) == []
+
+
+# Others' files
+
+
+def make_foreign(root: Path) -> None:
+    write(root / "theirs", "not readable", mode=0o600)
+    write(root / "their directory" / "inside", "not readable")
+    (root / "their directory").chmod(0o700)
+
+
+def test_s3_what_others_closed_to_this_user_is_listed_as_not_held(folder: Path):
+    write(folder / "tree" / "ours", "x")
+    give_away(folder / "tree")
+    make_foreign(folder / "tree")
+    reason = "not readable for this user"
+    assert run_unprivileged(take, str(folder)) == {"theirs": reason, "their directory": reason}
+
+
+def change_ours_and_go_back(folder: str) -> list[str]:
+    place = Place(Path(folder))
+    checkpoint = place.take()
+    write(place.root / "ours", "changed")
+    write(place.root / "added", "x")
+    restored = place.go_back(checkpoint)
+    place.close()
+    return [str(where) for _, where in restored.set_aside]
+
+
+def test_s3_a_restore_does_not_touch_what_others_closed_to_this_user(folder: Path):
+    root = folder / "tree"
+    write(root / "ours", "x")
+    give_away(root)
+    make_foreign(root)
+    before = describe(root)
+    assert run_unprivileged(change_ours_and_go_back, str(folder)) == []
+    assert compare(before, describe(root)) == []
+
+
+def take_state(folder: str) -> str:
+    place = Place(Path(folder))
+    state = place.take().state_hash
+    place.close()
+    return state
+
+
+def go_back(folder: str, state: str) -> bool:
+    place = Place(Path(folder))
+    place.go_back(state)
+    same = place.take().state_hash == state
+    place.close()
+    return same
+
+
+def test_s2_a_file_of_another_user_comes_back_as_ones_own(folder: Path):
+    """A container that ran as root left it in the sandbox, and another one removed it again."""
+    root = folder / "tree"
+    write(root / "ours", "x")
+    give_away(root)
+    write(root / "theirs", "readable", mode=0o644, mtime_ns=A_MOMENT_NS)
+    write(root / "their directory" / "inside", "readable", mode=0o644)
+    (root / "their directory").chmod(0o777)
+    before = describe(root)
+    state = run_unprivileged(take_state, str(folder))
+    (root / "theirs").unlink()
+    shutil.rmtree(root / "their directory")
+    assert run_unprivileged(go_back, str(folder), state)
+    assert compare(before, describe(root), ignoring=["owner"]) == []
