@@ -33,9 +33,7 @@ def read(connection: sqlite3.Connection, path: Path, table: str) -> None:
 
 def run_apart(code: str, path: Path) -> str:
     """Run it in another process; what that says."""
-    program = (
-        f"import os, sys; from pathlib import Path; from holdfast import sqlite; path = Path(sys.argv[1]); {code}"
-    )
+    program = f"import os, sys; from pathlib import Path; from holdfast import sqlite; path = Path(sys.argv[1]); {code}"
     environment = {**os.environ, "PYTHONPATH": str(Path(holdfast.__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", program, path], env=environment, text=True, capture_output=True)
     return done.stdout + done.stderr

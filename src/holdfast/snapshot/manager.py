@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import threading
@@ -250,4 +249,6 @@ def _are_only(changes: Changes | None, touched: Mapping[bytes, set[bytes]]) -> b
 
 
 def _unheld(index: TreeIndex) -> tuple[Unheld, ...]:
-    return tuple(Unheld(path=os.fsdecode(path), reason=reason) for path, reason in sorted(index.unheld.items()))
+    # A name need not be text, but records are.
+    listed = sorted(index.unheld.items())
+    return tuple(Unheld(path=path.decode(errors="backslashreplace"), reason=reason) for path, reason in listed)

@@ -119,7 +119,9 @@ class ObjectStore:
             )
         return content
 
-    def _unpacked(self, data: bytes, size: int) -> bytes | None:
+    def _unpacked(self, data: object, size: int) -> bytes | None:
+        if not isinstance(data, bytes):
+            return None  # SQLite keeps whatever type it is given
         if data[:1] == _RAW:
             return data[1:]
         try:

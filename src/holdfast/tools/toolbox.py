@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from holdfast.errors import UsageError
 from holdfast.model import Step
@@ -81,7 +82,7 @@ class Toolbox:
         try:
             declaration.args.model_validate(args)
         except ValidationError as error:
-            return [(("args", *each["loc"]), each["msg"]) for each in error.errors()]
+            return [(("args", *each["loc"]), _problem(each, declaration)) for each in error.errors()]
         return []
 
     def run(self, step: Step, context: ToolContext) -> ToolResult:
@@ -113,6 +114,15 @@ def _load(entry_point: EntryPoint) -> AnyTool:
     if tool.declaration.name != entry_point.name:
         raise UsageError(f"{where} declares another name: {tool.declaration.name!r}")
     return tool
+
+
+def _problem(error: ErrorDetails, declaration: ToolDeclaration) -> str:
+    argument = ".".join(map(str, error["loc"]))
+    if error["type"] == "missing":
+        return f'the argument "{argument}" is missing; {declaration.name} takes {_signature(declaration)}'
+    if error["type"] == "extra_forbidden":
+        return f'unknown argument "{argument}"; {declaration.name} takes {_signature(declaration)}'
+    return f'the argument "{argument}": {error["msg"]}'
 
 
 def _problems(error: ValidationError) -> str:

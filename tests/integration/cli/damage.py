@@ -10,7 +10,7 @@ from pathlib import Path
 def damage_content(database: Path) -> None:
     """Change what every object of the content store holds, behind its back."""
     with closing(sqlite3.connect(database)) as connection, connection:
-        connection.execute("UPDATE object SET data = x'00' || CAST('rotten' AS BLOB)")
+        connection.execute("UPDATE object SET data = CAST(x'00' || 'rotten' AS BLOB)")
 
 
 def damage_records(database: Path) -> None:

@@ -16,8 +16,17 @@ def test_the_demo_runs_to_its_end_and_leaves_nothing_behind(project: Project, tm
     assert list(scratch.iterdir()) == []
     assert not project.home.exists()
     said = ended.stdout
-    moments = ["$ holdfast plan execute", "Step 4 (check) failed", "$ holdfast plan diff latest cp_", "Rollback Summary",
-               "$ holdfast plan correct", "Complete.", "$ holdfast plan apply", "Applied.", "$ git log"]  # fmt: skip
+    moments = [
+        "$ holdfast plan execute",
+        "Step 4 (check) failed",
+        "$ holdfast plan diff latest cp_",
+        "Rollback Summary",
+        "$ holdfast plan correct",
+        "Complete.",
+        "$ holdfast plan apply",
+        "Applied.",
+        "$ git log",
+    ]
     places = [said.index(moment) for moment in moments]
     assert places == sorted(places)
 

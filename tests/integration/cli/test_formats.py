@@ -197,7 +197,7 @@ def test_a_reader_that_goes_away_before_an_envelope_sees_no_traceback(project: P
 
 
 def test_a_folder_that_is_gone_is_an_error_without_a_traceback(project: Project, tmp_path: Path) -> None:
-    script = "import os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); os.execv(sys.executable, sys.argv[1:])"
+    script = "import os, sys; os.mkdir('x'); os.chdir('x'); os.rmdir('../x'); os.execv(sys.executable, sys.argv[1:])"
     ended = subprocess.run(
         [sys.executable, "-c", script, sys.executable, "-m", "holdfast", "plan", "list"],
         cwd=tmp_path, env=project.environment, capture_output=True, text=True, check=False,
@@ -233,6 +233,6 @@ def test_the_version_and_the_help_are_printed(project: Project) -> None:
 
 
 def test_no_command_at_all_shows_the_help_as_wrong_usage(project: Project) -> None:
-    ended = project.look()
+    ended = project.run()
     assert (ended.exit_code, ended.stdout) == (2, "")
     assert ended.stderr.startswith("Usage: holdfast")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.cli.damage import damage_content
 from tests.integration.cli.project import Project, wait_until
 
 STEPS = """\
@@ -156,8 +157,6 @@ def test_a_rollback_of_a_plan_that_forbids_it_changes_nothing(project: Project) 
 
 
 def test_a_rollback_with_damaged_content_changes_nothing(ran: Project) -> None:
-    from tests.integration.cli.damage import damage_content
-
     target = ran.checkpoint_before(1)
     damage_content(ran.home / "objects.db")
     before = ran.files()

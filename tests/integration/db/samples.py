@@ -94,7 +94,14 @@ def a_checkpoint(group: CheckpointGroup, sequence: int, **fields: Any) -> Checkp
 
 
 def a_run(plan: Plan, sequence: int = 1, **fields: Any) -> StepRun:
-    defaults = {"run_id": new_id(), "sequence": sequence, "step_index": 0, "step": "look", "attempt": 1, "started_at": now()}
+    defaults = {
+        "run_id": new_id(),
+        "sequence": sequence,
+        "step_index": 0,
+        "step": "look",
+        "attempt": 1,
+        "started_at": now(),
+    }
     return StepRun(**{**defaults, "plan_id": plan.plan_id, **fields})
 
 

@@ -16,15 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from holdfast.model import SandboxCheckpoint
 from tests.support.snapshots import Place
-from tests.support.trees import FAR_PAST_NS, IS_ROOT, Thing, compare, describe, make_socket
+from tests.support.trees import FAR_PAST_NS, IS_ROOT, Thing, compare, describe, fast_disk, make_socket
 
 NAMES = ["a", "b", "c", "ü \n", os.fsdecode(b"\xff")]
 names = st.sampled_from(NAMES)
-contents = st.one_of(
-    st.sampled_from([b"", b"x", b"same", b"y" * 5000]),
-    st.binary(max_size=50),
-    st.sampled_from([b"large" * 900_000, b"large" * 900_000 + b"!", bytes(5 << 20)]),
-)
+contents = st.one_of(st.sampled_from([b"", b"x", b"same", b"y" * 5000]), st.binary(max_size=50))
+LARGE_CONTENTS = [b"large" * 900_000, b"large" * 900_000 + b"!", bytes(4 << 20)]
 times = st.sampled_from([0, 1, FAR_PAST_NS, 1_700_000_000_123_456_789])
 file_modes = st.sampled_from([0o644, 0o600, 0o755, 0o4755] + ([0o000] if IS_ROOT else []))
 directory_modes = st.sampled_from([0o755, 0o700, 0o2775, 0o1777] + ([0o000, 0o555] if IS_ROOT else []))
@@ -36,7 +33,7 @@ class AnySequence(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-test-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-test-", dir=fast_disk()))
         self.place = Place(self.folder, watching=self.watching)
         self.root = self.place.root
         self.taken: list[tuple[SandboxCheckpoint, dict[bytes, Thing]]] = []
@@ -80,6 +77,10 @@ class AnySequence(RuleBasedStateMachine):
         if path.is_dir() or path.is_symlink() or path.is_fifo() or path.is_socket():
             path = self._cleared(where)
         path.write_bytes(content)
+
+    @rule(choice=st.sampled_from(range(len(LARGE_CONTENTS))))
+    def write_large(self, choice: int) -> None:
+        self._cleared("large").write_bytes(LARGE_CONTENTS[choice])
 
     @rule(choice=st.integers(0, 100), content=st.binary(min_size=1, max_size=10))
     def append(self, choice: int, content: bytes) -> None:

@@ -192,7 +192,7 @@ def test_a_toolbox_of_ones_own_holds_only_what_was_put_in():
 def test_the_problems_of_a_call_are_told_with_their_place():
     toolbox = Toolbox([Greet()])
     assert toolbox.problems("greet", {"name": "you"}) == []
-    assert toolbox.problems("greet", {}) == [(("args", "name"), "Field required")]
+    assert toolbox.problems("greet", {}) == [(("args", "name"), 'the argument "name" is missing; greet takes name')]
     [(place, sentence)] = toolbox.problems("gret", {})
     assert place == ("tool",)
     assert "Did you mean greet?" in sentence

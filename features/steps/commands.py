@@ -1,0 +1,74 @@
+"""Running the real command: to its end, on a terminal, or in the background until a step of its plan pauses."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+
+from behave import step, use_step_matcher, when
+
+from features.names import identifier, named, value_at
+
+use_step_matcher("re")
+
+def arguments_of(context, command):
+    program, *arguments = shlex.split(named(context, command))
+    assert program == "holdfast"
+    # What the next step compares with: how everything was before this command.
+    context.before = context.scratch.scene()
+    context.mine = context.mine or context.before.mine
+    return arguments
+
+
+@step(r'I run "(holdfast [^"]+)"')
+def run(context, command):
+    context.ended = context.scratch.run(*arguments_of(context, command))
+
+
+@step(r'I run "(holdfast [^"]+)" in "([^"]+)"')
+def run_elsewhere(context, command, place):
+    context.ended = context.scratch.run(*arguments_of(context, command), place=place)
+
+
+@step(r'I run "(holdfast [^"]+)" with (\w+)=(\S+)')
+def run_with_variable(context, command, variable, value):
+    context.ended = context.scratch.run(*arguments_of(context, command), variables={variable: value})
+
+
+@step(r'I run "(holdfast [^"]+)" on a terminal and answer "([^"]*)"')
+def run_on_terminal(context, command, answer):
+    context.ended = context.scratch.run_on_terminal(*arguments_of(context, command), answer=answer)
+
+
+@step(r'I run "(holdfast [^"]+)" up to its pause')
+def start(context, command):
+    context.scratch.start(*arguments_of(context, command))
+
+
+@when(r"it goes on to its end")
+def go_on(context):
+    context.scratch.let_go_on()
+    context.ended = context.scratch.finish()
+
+
+@when(r"(the process|its whole process group) is killed")
+def kill(context, victim):
+    context.ended = context.scratch.kill(group=victim != "the process")
+    # The step must not wait when it is run again.
+    context.scratch.let_go_on()
+
+
+@when(r"it is interrupted with Ctrl-C")
+def interrupt(context):
+    context.ended = context.scratch.kill(group=True, number=signal.SIGINT)
+    context.scratch.let_go_on()
+
+
+@step(r'I note the answer\'s "([^"]+)" as \{([^{}]+)\}')
+def note_answer(context, path, name):
+    context.noted[name] = str(value_at(context.ended.data, path))
+
+
+@step(r"I note \{([^{}]+)\} as \{([^{}]+)\}")
+def note(context, known, name):
+    context.noted[name] = identifier(context, known)

@@ -1,0 +1,63 @@
+"""What is there before a command is run, and what the user does in between."""
+
+from __future__ import annotations
+
+from behave import given, step, use_step_matcher
+
+from features.scratch import describe
+
+use_step_matcher("re")
+
+
+@step(r'in "([^"]+)" I do')
+def do(context, place):
+    context.scratch.shell(context.text, place)
+    context.mine = None
+
+
+@given(r"the plan")
+def write_plan(context):
+    context.scratch.write_plan("plan.yaml", context.text)
+
+
+@given(r'the plan "([^"]+)"')
+def write_named_plan(context, name):
+    context.scratch.write_plan(name, context.text)
+
+
+@given(r'the file "([^"]+)"')
+def write_file(context, name):
+    context.scratch.write(name, context.text + "\n")
+
+
+@given(r"this plan has run")
+def run_plan(context):
+    """Scenarios that change nothing share one run of the same plan."""
+    is_shared = "unchanged" in context.tags
+    if is_shared and context.text in context.shared:
+        context.scratch.tidy_up()
+        context.scratch = context.shared[context.text]
+    else:
+        write_plan(context)
+        context.scratch.ask("plan", "execute", "plan.yaml")
+        if is_shared:
+            context.shared[context.text] = context.scratch
+    context.mine = context.scratch.mine()
+
+
+@given(r'the sandbox of "([^"]+)" is lost')
+def lose_sandbox(context, resource):
+    sandbox, elsewhere = context.scratch.sandbox(resource), context.scratch.root / "user" / "lost"
+    sandbox.rename(elsewhere)
+    # Others may share this project.
+    context.add_cleanup(lambda: elsewhere.exists() and elsewhere.rename(sandbox))
+
+
+@step(r'I remember the sandboxes as "([^"]+)"')
+def remember_sandboxes(context, name):
+    context.remembered[name] = context.scratch.described_sandboxes()
+
+
+@step(r'I remember the folder "([^"]+)" as "([^"]+)"')
+def remember_folder(context, place, name):
+    context.remembered[name] = describe(context.scratch.root / place)

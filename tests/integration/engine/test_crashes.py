@@ -1,0 +1,184 @@
+"""The process dies with SIGKILL; the next command puts everything right."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import ConflictError
+from holdfast.model import Lease, PlanState, RunStatus
+from tests.integration.engine.workshop import Workshop, files, run
+
+
+def _start(workshop: Workshop, plan_id: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "holdfast", "--home", str(workshop.home), "plan", "execute", plan_id]
+    return subprocess.Popen(command, cwd=workshop.app, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.01)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def killed(workshop: Workshop) -> tuple[str, int]:
+    """A plan whose process died in the middle of its second step; the id and a process that step had started."""
+    gate, started = workshop.folder / "gate", workshop.folder / "started"
+    command = f"echo x >> log; sleep 300 & echo $! > {started}; test -e {gate} || wait"
+    plan = workshop.create(run("echo 1 > one"), run(command), run("echo 3 > three"))
+    process = _start(workshop, plan.plan_id)
+    _wait_for(started)
+    while not started.read_text().strip():
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    gate.touch()
+    return plan.plan_id, int(started.read_text())
+
+
+def test_a_killed_plan_is_not_stuck_and_its_step_runs_again_from_a_clean_state(
+    workshop: Workshop, killed: tuple[str, int]
+) -> None:
+    plan_id, child = killed
+    status = workshop.open().status(plan_id)
+    assert status.plan.state is PlanState.PROCESSING
+    assert status.interrupted
+    assert status.holder is None
+    result = workshop.open().execute(plan_id)
+    assert result.succeeded
+    assert files(workshop.sandbox(result.plan)) == {"log": "x\n", "one": "1\n", "three": "3\n", "version.txt": "1\n"}
+    assert not _is_running(child)
+    runs = workshop.open().store.runs_of(plan_id)
+    assert [(each.step_index, each.status) for each in runs] == [
+        (0, RunStatus.SUCCEEDED),
+        (1, RunStatus.INTERRUPTED),
+        (1, RunStatus.SUCCEEDED),
+        (2, RunStatus.SUCCEEDED),
+    ]
+
+
+def test_a_rollback_of_a_killed_plan_works_at_once(workshop: Workshop, killed: tuple[str, int]) -> None:
+    plan_id, child = killed
+    opened = workshop.open()
+    first = opened.checkpoints(plan_id)[0]
+    opened.rollback(plan_id, first.checkpoint.checkpoint_id)
+    plan = opened.find_plan(plan_id)
+    assert (plan.state, plan.last_completed_step) == (PlanState.QUEUED, -1)
+    assert files(workshop.sandbox(plan)) == {"version.txt": "1\n"}
+    assert not _is_running(child)
+
+
+def test_the_half_done_work_of_a_killed_step_is_kept_as_a_group(workshop: Workshop, killed: tuple[str, int]) -> None:
+    plan_id, _ = killed
+    opened = workshop.open()
+    opened.execute(plan_id)
+    kept = next(group for group in opened.store.groups_of(plan_id) if group.triggers == ("before_rollback",))
+    opened.rollback(plan_id, kept.group_id)
+    assert files(workshop.sandbox(opened.find_plan(plan_id)))["log"] == "x\n"
+
+
+def test_a_plan_that_runs_elsewhere_is_left_alone(workshop: Workshop) -> None:
+    started = workshop.folder / "started"
+    plan = workshop.create(run(f"touch {started}; sleep 300"))
+    process = _start(workshop, plan.plan_id)
+    try:
+        _wait_for(started)
+        opened = workshop.open()
+        status = opened.status(plan.plan_id)
+        assert status.holder is not None
+        assert status.holder.pid == process.pid
+        before = workshop.groups(plan)
+        for refused in (
+            lambda: opened.execute(plan.plan_id),
+            lambda: opened.rollback(plan.plan_id, before[0].group_id),
+            lambda: opened.apply(plan.plan_id),
+        ):
+            with pytest.raises(ConflictError, match=f"process {process.pid}"):
+                refused()
+        assert workshop.groups(plan) == before
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+
+
+def test_a_stopped_owner_that_was_replaced_notices_and_does_no_harm(workshop: Workshop) -> None:
+    """SIGSTOP, take over (its heartbeat is old), SIGCONT: the first owner must not write any more."""
+    started = workshop.folder / "started"
+    plan = workshop.create(run(f"touch {started}; sleep 3"), run("echo 2 > two"))
+    process = _start(workshop, plan.plan_id)
+    try:
+        _wait_for(started)
+        process.send_signal(signal.SIGSTOP)
+        opened = workshop.open()
+        lease = opened.store.get(Lease, plan.plan_id)
+        with opened.store.transaction():
+            long_ago = lease.heartbeat_at.replace(year=lease.heartbeat_at.year - 1)
+            opened.store.save(lease.model_copy(update={"heartbeat_at": long_ago}))
+        opened.rollback(plan.plan_id, workshop.groups(plan)[0].group_id)
+        groups = workshop.groups(plan)
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(60) == 5
+        assert workshop.groups(plan) == groups
+        assert opened.find_plan(plan.plan_id).state is PlanState.QUEUED
+    finally:
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGCONT)
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize("call", [3, 9, 17, 30])
+def test_a_rollback_killed_in_the_middle_is_finished_by_the_next_command(workshop: Workshop, call: int) -> None:
+    lines = "".join(f"echo {number} > f{number};" for number in range(20))
+    plan = workshop.create(run(f"mkdir d; cd d; {lines}"), run("rm -r d; echo gone > gone"))
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    target = next(view for view in opened.checkpoints(plan.plan_id) if view.group.step_index == 1)
+    wanted = {"version.txt": "1\n", **{f"d/f{number}": f"{number}\n" for number in range(20)}}
+    child = (
+        "import os, signal, sys\n"
+        "from holdfast.snapshot import restore\n"
+        "from holdfast.cli.main import main\n"
+        "left = int(sys.argv.pop(1))\n"
+        "original = restore._Restorer._put\n"
+        "def put(self, *args, **kwargs):\n"
+        "    global left\n"
+        "    left -= 1\n"
+        "    if left <= 0:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return original(self, *args, **kwargs)\n"
+        "restore._Restorer._put = put\n"
+        "main()\n"
+    )
+    arguments = [
+        "--home",
+        str(workshop.home),
+        "plan",
+        "rollback",
+        "--yes",
+        plan.plan_id,
+        target.checkpoint.checkpoint_id,
+    ]
+    ended = subprocess.run([sys.executable, "-c", child, str(call), *arguments], cwd=workshop.app, check=False)
+    if call <= 20:
+        assert ended.returncode == -signal.SIGKILL
+    again = workshop.open().rollback(plan.plan_id, target.checkpoint.checkpoint_id)
+    assert again.plan.last_completed_step == 0
+    assert files(workshop.sandbox(plan)) == wanted
+    assert not workshop.open().store.unfinished_operations(plan.plan_id)
+    assert workshop.open().execute(plan.plan_id).succeeded

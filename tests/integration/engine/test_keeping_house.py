@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import ContentError, QuotaError, StateError
+from holdfast.model import Plan, PlanState
+from tests.integration.engine.workshop import Workshop, files, run
+
+
+def test_the_oldest_checkpoints_beyond_the_limit_go_but_never_the_first(workshop: Workshop) -> None:
+    steps = [run(f"echo {number} > f{number}") for number in range(12)]
+    plan = workshop.create(*steps, policy={"max_checkpoints": 6})
+    opened = workshop.open()
+    assert opened.execute(plan.plan_id).succeeded
+    groups = workshop.groups(plan)
+    assert opened.store.checkpoint_count(plan.plan_id) <= 6
+    assert groups[0].triggers == ("pre_execute",)
+    assert groups[-1].triggers == ("post_execute",)
+    # History is still one line from the last to the first.
+    assert not opened.service.superseded_groups(opened.find_plan(plan.plan_id))
+    for group in groups:
+        opened.rollback(plan.plan_id, group.group_id)
+        assert opened.find_plan(plan.plan_id).last_completed_step == group.last_completed_step
+
+
+def test_pruning_frees_the_content_nobody_needs(workshop: Workshop) -> None:
+    big = "head -c 3000000 /dev/urandom > big"
+    plan = workshop.create(*[run(f"{big} # {number}") for number in range(8)], policy={"max_checkpoints": 4})
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    opened.service.collect()
+    assert opened.service.manager.objects.content_bytes() < 4 * 3_100_000
+
+
+def test_content_of_other_plans_is_not_collected(workshop: Workshop) -> None:
+    first, second = (workshop.create(run(f"echo {name} > {name}")) for name in ("one", "two"))
+    for plan in (first, second):
+        workshop.open().execute(plan.plan_id)
+    opened = workshop.open()
+    opened.service.collect()
+    for plan in (first, second):
+        for group in opened.store.groups_of(plan.plan_id):
+            opened.rollback(plan.plan_id, group.group_id)
+
+
+def _quota_plan(workshop: Workshop) -> Plan:
+    return workshop.create(
+        *[run(f"head -c 400000 /dev/urandom > f{number}; rm -f f{number - 1}") for number in range(6)]
+    )
+
+
+def test_a_quota_first_prunes_what_retention_can_spare(workshop: Workshop) -> None:
+    plan = _quota_plan(workshop)
+    opened = workshop.open(sandbox__checkpoint__max_bytes="1500000")
+    assert opened.execute(plan.plan_id).succeeded
+    assert opened.service.manager.objects.content_bytes() <= 1_500_000
+    assert opened.store.checkpoint_count(plan.plan_id) < 14
+
+
+def test_a_quota_that_cannot_be_kept_stops_the_plan_loudly(workshop: Workshop) -> None:
+    plan = workshop.create(run("head -c 900000 /dev/urandom > big"), run("touch reached"))
+    opened = workshop.open(sandbox__checkpoint__max_bytes="500000")
+    with pytest.raises(QuotaError, match="max-bytes"):
+        opened.execute(plan.plan_id)
+    stopped = workshop.open().find_plan(plan.plan_id)
+    assert stopped.state is PlanState.ERRORED
+    assert "max-bytes" in (stopped.error or "")
+    assert not (workshop.sandbox(plan) / "reached").exists()
+    # With more room it goes on.
+    assert workshop.open().execute(plan.plan_id).succeeded
+
+
+def _damage(home: Path, sql: str) -> None:
+    with sqlite3.connect(home / "objects.db") as connection:
+        connection.execute(sql)
+    connection.close()
+
+
+def test_verify_finds_nothing_where_nothing_is_wrong(workshop: Workshop) -> None:
+    plan = workshop.create(run("head -c 5000000 /dev/urandom > big; ln -s big link; mkfifo fifo; touch empty"))
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    result = opened.verify(plan.plan_id)
+    assert result.damaged == ()
+    assert result.checkpoints == opened.store.checkpoint_count(plan.plan_id)
+    assert result.objects > 5
+
+
+@pytest.mark.parametrize(
+    ("damage", "is_there"),
+    [
+        ("UPDATE object SET data = substr(data, 1, length(data) - 1) || x'00' WHERE size_bytes = 13", True),
+        ("DELETE FROM object WHERE size_bytes = 13", False),
+    ],
+)
+def test_verify_names_what_is_damaged_and_the_checkpoints_it_affects(
+    workshop: Workshop, damage: str, is_there: bool
+) -> None:
+    plan = workshop.create(run("printf 'thirteen char' > precious"), run("rm precious"))
+    other = workshop.create(run("echo other > other"))
+    opened = workshop.open()
+    for each in (plan, other):
+        opened.execute(each.plan_id)
+    _damage(workshop.home, damage)
+    result = opened.verify()
+    assert [found.is_there for found in result.damaged] == [is_there]
+    affected = {(each.plan_id, each.metadata.step) for each in result.damaged[0].checkpoints}
+    assert affected == {(plan.plan_id, "printf 'thirteen char' > precious"), (plan.plan_id, "rm precious")}
+    assert opened.verify(other.plan_id).damaged == ()
+    # And such a checkpoint is not restored, not even in part.
+    before = files(workshop.sandbox(plan))
+    with pytest.raises(ContentError):
+        opened.rollback(plan.plan_id, result.damaged[0].checkpoints[0].checkpoint_id)
+    assert files(workshop.sandbox(plan)) == before
+
+
+@pytest.mark.parametrize("kind", ["state", "directory", "pieces"])
+def test_verify_notices_damage_in_every_kind_of_object(workshop: Workshop, kind: str) -> None:
+    plan = workshop.create(run("mkdir d; head -c 5000000 /dev/urandom > d/big"))
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    group = opened.store.groups_of(plan.plan_id)[-1]
+    reader = opened.service.manager.reader
+    state = reader.state(group.states["app"])
+    folder = reader.find(state, b"d")
+    big = reader.find(state, b"d/big")
+    assert folder is not None
+    assert big is not None
+    digest = {"state": bytes.fromhex(group.states["app"]), "directory": folder.content, "pieces": big.content}[kind]
+    _damage(workshop.home, f"DELETE FROM object WHERE digest = x'{digest.hex()}'")
+    assert digest.hex() in {found.digest for found in workshop.open().verify(plan.plan_id).damaged}
+
+
+def test_a_plan_of_another_home_is_not_touched(workshop: Workshop, tmp_path: Path) -> None:
+    """Records can be shared; the content of a plan is where it ran."""
+    plan = workshop.create(run("true"))
+    opened = workshop.open()
+    with opened.store.transaction():
+        opened.store.save(plan.changed(store_id="elsewhere"))
+    with pytest.raises(StateError, match="another machine"):
+        opened.execute(plan.plan_id)

@@ -1,0 +1,85 @@
+"""A project to run plans in from Python: a git repository, a folder of data, and a home of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from holdfast.app import Holdfast
+from holdfast.model import CheckpointGroup, Plan
+
+
+class Workshop:
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.home = folder, folder / "home"
+        self.app, self.data = folder / "app", folder / "data"
+        self.app.mkdir()
+        self.data.mkdir()
+        (self.app / "version.txt").write_text("1\n")
+        (self.data / "orders.csv").write_text("1;2\n")
+        self.git("init", "--quiet", "--initial-branch", "main")
+        self.git("config", "user.name", "Test")
+        self.git("config", "user.email", "test@example.com")
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--message", "first")
+        self._opened: list[Holdfast] = []
+
+    def git(self, *words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=self.app, check=True, capture_output=True, text=True)
+        return done.stdout
+
+    def open(self, **settings: str) -> Holdfast:
+        """Holdfast as a new process would open it."""
+        overrides: Mapping[str, str] = {
+            name.replace("__", ".").replace("_", "-"): value for name, value in settings.items()
+        }
+        opened = Holdfast.open(self.app, home=self.home, environment=dict(os.environ), overrides=overrides)
+        self._opened.append(opened)
+        return opened
+
+    def close(self) -> None:
+        for opened in self._opened:
+            opened.close()
+
+    def plan_file(self, *steps: Mapping[str, Any], **more: Any) -> Path:
+        file = self.folder / "plan.yaml"
+        resources = {"app": {"type": "git", "path": "app"}, "data": {"type": "directory", "path": "data"}}
+        # JSON is YAML.
+        file.write_text(json.dumps({"name": "a plan", "resources": resources, "steps": list(steps), **more}))
+        return file
+
+    def steps_file(self, *steps: Mapping[str, Any]) -> Path:
+        file = self.folder / "steps.yaml"
+        file.write_text(json.dumps({"steps": list(steps)}))
+        return file
+
+    def create(self, *steps: Mapping[str, Any], **more: Any) -> Plan:
+        return self.open().create_plan(self.plan_file(*steps, **more))
+
+    def sandbox(self, plan: Plan, resource: str = "app") -> Path:
+        return Path(plan.resource(resource).sandbox_path)
+
+    def groups(self, plan: Plan) -> list[CheckpointGroup]:
+        return self.open().store.groups_of(plan.plan_id)
+
+    def moments(self, plan: Plan) -> list[tuple[str, ...]]:
+        return [tuple(group.triggers) for group in self.groups(plan)]
+
+
+def run(command: str, **more: Any) -> dict[str, Any]:
+    return {"run": command, **more}
+
+
+def files(folder: Path) -> dict[str, str]:
+    """The files of a folder without its repository, by path."""
+    return {str(path.relative_to(folder)): path.read_text() for path in _plain_files(folder)}
+
+
+def _plain_files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and ".git" not in path.relative_to(folder).parts:
+            yield path
