@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 FILES_IN_A_DIRECTORY = 20
+_BLOCK_BYTES = 1 << 20
 
 
 def make_tree(root: Path, files: int, *, seed: int = 1) -> None:
-    """Text files of a few kilobytes in nested directories, twenty to a directory."""
+    """Text files of a kilobyte or so in nested directories, twenty to a directory."""
     chance = random.Random(seed)
     words = [f"{chance.getrandbits(40):x}" for _ in range(2000)]
     for number in range(files):
@@ -23,11 +25,37 @@ def make_tree(root: Path, files: int, *, seed: int = 1) -> None:
 
 def file_path(root: Path, number: int) -> Path:
     directory = number // FILES_IN_A_DIRECTORY
-    return root / f"d{directory // 400:03}" / f"e{directory // 20 % 20:02}" / f"f{directory % 20:02}" / f"file{number:06}.txt"
+    folders = (f"d{directory // 400:03}", f"e{directory // 20 % 20:02}", f"f{directory % 20:02}")
+    return root.joinpath(*folders, f"file{number:06}.txt")
+
+
+def chosen_files(root: Path, total: int, count: int, turn: int) -> list[Path]:
+    """In every turn other files, spread over the tree."""
+    return [file_path(root, (turn * 7919 + number * (total // count)) % total) for number in range(count)]
+
+
+def change(files: Iterable[Path]) -> None:
+    for path in files:
+        with path.open("a") as file:
+            file.write(f"changed {os.urandom(8).hex()}\n")
 
 
 def change_files(root: Path, total: int, count: int, turn: int) -> None:
-    """Another ``count`` files, spread over the tree, get another line."""
-    for number in range(count):
-        with open(file_path(root, (turn * 7919 + number * (total // count)) % total), "a") as file:
-            file.write(f"changed in turn {turn} {os.urandom(8).hex()}\n")
+    change(chosen_files(root, total, count, turn))
+
+
+def append_random(path: Path, size_bytes: int) -> None:
+    """Content that does not compress, in blocks, so that this process stays small."""
+    with path.open("ab") as file:
+        for start in range(0, size_bytes, _BLOCK_BYTES):
+            file.write(os.urandom(min(_BLOCK_BYTES, size_bytes - start)))
+
+
+def make_sparse_file(path: Path, size_bytes: int, *, stretch_bytes: int = 64 << 20) -> None:
+    """Stretches of random content and holes in turn, half of each."""
+    with path.open("wb") as file:
+        for start in range(0, size_bytes, 2 * stretch_bytes):
+            file.seek(start)
+            for _ in range(0, min(stretch_bytes, size_bytes - start), _BLOCK_BYTES):
+                file.write(os.urandom(_BLOCK_BYTES))
+        file.truncate(size_bytes)

@@ -17,6 +17,8 @@ def identifier(context, name):
     scratch = context.scratch
     if name in context.noted:
         return context.noted[name]
+    if name.startswith("the beginning of "):
+        return identifier(context, name.removeprefix("the beginning of "))[:-1]
     if name == "plan":
         return scratch.sandboxes().name
     if name in MOMENTS:

@@ -66,7 +66,7 @@ Feature: Plans
       | plans[1].plan_id | {first}  |
     When I run "holdfast plan status latest"
     Then it says "{second}"
-    When I run "holdfast plan status {first without its last letter}"
+    When I run "holdfast plan status {the beginning of first}"
     Then it says "{first}"
     When I run "holdfast plan status 0"
     Then it ends with exit code 3

@@ -100,6 +100,8 @@ class Scratch:
     def build(self) -> Scratch:
         for name, content in FILES.items():
             self.write(name, content)
+        # So that making it later is no change of the user's folder.
+        self.home.mkdir(mode=0o700)
         (self.root / "bin" / "pause").chmod(0o755)
         (self.root / "data" / "private.key").chmod(0o600)
         (self.root / "data" / "empty").mkdir(mode=0o711)
@@ -198,6 +200,8 @@ class Scratch:
 
     def start(self, *arguments: str) -> None:
         """Start a command in a process group of its own, and return when its plan has come to a pause."""
+        for stale in self._pauses():
+            stale.unlink()
         self.background = process = subprocess.Popen(
             [PROGRAM, *arguments],
             cwd=self.root,
@@ -208,11 +212,11 @@ class Scratch:
             text=True,
             start_new_session=True,
         )
-        wait_until(lambda: self._is_paused() or process.poll() is not None)
-        assert self._is_paused(), self.finish()
+        wait_until(lambda: bool(self._pauses()) or process.poll() is not None)
+        assert self._pauses(), self.finish()
 
-    def _is_paused(self) -> bool:
-        return any(self.home.glob("sandboxes/*/.tmp/**/paused"))
+    def _pauses(self) -> list[Path]:
+        return list(self.home.glob("sandboxes/*/.tmp/**/paused"))
 
     def let_go_on(self) -> None:
         self.write("user/go", "")

@@ -54,6 +54,10 @@ class Descent:
         """The mode of an open directory as it was before we came."""
         return self._closed_modes.get(path, stat.S_IMODE(found.st_mode))
 
+    def leave_open(self, path: bytes) -> None:
+        """Do not close this directory to ourselves again; somebody else sets its mode."""
+        self._closed_modes.pop(path, None)
+
     def _open_directory(self, path: bytes, parent: int) -> int:
         name = split(path)[1]
         try:

@@ -95,13 +95,17 @@ def _stored_content(descriptor: int, size: int, taker: Taker) -> tuple[int, int,
     if size < PIECES_FROM_BYTES:
         # Asking for much more than there is would make Python allocate it all first.
         content = _read_fully(descriptor, min(size + 1, PIECES_FROM_BYTES))
-        if len(content) <= size:
+        if len(content) > size:
+            content += _read_fully(descriptor, PIECES_FROM_BYTES - len(content))
+        if len(content) < PIECES_FROM_BYTES:
             return FILE, len(content), taker.add(content) if content else b""
         os.lseek(descriptor, 0, os.SEEK_SET)
     digests, total = [], 0
     while piece := _read_fully(descriptor, PIECE_BYTES):
         digests.append(taker.add(piece))
         total += len(piece)
+    if total < PIECES_FROM_BYTES:
+        raise Moved  # it was cut off meanwhile, and a file that small is never stored in pieces
     return PIECES, total, taker.add(encode_pieces(digests))
 
 
@@ -116,14 +120,21 @@ def _read_fully(descriptor: int, limit: int) -> bytes:
     return b"".join(parts) if len(parts) > 1 else content
 
 
-_OWN_GROUPS = frozenset((os.getegid(), *os.getgroups()))
+_OTHER_GROUPS = frozenset(os.getgroups()) - {os.getegid()}
 
 
 def _owner(found: os.stat_result) -> tuple[int, int]:
     """The owner, where this user could set it again."""
-    if IS_ROOT or (found.st_uid == os.geteuid() and found.st_gid in _OWN_GROUPS):
+    if IS_ROOT:
         return found.st_uid, found.st_gid
-    return UNKNOWN_OWNER, UNKNOWN_OWNER
+    return UNKNOWN_OWNER, found.st_gid if found.st_gid in _OTHER_GROUPS else UNKNOWN_OWNER
+
+
+def owner_to_set(entry: Entry, found: os.stat_result) -> tuple[int, int]:
+    """What the owner of something there has to become to be that of the entry; -1 is "as it is"."""
+    if entry.gid == UNKNOWN_OWNER and found.st_gid in _OTHER_GROUPS:
+        return entry.uid, os.getegid()
+    return entry.uid, entry.gid
 
 
 def _xattrs(target: int | bytes, *, follow_symlinks: bool = True) -> tuple[tuple[bytes, bytes], ...]:

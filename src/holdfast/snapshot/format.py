@@ -11,13 +11,17 @@ import msgspec
 from blake3 import blake3
 
 FORMAT_VERSION = 1
+DIGEST_BYTES = 32
 PIECE_BYTES = 1 << 20
 PIECES_FROM_BYTES = 4 << 20
 """Files of this size and more are stored in pieces, so that a small change to a large file stores little."""
 
 FILE, PIECES, DIRECTORY, SYMLINK, FIFO = range(5)
 UNKNOWN_OWNER = -1
-"""Stands for an owner that this user could not give to a file, and which therefore is not part of the state."""
+"""Stands for the user and group a file of this user has anyway, and for those this user could not give to a file.
+
+Only root gives files to other users; anybody else owns what a restore makes, so the user is not part of the state.
+"""
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):

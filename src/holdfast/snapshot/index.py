@@ -22,6 +22,7 @@ from holdfast.snapshot.difference import Difference
 from holdfast.snapshot.directories import RecentDirectories
 from holdfast.snapshot.entries import Moved, directory_entry, read_entry
 from holdfast.snapshot.format import (
+    DIGEST_BYTES,
     DIRECTORY,
     Entry,
     State,
@@ -132,16 +133,19 @@ class _Links:
         self._by_inode: dict[tuple[int, int], set[bytes]] = {}
         for path, inode in self.by_path.items():
             self._by_inode.setdefault(inode, set()).add(path)
+        self._names: dict[tuple[int, int], int] = {}
         self._groups: tuple[tuple[bytes, ...], ...] | None = None
 
     def note(self, path: bytes, inode: tuple[int, int], names: int) -> None:
-        if names > 1 and self.by_path.get(path) != inode:
+        if names == 1:
+            self.forget(path)
+            return
+        self._names[inode] = names
+        if self.by_path.get(path) != inode:
             self.forget(path)
             self.by_path[path] = inode
             self._by_inode.setdefault(inode, set()).add(path)
             self._groups = None
-        elif names == 1:
-            self.forget(path)
 
     def forget(self, path: bytes) -> None:
         inode = self.by_path.pop(path, None)
@@ -151,6 +155,10 @@ class _Links:
 
     def other_names(self, found: os.stat_result) -> list[bytes]:
         return list(self._by_inode.get((found.st_dev, found.st_ino), ()))
+
+    def with_names_outside(self) -> list[bytes]:
+        """Paths of files that have names outside the tree, and so may change without our being told."""
+        return [path for path, inode in self.by_path.items() if len(self._by_inode[inode]) < self._names.get(inode, 0)]
 
     def groups(self) -> tuple[tuple[bytes, ...], ...]:
         if self._groups is None:
@@ -179,7 +187,7 @@ class TreeIndex:
             self.forget()
         if self.state is None:
             changed = None
-        elif changed is not None and not changed:
+        elif changed is not None and not changed and not self.links.with_names_outside():
             return self.state
         for _ in range(_RESTLESS_TRIES):
             try:
@@ -263,7 +271,8 @@ class TreeIndex:
             _CACHE_VERSION, _boot_id(), self.root.stat().st_ino, self.state, nodes, self.unheld, self.links.by_path
         )
         temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-        temporary.write_bytes(msgspec.msgpack.encode(cache))
+        content = msgspec.msgpack.encode(cache)
+        temporary.write_bytes(digest_of(content) + content)
         temporary.replace(file)
 
     def _nodes(self) -> Iterable[tuple[bytes, _Node]]:
@@ -275,9 +284,8 @@ class TreeIndex:
 
     def load(self, file: Path) -> None:
         """Take over what an earlier process knew; anything doubtful about the cache and it is not used."""
-        try:
-            cache = msgspec.msgpack.decode(file.read_bytes(), type=_Cache)
-        except (OSError, msgspec.DecodeError):
+        cache = _read_cache(file)
+        if cache is None:
             return
         # After a power cut a file can have its old timestamps and lost content, so nothing survives a reboot.
         expected = (_CACHE_VERSION, _boot_id(), self.root.stat().st_ino)
@@ -401,8 +409,21 @@ class _Look:
                 self.at_subtree(directory, node)
             else:
                 self._at_names(directory, node, names)
+        for path in self._index.links.with_names_outside():
+            self._at_linked(path)
         for directory in list(self._to_encode):
             self._encode_ancestors(directory)
+
+    def _at_linked(self, path: bytes) -> None:
+        directory, name = split(path)
+        node = self._index.node_at(directory)
+        assert node is not None
+        try:
+            found = os.stat(name, dir_fd=self._open(directory), follow_symlinks=False)
+        except FileNotFoundError as error:
+            raise Moved from error
+        if node.stamps.get(name) != (found.st_ino, found.st_ctime_ns, found.st_mtime_ns, found.st_size):
+            self._at_names(directory, node, {name})
 
     def _at_names(self, directory: bytes, node: _Node, names: set[bytes]) -> None:
         descriptor = self._open(directory)
@@ -567,6 +588,15 @@ class _Adoption:
 
 
 _KIND_NAMES = {stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a block device", stat.S_IFCHR: "a character device"}
+
+
+def _read_cache(file: Path) -> _Cache | None:
+    try:
+        content = file.read_bytes()
+        digest, content = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+        return msgspec.msgpack.decode(content, type=_Cache) if digest_of(content) == digest else None
+    except (OSError, msgspec.DecodeError):
+        return None
 
 
 def _boot_id() -> str:

@@ -72,7 +72,7 @@ class CheckpointManager:
         ``thorough``: look at every file, whatever the kernel told.
         """
         index = self._index(path)
-        before_bytes = batch.added_bytes
+        before_bytes = batch.added_bytes()
         state = self._refreshed(index, batch, thorough=thorough)
         checkpoint = SandboxCheckpoint(
             checkpoint_id=new_id(),
@@ -83,7 +83,7 @@ class CheckpointManager:
             metadata=metadata,
             snapshot_path=str(path),
             state_hash=state.hex(),
-            size_bytes=batch.added_bytes - before_bytes,
+            size_bytes=batch.added_bytes() - before_bytes,
             unheld=_unheld(index),
         )
         if checkpoint.state_hash != previous_state:

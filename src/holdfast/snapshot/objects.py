@@ -10,7 +10,7 @@ import fcntl
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ _RAW, _ZSTD = b"\x00", b"\x01"
 _LEVEL = 1
 _FLUSH_BYTES = 32 << 20
 """New content is committed in portions of this size: the memory in use and the write-ahead log stay bounded."""
+_WAITING_BYTES = 4 << 20
+_ASKED_AT_ONCE = 500
 _SCHEMA_VERSION = 1
 
 _SCHEMA = """
@@ -102,6 +104,14 @@ class ObjectStore:
 
     def has(self, digest: bytes) -> bool:
         return self._execute("SELECT 1 FROM object WHERE digest = ?", (digest,)).fetchone() is not None
+
+    def known_among(self, digests: Sequence[bytes]) -> set[bytes]:
+        found: set[bytes] = set()
+        for start in range(0, len(digests), _ASKED_AT_ONCE):
+            asked = tuple(digests[start : start + _ASKED_AT_ONCE])
+            sql = f"SELECT digest FROM object WHERE digest IN ({', '.join('?' * len(asked))})"
+            found.update(row[0] for row in self._execute(sql, asked).fetchall())
+        return found
 
     def read(self, digest: bytes) -> bytes:
         """The content of that name, checked against it."""
@@ -229,47 +239,73 @@ class ObjectStore:
 
 
 class Batch:
-    """New content on its way into the store; durable after ``commit``."""
+    """New content on its way into the store; durable after ``commit``.
+
+    Content waits uncompressed until there is enough of it to ask the store in one question which of it is new.
+    """
 
     def __init__(self, store: ObjectStore, limit_bytes: int | None) -> None:
         self._store = store
         self._limit_bytes = limit_bytes
         self._room_bytes = 0 if limit_bytes is None else limit_bytes - store.content_bytes()
-        self._rows: list[tuple[bytes, int, bytes]] = []
-        self._queued: set[bytes] = set()
-        self._queued_bytes = 0
+        self._waiting: dict[bytes, bytes] = {}
+        self._waiting_bytes = 0
+        self._rows: dict[bytes, tuple[bytes, int, bytes]] = {}
+        self._rows_bytes = 0
         self._snapshots: list[tuple[str, str, bytes, str]] = []
-        self.added_bytes = 0
+        self._added_bytes = 0
 
     def add(self, content: bytes) -> bytes:
         digest = digest_of(content)
-        if not self.has(digest):
-            self.add_packed(digest, len(content), self._store.packed(content))
+        if digest not in self._waiting and digest not in self._rows:
+            self._waiting[digest] = content
+            self._waiting_bytes += len(content)
+            if self._waiting_bytes >= _WAITING_BYTES or len(self._waiting) >= _ASKED_AT_ONCE:
+                self._pack()
         return digest
 
     def has(self, digest: bytes) -> bool:
-        return digest in self._queued or self._store.has(digest)
+        return digest in self._waiting or digest in self._rows or self._store.has(digest)
 
-    def add_packed(self, digest: bytes, size: int, data: bytes) -> None:
-        self._rows.append((digest, size, data))
-        self._queued.add(digest)
-        self._queued_bytes += len(data)
-        self.added_bytes += len(data)
-        if self._limit_bytes is not None and self.added_bytes > self._room_bytes:
+    def add_packed(self, objects: Sequence[tuple[bytes, int, bytes]]) -> None:
+        """Objects that somebody else has read and packed."""
+        known = self._store.known_among([digest for digest, _, _ in objects])
+        for digest, size, data in objects:
+            if digest not in known and digest not in self._rows and digest not in self._waiting:
+                self._queue(digest, size, data)
+
+    def _pack(self) -> None:
+        waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
+        known = self._store.known_among(list(waiting))
+        for digest, content in waiting.items():
+            if digest not in known:
+                self._queue(digest, len(content), self._store.packed(content))
+
+    def _queue(self, digest: bytes, size: int, data: bytes) -> None:
+        self._rows[digest] = (digest, size, data)
+        self._rows_bytes += len(data)
+        self._added_bytes += len(data)
+        if self._limit_bytes is not None and self._added_bytes > self._room_bytes:
             raise QuotaError(
                 f"Saved content would take more than the {self._limit_bytes} bytes it may "
                 "(`sandbox.checkpoint.max-bytes`), and nothing more can be pruned.",
                 hint="Raise the limit, delete plans that are done, or prune other plans' checkpoints. Then go on.",
             )
-        if self._queued_bytes >= _FLUSH_BYTES:
+        if self._rows_bytes >= _FLUSH_BYTES:
             self._flush()
+
+    def added_bytes(self) -> int:
+        """How much new content has come so far."""
+        self._pack()
+        return self._added_bytes
 
     def catalogue(self, checkpoint_id: str, sandbox_id: str, state: bytes, record: str) -> None:
         self._snapshots.append((checkpoint_id, sandbox_id, state, record))
 
     def commit(self) -> None:
+        self._pack()
         self._flush()
 
     def _flush(self) -> None:
-        self._store.insert(self._rows, self._snapshots)
-        self._rows, self._snapshots, self._queued, self._queued_bytes = [], [], set(), 0
+        self._store.insert(list(self._rows.values()), self._snapshots)
+        self._rows, self._rows_bytes, self._snapshots = {}, 0, []

@@ -97,9 +97,7 @@ def _gathered(root: Path, frames: _Frames, running: int, batch: Batch) -> Iterat
                 f"Reading {root} with several processes failed: {frame}.", hint="Run the command again."
             ) from frame
         else:
-            for digest, size, data in frame.objects:
-                if not batch.has(digest):
-                    batch.add_packed(digest, size, data)
+            batch.add_packed(frame.objects)
             yield from frame.found
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from holdfast.errors import SandboxError
 from holdfast.snapshot.descent import IS_ROOT, Descent, depth, split
 from holdfast.snapshot.difference import Difference, StateReader
-from holdfast.snapshot.entries import is_held_xattr
+from holdfast.snapshot.entries import is_held_xattr, owner_to_set
 from holdfast.snapshot.exchange import exchange
 from holdfast.snapshot.format import (
     DIRECTORY,
@@ -26,11 +26,11 @@ from holdfast.snapshot.format import (
     PIECE_BYTES,
     PIECES,
     SYMLINK,
-    UNKNOWN_OWNER,
     Entry,
     State,
 )
 
+_AS_IT_IS = (-1, -1)
 TEMPORARY_PREFIX = b".holdfast-"
 _KEPT_BYTES = 16 << 20
 
@@ -141,7 +141,7 @@ class _Restorer:
     ) -> None:
         self._reader, self._descent, self._workshop, self._staging = reader, descent, workshop, staging
         self._contents = contents
-        self._opened: set[bytes] = set()
+        self._opened: dict[bytes, int] = {}
         self.restored = Restored()
 
     def run(self, plan: RestorePlan) -> None:
@@ -155,6 +155,7 @@ class _Restorer:
         for difference in sorted(plan.differences, key=lambda difference: depth(difference.path), reverse=True):
             if difference.new is not None and difference.new.kind == DIRECTORY:
                 self._finish_directory(difference, difference.new)
+        self._close_opened()
         if self._workshop.durable:
             for directory in self.restored.touched:
                 os.fsync(self._descent.open(directory))
@@ -171,11 +172,18 @@ class _Restorer:
         """A descriptor of that directory, which its owner may write to until its own mode is set at the end."""
         descriptor = self._descent.open(directory)
         if not IS_ROOT and directory not in self._opened:
-            self._opened.add(directory)
-            mode = os.fstat(descriptor).st_mode & 0o7777
+            mode = self._descent.mode_of(directory, os.fstat(descriptor))
             if mode & 0o700 != 0o700:
+                self._opened[directory] = mode
+                self._descent.leave_open(directory)
                 os.fchmod(descriptor, mode | 0o700)
         return descriptor
+
+    def _close_opened(self) -> None:
+        """Directories in which something was changed, but which are not to be changed themselves."""
+        for directory, mode in self._opened.items():
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.fchmod(self._descent.open(directory), mode)
 
     def _move_aside(self, path: bytes) -> None:
         directory, name = split(path)
@@ -217,6 +225,8 @@ class _Restorer:
         directory, name = split(difference.path)
         parent = self._writable(directory)
         if _keeps_its_content(difference, name, parent):
+            if not IS_ROOT:
+                _chmod(name, parent, new.mode | 0o600)  # extended attributes of a read-only file cannot be set
             self._set_attributes(name, parent, new)
         else:
             self._put(new, name, parent, over_something=difference.old is not None)
@@ -285,8 +295,9 @@ class _Restorer:
             os.close(descriptor)
 
     def _set_attributes(self, name: bytes, parent: int, entry: Entry) -> None:
-        if entry.uid != UNKNOWN_OWNER:
-            os.chown(name, entry.uid, entry.gid, dir_fd=parent, follow_symlinks=False)
+        owner = (entry.uid, entry.gid) if IS_ROOT else owner_to_set(entry, _status(name, parent))
+        if owner != _AS_IT_IS:
+            os.chown(name, *owner, dir_fd=parent, follow_symlinks=False)
         _set_xattrs(f"/proc/self/fd/{parent}/".encode() + name, entry)
         if entry.kind != SYMLINK:
             _chmod(name, parent, entry.mode)
@@ -315,8 +326,13 @@ class _Restorer:
         if path not in self.restored.touched and _same_attributes(difference.old, entry):
             return
         descriptor = self._descent.open(path)
-        if entry.uid != UNKNOWN_OWNER:
-            os.fchown(descriptor, entry.uid, entry.gid)
+        self._descent.leave_open(path)
+        self._opened.pop(path, None)
+        owner = owner_to_set(entry, os.fstat(descriptor))
+        if owner != _AS_IT_IS:
+            os.fchown(descriptor, *owner)
+        if not IS_ROOT:
+            os.fchmod(descriptor, entry.mode | 0o700)  # extended attributes of a read-only directory cannot be set
         _set_xattrs(descriptor, entry)
         os.fchmod(descriptor, entry.mode)
         os.utime(descriptor, ns=(entry.mtime_ns, entry.mtime_ns))
@@ -334,11 +350,16 @@ def _temporary_name() -> bytes:
 
 
 def _keeps_its_content(difference: Difference, name: bytes, parent: int) -> bool:
-    """Whether setting attributes is enough; not for a file with other names, which must keep theirs."""
+    """Whether setting attributes is enough; not for a file with other names, which must keep theirs, or not ours."""
     old, new = difference.old, difference.new
     if old is None or new is None or not (old.is_file and new.is_file) or old.content != new.content:
         return False
-    return os.stat(name, dir_fd=parent, follow_symlinks=False).st_nlink == 1
+    found = _status(name, parent)
+    return found.st_nlink == 1 and (IS_ROOT or found.st_uid == os.geteuid())
+
+
+def _status(name: bytes, parent: int) -> os.stat_result:
+    return os.stat(name, dir_fd=parent, follow_symlinks=False)
 
 
 def _chmod(name: bytes, parent: int, mode: int) -> None:

@@ -21,7 +21,6 @@ from typing import Any
 
 from holdfast.cli.main import run
 
-_LOOKING = ("status", "list", "show", "diff", "schema", "get")
 ENVELOPE = {"command", "status", "exit_code", "data", "timing", "messages"}
 
 
@@ -113,8 +112,8 @@ class Project:
         )
         return Ended(ended.returncode, ended.stdout, ended.stderr)
 
-    def look(self, *arguments: str) -> Ended:
-        """Like ``run``, but in this process, which is ten times as fast; for commands that change nothing."""
+    def call(self, *arguments: str) -> Ended:
+        """Like ``run``, but in this process, which is ten times as fast."""
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
         places = ["--home", str(self.home), "--project", str(self.folder)]
         with redirect_stdout(out), redirect_stderr(err):
@@ -126,10 +125,9 @@ class Project:
             texts.append(stream.buffer.read().decode())
         return Ended(exit_code, *texts)
 
-    def json(self, *arguments: str, exit_code: int = 0) -> Any:
+    def json(self, *arguments: str, exit_code: int = 0, in_process: bool = True) -> Any:
         """The data of a command, which must end so."""
-        only_looks = any(word in arguments[:2] for word in _LOOKING)
-        ended = (self.look if only_looks else self.run)(*arguments, "--format", "json")
+        ended = (self.call if in_process else self.run)(*arguments, "--format", "json")
         assert ended.exit_code == exit_code, ended
         assert ended.envelope["exit_code"] == exit_code
         assert ended.envelope["status"] == ("ok" if exit_code == 0 else "error")

@@ -43,7 +43,7 @@ def test_checkpoints_are_listed_oldest_first_with_all_their_fields(ran: Project)
 def test_the_list_tells_people_the_moments_and_what_was_undone(ran: Project) -> None:
     ran.json("plan", "rollback", "-y", "latest", ran.checkpoint_before(1))
     assert any(each["superseded"] for each in ran.checkpoints())
-    shown = ran.look("checkpoint", "list").stdout
+    shown = ran.call("checkpoint", "list").stdout
     assert "before 1 bump" in shown
     assert "after 2 note (undone)" in shown
     assert "back at 2 note" in shown
@@ -53,7 +53,7 @@ def test_the_list_tells_people_the_moments_and_what_was_undone(ran: Project) -> 
 def test_a_plan_without_checkpoints_says_so(project: Project) -> None:
     project.json("plan", "create", str(project.plan(STEPS)))
     assert project.json("checkpoint", "list")["checkpoints"] == []
-    assert "no checkpoints yet" in project.look("checkpoint", "list").stdout
+    assert "no checkpoints yet" in project.call("checkpoint", "list").stdout
 
 
 def test_a_checkpoint_is_shown_with_what_changed_since_the_one_before(ran: Project) -> None:
@@ -64,7 +64,7 @@ def test_a_checkpoint_is_shown_with_what_changed_since_the_one_before(ran: Proje
     assert data["states"].keys() == {"app", "data"}
     assert [(each["file"], each["status"]) for each in data["changes"]] == [("app/version.txt", "changed")]
     assert data["unheld"] == []
-    shown = ran.look("checkpoint", "show", after["display_id"]).stdout
+    shown = ran.call("checkpoint", "show", after["display_id"]).stdout
     assert after["checkpoint_id"] in shown
     assert "M  app/version.txt  +1 -1" in shown
 
@@ -72,7 +72,7 @@ def test_a_checkpoint_is_shown_with_what_changed_since_the_one_before(ran: Proje
 def test_the_first_checkpoint_has_none_before_it(ran: Project) -> None:
     first = ran.checkpoints()[0]["checkpoint_id"]
     assert ran.json("checkpoint", "show", first)["changes"] == []
-    assert "first checkpoint of the plan" in ran.look("checkpoint", "show", first).stdout
+    assert "first checkpoint of the plan" in ran.call("checkpoint", "show", first).stdout
 
 
 def test_what_a_checkpoint_could_not_hold_is_named_with_the_reason(project: Project) -> None:
@@ -82,7 +82,7 @@ def test_what_a_checkpoint_could_not_hold_is_named_with_the_reason(project: Proj
     assert [(each["resource"], each["path"]) for each in project.json("checkpoint", "show", last)["unheld"]] == [
         ("app", "s.sock")
     ]
-    shown = project.look("checkpoint", "show", last).stdout
+    shown = project.call("checkpoint", "show", last).stdout
     assert "Not held of app" in shown
     assert "s.sock" in shown
 
@@ -107,7 +107,7 @@ def test_settings_are_listed_with_where_they_come_from(project: Project) -> None
     data = {each["key"]: each for each in project.json("config", "list")["settings"]}
     assert (data[KEY]["value"], data[KEY]["origin"]) == (50, "default")
     assert (data["step.timeout"]["value"], data["step.timeout"]["origin"]) == (5.0, "project")
-    shown = project.look("config", "list").stdout
+    shown = project.call("config", "list").stdout
     assert "step.timeout = 5.0" in shown
     assert "holdfast.toml" in shown
 
@@ -115,7 +115,7 @@ def test_settings_are_listed_with_where_they_come_from(project: Project) -> None
 def test_a_setting_is_changed_and_forgotten(project: Project) -> None:
     changed = project.json("config", "set", KEY, "9")
     assert (changed["value"], changed["origin"], changed["file"]) == (9, "user", str(project.home / "config.toml"))
-    assert project.look("config", "get", KEY).stdout == "9\n"
+    assert project.call("config", "get", KEY).stdout == "9\n"
     forgotten = project.json("config", "unset", KEY)
     assert (forgotten["value"], forgotten["was_set"]) == (50, True)
     assert "was not set" in project.run("config", "unset", KEY).stdout
@@ -124,7 +124,7 @@ def test_a_setting_is_changed_and_forgotten(project: Project) -> None:
 @pytest.mark.parametrize("value", ["on_error,on_decision", "[]"])
 def test_what_get_prints_is_what_set_takes(project: Project, value: str) -> None:
     project.json("config", "set", TRIGGERS, value)
-    assert project.look("config", "get", TRIGGERS).stdout == f"{value}\n"
+    assert project.call("config", "get", TRIGGERS).stdout == f"{value}\n"
 
 
 def test_a_project_has_a_file_of_its_own(project: Project) -> None:

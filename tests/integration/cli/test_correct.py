@@ -33,12 +33,13 @@ def new_steps(project: Project) -> str:
 
 
 def test_a_reverted_decision_is_done_again_with_the_guidance(ran: Project) -> None:
-    data = ran.json("plan", "correct", "--yes", "--mode", "revert", "--guidance", "be kind", decision_of(ran, 1))
+    arguments = ["plan", "correct", "--yes", "--mode", "revert", "--guidance", "be kind", decision_of(ran, 1)]
+    data = ran.json(*arguments, in_process=False)
     assert (data["state"], data["attempt"]) == ("complete", 2)
     assert (ran.sandbox() / "note.txt").read_text() == "guided by: be kind\n"
     decisions = ran.json("plan", "status")["decisions"]
     assert ("user_intervention", "be kind") in [(each["type"], each["chosen"]) for each in decisions]
-    assert "be kind" in ran.look("plan", "status").stdout
+    assert "be kind" in ran.call("plan", "status").stdout
 
 
 def test_new_steps_take_the_place_of_the_old_ones(ran: Project) -> None:

@@ -111,11 +111,11 @@ def test_a_plan_whose_process_died_is_a_warning(project: Project) -> None:
     plan_id = project.json("plan", "status")["plan_id"]
     assert "its process is gone" in findings(project)[f"plan {plan_id}"]["detail"]
     assert project.json("plan", "status")["interrupted"] is True
-    assert "interrupted" in project.look("plan", "status").stdout
+    assert "interrupted" in project.call("plan", "status").stdout
 
 
 def _is_running(project: Project) -> bool:
-    ended = project.look("plan", "status", "--format", "json")
+    ended = project.call("plan", "status", "--format", "json")
     return ended.exit_code == 0 and ended.data["steps"][0]["state"] == "running"
 
 

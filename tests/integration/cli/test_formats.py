@@ -39,7 +39,7 @@ NOISY = """\
 )
 @pytest.mark.parametrize("chosen", ["json", "yaml"])
 def test_wrong_usage_is_an_envelope_too(project: Project, arguments: list[str], command: str, chosen: str) -> None:
-    for ended in (project.look(*arguments, "--format", chosen), project.look(*arguments, f"--format={chosen}")):
+    for ended in (project.call(*arguments, "--format", chosen), project.call(*arguments, f"--format={chosen}")):
         parsed = json.loads(ended.stdout) if chosen == "json" else yaml.safe_load(ended.stdout)
         assert parsed.keys() == ENVELOPE
         assert (ended.exit_code, parsed["exit_code"], parsed["status"]) == (2, 2, "error")
@@ -49,7 +49,7 @@ def test_wrong_usage_is_an_envelope_too(project: Project, arguments: list[str], 
 
 
 def test_an_error_goes_to_standard_error_with_a_hint(project: Project) -> None:
-    ended = project.run("plan", "status", "01NOSUCHPLAN")
+    ended = project.call("plan", "status", "01NOSUCHPLAN")
     assert (ended.exit_code, ended.stdout) == (3, "")
     assert ended.stderr.splitlines() == [
         "error: There is no plan '01NOSUCHPLAN'.",
@@ -83,7 +83,7 @@ def test_the_same_error_in_an_envelope(project: Project) -> None:
 def test_every_refusal_has_its_exit_code_and_no_traceback(
     project: Project, arguments: list[str], exit_code: int
 ) -> None:
-    ended = project.look(*arguments)
+    ended = project.call(*arguments)
     assert (ended.exit_code, ended.stdout) == (exit_code, "")
     assert ended.stderr.startswith("error: ")
     assert "Traceback" not in ended.stderr
@@ -97,7 +97,7 @@ def test_the_options_of_all_commands_are_taken_before_and_after_the_command(proj
         ["plan", "status", "--format", "json"],
         ["--format", "plain", "plan", "status", "--format", "json"],
     ):
-        assert project.look(*arguments).data["name"] == "a test plan"
+        assert project.call(*arguments).data["name"] == "a test plan"
 
 
 def test_home_project_and_config_are_taken_from_the_command_line(project: Project, tmp_path: Path) -> None:
@@ -111,13 +111,13 @@ def test_home_project_and_config_are_taken_from_the_command_line(project: Projec
     )  # fmt: skip
     assert created.exit_code == 0
     assert not project.home.exists()
-    seen = project.run("plan", "status", "--home", home, "--project", str(other), "--format", "json").data
+    seen = project.call("plan", "status", "--home", home, "--project", str(other), "--format", "json").data
     assert seen["policy"]["max_checkpoints"] == 7
 
 
 def test_plain_text_has_no_control_characters_whatever_a_step_prints(project: Project) -> None:
     executed = project.run("plan", "execute", str(project.plan(NOISY)))
-    status = project.run("plan", "status")
+    status = project.call("plan", "status")
     for text in (executed.stdout, status.stdout):
         assert "  | over" in text
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
@@ -130,7 +130,7 @@ def test_json_is_valid_utf8_whatever_files_are_called(project: Project) -> None:
         "app/caf\\xe9.txt",
         "app/two\nlines",
     }
-    assert project.run("plan", "diff", "latest", "--name-only").stdout == "app/caf\\xe9.txt\napp/two\\nlines\n"
+    assert project.call("plan", "diff", "latest", "--name-only").stdout == "app/caf\\xe9.txt\napp/two\\nlines\n"
 
 
 def test_an_encoding_without_our_characters_is_no_reason_to_fail(project: Project) -> None:
@@ -145,7 +145,7 @@ def test_a_terminal_gets_colour_unless_it_is_not_wanted(project: Project) -> Non
     assert COLOUR.search(project.on_terminal("plan", "status").stdout)
     assert not COLOUR.search(project.on_terminal("plan", "status", variables={"NO_COLOR": "1"}).stdout)
     assert not COLOUR.search(project.on_terminal("plan", "status", "--format", "plain").stdout)
-    assert not COLOUR.search(project.run("plan", "status", "--format", "rich").stdout)
+    assert not COLOUR.search(project.call("plan", "status", "--format", "rich").stdout)
 
 
 @pytest.mark.parametrize("columns", [60, 200])
@@ -209,13 +209,13 @@ def test_a_folder_that_is_gone_is_an_error_without_a_traceback(project: Project,
 def test_what_nobody_thought_of_is_told_in_a_sentence(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(main._COMMANDS, "broken", (f"{__name__}:broken", "Always fails."))
     monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
-    ended = project.look("broken")
+    ended = project.call("broken")
     assert ended.exit_code == 6
     assert "ZeroDivisionError" in ended.stderr
     assert "HOLDFAST_DEBUG=1" in ended.stderr
     assert "Traceback" not in ended.stderr
     monkeypatch.setenv("HOLDFAST_DEBUG", "1")
-    assert "Traceback" in project.look("broken").stderr
+    assert "Traceback" in project.call("broken").stderr
 
 
 @click.command()
@@ -224,11 +224,11 @@ def broken() -> Reply:
 
 
 def test_the_version_and_the_help_are_printed(project: Project) -> None:
-    assert re.fullmatch(r"holdfast \S.*\n", project.look("--version").stdout)
-    shown = project.look("--help")
+    assert re.fullmatch(r"holdfast \S.*\n", project.call("--version").stdout)
+    shown = project.call("--help")
     assert shown.exit_code == 0
     assert all(name in shown.stdout for name in ("plan", "checkpoint", "config", "doctor", "demo"))
-    listed = [line.split()[0] for line in project.look("plan", "-h").stdout.split("Commands:")[1].splitlines() if line]
+    listed = [line.split()[0] for line in project.call("plan", "-h").stdout.split("Commands:")[1].splitlines() if line]
     assert listed[:3] == ["create", "execute", "status"]
 
 

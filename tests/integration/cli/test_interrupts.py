@@ -15,7 +15,7 @@ SLOW = """\
 
 
 def is_at_the_slow_step(project: Project) -> bool:
-    ended = project.look("plan", "status", "--format", "json")
+    ended = project.call("plan", "status", "--format", "json")
     return ended.exit_code == 0 and ended.data["steps"][1]["state"] == "running"
 
 

@@ -23,12 +23,12 @@ BAD = """\
 
 
 def test_a_plan_is_made_run_looked_at_and_applied(project: Project) -> None:
-    created = project.json("plan", "create", str(project.plan(GOOD)))
+    created = project.json("plan", "create", str(project.plan(GOOD)), in_process=False)
     assert (created["phase"], created["state"]) == ("strategize", "queued")
     assert created["last_checkpoint_id"] is None
     plan_id = created["plan_id"]
 
-    executed = project.json("plan", "execute", plan_id)
+    executed = project.json("plan", "execute", plan_id, in_process=False)
     assert (executed["plan_id"], executed["state"], executed["last_completed_step"]) == (plan_id, "complete", 2)
     assert [(each["file"], each["action"]) for each in executed["changes"]] == [
         ("app/version.txt", "changed"),
@@ -39,7 +39,7 @@ def test_a_plan_is_made_run_looked_at_and_applied(project: Project) -> None:
     assert (project.app / "version.txt").read_text() == "1\n"
     assert not (project.data / "note.txt").exists()
 
-    applied = project.json("plan", "apply", "--yes", plan_id)
+    applied = project.json("plan", "apply", "--yes", plan_id, in_process=False)
     assert (applied["state"], applied["files_changed"]) == ("applied", 2)
     assert (project.app / "version.txt").read_text() == "2\n"
     assert (project.data / "note.txt").read_text() == "done\n"
@@ -48,7 +48,7 @@ def test_a_plan_is_made_run_looked_at_and_applied(project: Project) -> None:
 
 def test_executing_a_file_makes_the_plan_and_runs_it(project: Project) -> None:
     file = project.plan(GOOD)
-    project.json("plan", "execute", str(file.relative_to(project.folder)))
+    project.json("plan", "execute", str(file.relative_to(project.folder)), in_process=False)
     assert [each["state"] for each in project.json("plan", "list")["plans"]] == ["complete"]
 
 
@@ -77,7 +77,7 @@ def test_executing_shows_each_step_and_what_comes_next(project: Project) -> None
 
 
 def test_a_failed_step_ends_with_1_and_all_that_is_needed_to_go_on(project: Project) -> None:
-    failed = project.json("plan", "execute", str(project.plan(BAD)), exit_code=1)
+    failed = project.json("plan", "execute", str(project.plan(BAD)), exit_code=1, in_process=False)
     assert (failed["state"], failed["last_completed_step"]) == ("errored", 0)
     assert failed["failed_step"]["index"] == 1
     assert failed["failed_step"]["name"] == "break it"
@@ -134,7 +134,7 @@ def test_a_failed_validation_is_shown_with_the_plan(project: Project) -> None:
     status = project.json("plan", "status")
     assert [each["state"] for each in status["steps"]] == ["succeeded"] * 3
     assert [(each["state"], each["exit_code"]) for each in status["validation"]] == [("failed", 1)]
-    assert "= " in project.run("plan", "status").stdout
+    assert "= " in project.call("plan", "status").stdout
 
 
 def test_a_step_that_is_tried_again_says_which_try_it_is(project: Project) -> None:
@@ -175,14 +175,14 @@ def test_status_of_a_plan_that_has_not_run_has_no_checkpoint(project: Project) -
     status = project.json("plan", "status")
     assert status["last_checkpoint_id"] is None
     assert [each["state"] for each in status["steps"]] == ["pending"] * 3
-    assert "holdfast plan execute" in project.run("plan", "status").stdout
+    assert "holdfast plan execute" in project.call("plan", "status").stdout
 
 
 def test_status_warns_when_automatic_checkpoints_are_switched_off(project: Project) -> None:
     file = project.plan(GOOD, header="policy: {auto_create_on: []}\n")
     created = project.run("plan", "create", str(file), "--format", "json")
     assert "switched off" in created.envelope["messages"][0]
-    assert "switched off" in project.run("plan", "status").stdout
+    assert "switched off" in project.call("plan", "status").stdout
 
 
 def test_the_newest_plans_are_listed_first_and_those_of_other_projects_only_on_demand(project: Project) -> None:
@@ -194,12 +194,12 @@ def test_the_newest_plans_are_listed_first_and_those_of_other_projects_only_on_d
     everywhere = project.json("plan", "list", "--all")["plans"]
     assert [each["plan_id"] for each in everywhere] == [elsewhere, second, first]
     assert everywhere[0]["project"] == str(project.app)
-    shown = project.run("plan", "list", "--all").stdout
+    shown = project.call("plan", "list", "--all").stdout
     assert all(text in shown for text in (first, second, elsewhere, str(project.app)))
 
 
 def test_an_empty_project_says_how_to_make_a_plan(project: Project) -> None:
-    shown = project.run("plan", "list")
+    shown = project.call("plan", "list")
     assert (shown.exit_code, project.json("plan", "list")) == (0, {"plans": []})
     assert "holdfast plan create FILE" in shown.stdout
 
@@ -214,9 +214,9 @@ def test_a_difference_is_shown_as_counts_as_names_and_as_a_patch(project: Projec
     ]
     assert "patch" not in data["files"][0]
     assert "+2\n" in project.json("plan", "diff", "latest", "--patch")["files"][0]["patch"]
-    assert "M  app/version.txt  +1 -1" in project.run("plan", "diff", "latest").stdout
-    assert project.run("plan", "diff", "latest", "--name-only").stdout == "app/version.txt\ndata/note.txt\n"
-    patch = project.run("plan", "diff", "latest", "-p").stdout.splitlines()
+    assert "M  app/version.txt  +1 -1" in project.call("plan", "diff", "latest").stdout
+    assert project.call("plan", "diff", "latest", "--name-only").stdout == "app/version.txt\ndata/note.txt\n"
+    patch = project.call("plan", "diff", "latest", "-p").stdout.splitlines()
     assert patch[:5] == ["--- a/app/version.txt", "+++ b/app/version.txt", "@@ -1 +1 @@", "-1", "+2"]
 
 
@@ -227,23 +227,23 @@ def test_a_difference_can_begin_and_end_at_checkpoints(project: Project) -> None
     assert (between["from_checkpoint_id"], between["to_checkpoint_id"]) == (start, end)
     assert [each["file"] for each in between["files"]] == ["app/version.txt"]
     assert [each["file"] for each in project.json("plan", "diff", "latest", end)["files"]] == ["data/note.txt"]
-    assert project.run("plan", "diff", "latest", end, end).stdout == "Nothing changed.\n"
+    assert project.call("plan", "diff", "latest", end, end).stdout == "Nothing changed.\n"
 
 
 def test_files_have_their_bare_path_in_a_plan_with_one_resource(project: Project) -> None:
     file = project.folder / "one.yaml"
     file.write_text("name: one\nresources: {data: {type: directory, path: data}}\nsteps: [{run: echo x > x.txt}]")
     project.json("plan", "execute", str(file))
-    assert project.run("plan", "diff", "latest", "--name-only").stdout == "x.txt\n"
+    assert project.call("plan", "diff", "latest", "--name-only").stdout == "x.txt\n"
 
 
 def test_binary_files_and_symlinks_are_named_in_a_patch(project: Project) -> None:
     steps = "  - {run: 'printf \"a\\\\000b\" > b.bin; ln -s b.bin link; chmod +x version.txt'}\n"
     project.json("plan", "execute", str(project.plan(steps)))
-    shown = project.run("plan", "diff", "latest", "--patch").stdout
+    shown = project.call("plan", "diff", "latest", "--patch").stdout
     assert "added app/b.bin: binary" in shown
     assert "+b.bin" in shown
-    assert "binary" in project.run("plan", "diff", "latest").stdout
+    assert "binary" in project.call("plan", "diff", "latest").stdout
 
 
 def test_apply_can_leave_the_commit_to_the_user(project: Project) -> None:
@@ -258,7 +258,7 @@ def test_apply_shows_what_it_did(project: Project) -> None:
     project.json("plan", "execute", str(project.plan(GOOD)))
     shown = project.run("plan", "apply", "--yes", "latest").stdout
     assert shown.splitlines()[:3] == ["M  app/version.txt", "A  data/note.txt", "Applied. 2 files of yours changed."]
-    assert "holdfast plan diff" in project.run("plan", "status").stdout
+    assert "holdfast plan diff" in project.call("plan", "status").stdout
 
 
 def test_apply_refuses_and_names_the_files_that_somebody_else_changed(project: Project) -> None:
@@ -284,7 +284,7 @@ def test_apply_asks_and_a_no_changes_nothing(project: Project) -> None:
 
 
 def test_the_schema_is_printed_bare_for_editors_and_in_the_envelope_for_programs(project: Project) -> None:
-    bare = json.loads(project.run("plan", "schema").stdout)
+    bare = json.loads(project.call("plan", "schema").stdout)
     assert bare["title"] == "Holdfast plan file"
     assert project.json("plan", "schema")["schema"] == bare
 
@@ -292,7 +292,7 @@ def test_the_schema_is_printed_bare_for_editors_and_in_the_envelope_for_programs
 @pytest.mark.parametrize("chosen", ["json", "yaml"])
 def test_both_formats_for_programs_hold_the_same(project: Project, chosen: str) -> None:
     project.json("plan", "create", str(project.plan(GOOD)))
-    shown = project.run("plan", "status", "--format", chosen).stdout
+    shown = project.call("plan", "status", "--format", chosen).stdout
     parsed = json.loads(shown) if chosen == "json" else yaml.safe_load(shown)
     assert parsed["command"] == "plan status"
     assert parsed["data"] == project.json("plan", "status")

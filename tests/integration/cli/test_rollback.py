@@ -33,7 +33,7 @@ def everything(project: Project) -> tuple[dict[str, bytes], Any, Any]:
 def test_a_rollback_restores_the_files_and_tells_all_of_it(ran: Project) -> None:
     plan_id = ran.json("plan", "status")["plan_id"]
     target = ran.checkpoint_before(1)
-    data = ran.json("plan", "rollback", "--yes", "latest", target)
+    data = ran.json("plan", "rollback", "--yes", "latest", target, in_process=False)
     assert data["rollback_summary"] == {"plan": plan_id, "checkpoint": target, "label": None, "files_reverted": 3}
     assert data["changes_reverted"] == [
         {"file": "app/note.txt", "action": "removed", "resource": "app"},
@@ -141,7 +141,7 @@ def test_a_refused_rollback_changes_nothing(
 ) -> None:
     target = situation(ran)
     before = everything(ran)
-    refused = ran.json("plan", "rollback", "--yes", "latest", target, exit_code=exit_code)["error"]
+    refused = ran.json("plan", "rollback", "--yes", "latest", target, exit_code=exit_code, in_process=False)["error"]
     assert refused["type"] == kind
     assert refused["message"]
     assert refused["hint"]
@@ -201,7 +201,7 @@ def test_a_plan_that_is_executed_elsewhere_is_left_alone(project: Project) -> No
         status = project.json("plan", "status")
         assert status["state"] == "processing"
         assert status["holder"]["pid"] == running.pid
-        assert f"process {running.pid}" in project.look("plan", "status").stdout
+        assert f"process {running.pid}" in project.call("plan", "status").stdout
         assert (project.sandbox() / "one").exists()
     finally:
         running.send_signal(signal.SIGTERM)
@@ -209,7 +209,7 @@ def test_a_plan_that_is_executed_elsewhere_is_left_alone(project: Project) -> No
 
 
 def _checkpoints_so_far(project: Project) -> list[dict[str, Any]]:
-    ended = project.look("checkpoint", "list", "--format", "json")
+    ended = project.call("checkpoint", "list", "--format", "json")
     return ended.data["checkpoints"] if ended.exit_code == 0 else []
 
 

@@ -1,0 +1,82 @@
+"""The most memory that Holdfast needs: for a tree of many files, and for a file much larger than that memory."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from benchmarks.peers import HoldfastPeer
+from benchmarks.trees import append_random, change_files, make_sparse_file, make_tree
+
+LARGE_FILE_BYTES = 2 << 30
+_SAMPLE_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Peak:
+    what: str
+    process_bytes: int
+    together_bytes: int
+    """With the processes that read for it; what they share is counted once for each, so this is an upper bound."""
+
+
+def peaks(folder: Path, files: int) -> list[Peak]:
+    sys.stderr.write(f"memory for {files:,} files\n")
+    tree = folder / "many" / "tree"
+    make_tree(tree, files)
+    many = _peak(f"{files:,} files", tree, folder / "many-store", lambda: change_files(tree, files, 10, 1))
+    sys.stderr.write("memory for a large file\n")
+    lone = folder / "large" / "tree"
+    lone.mkdir(parents=True)
+    make_sparse_file(lone / "large.bin", LARGE_FILE_BYTES)
+    name = f"one file of {LARGE_FILE_BYTES >> 30} GB, half of it holes"
+    large = _peak(name, lone, folder / "large-store", lambda: append_random(lone / "large.bin", 1 << 20))
+    return [many, large]
+
+
+def _peak(what: str, tree: Path, store: Path, change: Callable[[], None]) -> Peak:
+    """Of a process that takes a first checkpoint, one of a change, and rolls another change back."""
+    peer = HoldfastPeer(tree, store, level="snapshot", name="Holdfast")
+    peer.start()
+    try:
+        with _sampled(peer.pid) as sampled:
+            peer.checkpoint()
+            peer.watch()
+            change()
+            peer.checkpoint()
+            change()
+            peer.rollback()
+            own = int(peer.ask("peak")["bytes"])
+        return Peak(what, own, max(own, *sampled))
+    finally:
+        peer.close()
+
+
+@contextmanager
+def _sampled(pid: int) -> Iterator[list[int]]:
+    """Looks again and again at how much memory a process and its children have."""
+    samples: list[int] = [0]
+    done = threading.Event()
+
+    def sample() -> None:
+        process = psutil.Process(pid)
+        while not done.wait(_SAMPLE_SECONDS):
+            total = 0
+            for each in (process, *process.children(recursive=True)):
+                with suppress(psutil.Error):
+                    total += each.memory_info().rss
+            samples.append(total)
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        done.set()
+        thread.join()

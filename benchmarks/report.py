@@ -1,0 +1,138 @@
+"""What was measured, as Markdown: a table for each tree, the targets beside it, the memory and the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.measuring import BORG, DISK_CHECKPOINTS, GIT, RESTIC, SNAPSHOT, WHOLE, Measured, Work
+from benchmarks.memory import Peak
+
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+MEMORY_PROMISE_BYTES = 250_000_000
+_COLUMNS = (GIT, RESTIC, BORG, SNAPSHOT, WHOLE)
+_NONE = "–"
+_DISK = f"disk for {DISK_CHECKPOINTS} checkpoints of 10 changed files"
+
+TARGETS: dict[int, dict[str, int]] = {
+    10_000: {
+        Work.FIRST: 3,
+        Work.NOTHING: 100,
+        Work.TEN: 20,
+        Work.ROLLBACK: 40,
+        Work.APPEND: 40,
+        Work.NEW_PROCESS: 1,
+        _DISK: 4,
+    },
+    100_000: {
+        Work.FIRST: 3,
+        Work.NOTHING: 300,
+        Work.TEN: 100,
+        Work.ROLLBACK: 200,
+        Work.APPEND: 40,
+        Work.NEW_PROCESS: 1,
+        _DISK: 4,
+    },
+}
+"""How many times less than the git way the snapshot is to cost, by the number of files."""
+
+
+def report(
+    measured: Sequence[Measured],
+    peaks: Iterable[Peak],
+    facts: Iterable[tuple[str, str]],
+    command: str,
+    date: str,
+) -> str:
+    parts = [f"Measured on {date} with `{command}`.", _bullets(facts)]
+    for each in measured:
+        parts += [f"### {each.files:,} files", _table(each), *_notes(each)]
+    parts += ["### Memory", _memory_table(peaks)]
+    return "\n\n".join(parts)
+
+
+def _bullets(facts: Iterable[tuple[str, str]]) -> str:
+    return "\n".join(f"- {name}: {value}" for name, value in facts)
+
+
+def _table(measured: Measured) -> str:
+    targets = TARGETS.get(measured.files, {})
+    header = ["median ms", *_COLUMNS, "git way / snapshot", "git way / whole", "target"]
+    rows = [
+        [
+            work.value,
+            *(_cell(measured, work, peer) for peer in _COLUMNS),
+            *_verdict({peer: measured.median(work, peer) for peer in _COLUMNS}, targets.get(work)),
+        ]
+        for work in Work
+    ]
+    disk = [_kilobytes(measured.disk_bytes.get(peer)) for peer in _COLUMNS]
+    rows.append([f"{_DISK}, kB", *disk, *_verdict(measured.disk_bytes, targets.get(_DISK))])
+    return _markdown(header, rows)
+
+
+def _cell(measured: Measured, work: Work, peer: str) -> str:
+    times = measured.times(work, peer)
+    if not times:
+        return _NONE
+    fewer = f" ({len(times)})" if len(times) < measured.rounds else ""
+    return milliseconds(measured.median(work, peer) or 0.0) + fewer
+
+
+def _verdict(costs: Mapping[str, float | None], target: int | None) -> list[str]:
+    """Both ratios, and whether the snapshot's reaches the target."""
+    git = costs.get(GIT)
+    ratios = [git / cost if git and (cost := costs.get(peer)) else None for peer in (SNAPSHOT, WHOLE)]
+    shown = [_NONE if ratio is None else f"{ratio:,.1f}" if ratio < 10 else f"{ratio:,.0f}" for ratio in ratios]
+    if target is None or ratios[0] is None:
+        return [*shown, _NONE]
+    return [*shown, f"{target} {'reached' if ratios[0] >= target else 'missed'}"]
+
+
+def _notes(measured: Measured) -> list[str]:
+    whole = milliseconds(measured.whole_process_seconds)
+    notes = [f"The new process takes {whole} ms in all, with the start of the interpreter and the imports."]
+    everything = [times for peers in measured.seconds.values() for times in peers.values()]
+    if any(len(times) < measured.rounds for times in everything):
+        notes.append(f"In parentheses: how often it was measured, where that was less than {measured.rounds} times.")
+    return notes
+
+
+def _memory_table(peaks: Iterable[Peak]) -> str:
+    header = ["peak MB", "the process", "with the processes that read for it", "promise"]
+    return _markdown(
+        header,
+        [
+            [
+                peak.what,
+                f"{peak.process_bytes / 1e6:.0f}",
+                f"{peak.together_bytes / 1e6:.0f}",
+                f"{MEMORY_PROMISE_BYTES / 1e6:.0f} {'kept' if peak.process_bytes <= MEMORY_PROMISE_BYTES else 'broken'}",
+            ]
+            for peak in peaks
+        ],
+    )
+
+
+def milliseconds(seconds: float) -> str:
+    value = seconds * 1000
+    digits = 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:,.{digits}f}"
+
+
+def _kilobytes(size: int | None) -> str:
+    return _NONE if size is None else f"{size / 1000:,.0f}"
+
+
+def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    ruler = [":--", *("--:" for _ in header[1:])]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (header, ruler, *rows))
+
+
+def write_between_markers(page: Path, text: str) -> None:
+    """Replace what an earlier run measured; the prose around it stays."""
+    before, begin, rest = page.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{page.name} has no place for the measurements: {BEGIN} and {END} are missing.")
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
