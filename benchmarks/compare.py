@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +13,7 @@ from benchmarks.machine import machine_facts
 from benchmarks.measuring import BORG, GIT, RESTIC, SNAPSHOT, WHOLE, Measured, Measuring, Work
 from benchmarks.memory import peaks
 from benchmarks.plot import Line, line_chart
+from benchmarks.progress import say
 from benchmarks.report import report, write_between_markers
 
 _PLOTS = {
@@ -24,7 +24,6 @@ _PLOTS = {
 
 def main() -> None:
     options = _options()
-    begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.workdir) as name:
         folder = Path(name)
         measured = [_measure(folder, files, options) for files in options.files]
@@ -34,7 +33,7 @@ def main() -> None:
     sys.stdout.write(text + "\n")
     if options.output is not None:
         _write(options.output, text, measured)
-    sys.stderr.write(f"done in {time.monotonic() - begin:.0f} s\n")
+    say("done")
 
 
 def _options() -> argparse.Namespace:

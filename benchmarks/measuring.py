@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -13,8 +12,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.holdfast_levels import can_be_watched
 from benchmarks.peers import Borg, GitWay, HoldfastPeer, Peer, Restic, RollingPeer
+from benchmarks.progress import say
+from benchmarks.snapshot_level import can_be_watched
 from benchmarks.trees import append_random, change, chosen_files, make_tree
 
 GIT, RESTIC, BORG = GitWay.name, Restic.name, Borg.name
@@ -167,4 +167,4 @@ class Measuring:
         )
 
     def _say(self, what: str) -> None:
-        sys.stderr.write(f"{self.measured.files:,} files: {what}\n")
+        say(f"{self.measured.files:,} files: {what}")

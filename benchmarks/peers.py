@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,25 +22,27 @@ class Peer(Protocol):
 
     def start(self) -> None:
         """Make an empty store, in place of the one there may be."""
+        ...
 
-    @abstractmethod
     def checkpoint(self) -> float: ...
-
-    @abstractmethod
-    def disk_bytes(self) -> int:
-        """What the store takes on the disk while nobody works on it."""
 
     def close(self) -> None: ...
 
 
 class RollingPeer(Peer, Protocol):
-    @abstractmethod
+    """One that can also go back, and whose store is looked at."""
+
     def rollback(self) -> float:
         """Bring the tree back to the last checkpoint."""
+        ...
 
-    @abstractmethod
     def new_process(self) -> float:
         """A checkpoint of an unchanged tree by a process that was just started."""
+        ...
+
+    def disk_bytes(self) -> int:
+        """What the store takes on the disk while nobody works on it."""
+        ...
 
 
 class _Commands:
@@ -52,7 +53,9 @@ class _Commands:
         self._tree, self._environment = tree, {**kept, **environment}
 
     def run(self, *command: str) -> str:
-        done = subprocess.run(command, cwd=self._tree, env=self._environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=self._tree, env=self._environment, capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise SystemExit(f"{' '.join(command)} failed: {done.stderr.strip()}")
         return done.stdout.strip()
@@ -120,9 +123,6 @@ class Restic:
     def checkpoint(self) -> float:
         return self._restic.timed("restic", "backup", "--quiet", ".")
 
-    def disk_bytes(self) -> int:
-        return used_bytes(self._store / "repository")
-
     def close(self) -> None:
         shutil.rmtree(self._store, ignore_errors=True)
 
@@ -151,9 +151,6 @@ class Borg:
         self._taken += 1
         return self._borg.timed("borg", "create", f"::{self._taken}", ".")
 
-    def disk_bytes(self) -> int:
-        return used_bytes(self._store / "repository")
-
     def close(self) -> None:
         shutil.rmtree(self._store, ignore_errors=True)
 
@@ -165,6 +162,7 @@ class HoldfastPeer:
         self.name = name
         self._level, self._tree, self._store = level, tree, store
         self._process: subprocess.Popen[str] | None = None
+        self._remembered = ""
         self.whole_process_seconds: list[float] = []
         """For every new process: from starting the interpreter to its end."""
 
@@ -209,14 +207,18 @@ class HoldfastPeer:
         return self._seconds("watch")
 
     def remember(self) -> None:
-        self.ask("remember")
+        """Keep what is known of the tree for new processes."""
+        self._remembered = self.ask("remember")["value"]
 
     def new_process(self) -> float:
         command = [sys.executable, "-m", "benchmarks.worker", "scan", str(self._tree), str(self._store)]
         begin = time.perf_counter()
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         self.whole_process_seconds.append(time.perf_counter() - begin)
-        return float(json.loads(done.stdout)["seconds"])
+        answer = json.loads(done.stdout)
+        if answer["value"] != self._remembered:
+            raise SystemExit("A new process finds another state in a tree that nobody changed.")
+        return float(answer["seconds"])
 
     def disk_bytes(self) -> int:
         self._stop()

@@ -11,7 +11,7 @@ from benchmarks.memory import Peak
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 MEMORY_PROMISE_BYTES = 250_000_000
 _COLUMNS = (GIT, RESTIC, BORG, SNAPSHOT, WHOLE)
-_NONE = "–"
+_NONE = "-"
 _DISK = f"disk for {DISK_CHECKPOINTS} checkpoints of 10 changed files"
 
 TARGETS: dict[int, dict[str, int]] = {
@@ -39,7 +39,7 @@ TARGETS: dict[int, dict[str, int]] = {
 
 def report(
     measured: Sequence[Measured],
-    peaks: Iterable[Peak],
+    peaks: Sequence[Peak],
     facts: Iterable[tuple[str, str]],
     command: str,
     date: str,
@@ -47,7 +47,8 @@ def report(
     parts = [f"Measured on {date} with `{command}`.", _bullets(facts)]
     for each in measured:
         parts += [f"### {each.files:,} files", _table(each), *_notes(each)]
-    parts += ["### Memory", _memory_table(peaks)]
+    if peaks:
+        parts += ["### Memory", _memory_table(peaks)]
     return "\n\n".join(parts)
 
 
@@ -100,18 +101,16 @@ def _notes(measured: Measured) -> list[str]:
 
 def _memory_table(peaks: Iterable[Peak]) -> str:
     header = ["peak MB", "the process", "with the processes that read for it", "promise"]
-    return _markdown(
-        header,
-        [
-            [
-                peak.what,
-                f"{peak.process_bytes / 1e6:.0f}",
-                f"{peak.together_bytes / 1e6:.0f}",
-                f"{MEMORY_PROMISE_BYTES / 1e6:.0f} {'kept' if peak.process_bytes <= MEMORY_PROMISE_BYTES else 'broken'}",
-            ]
-            for peak in peaks
-        ],
-    )
+    rows = [[peak.what, *map(_megabytes, (peak.process_bytes, peak.together_bytes)), _promise(peak)] for peak in peaks]
+    return _markdown(header, rows)
+
+
+def _promise(peak: Peak) -> str:
+    return f"{_megabytes(MEMORY_PROMISE_BYTES)} {'kept' if peak.process_bytes <= MEMORY_PROMISE_BYTES else 'broken'}"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.0f}"
 
 
 def milliseconds(seconds: float) -> str:

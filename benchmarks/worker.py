@@ -1,4 +1,4 @@
-"""Holdfast in a process of its own, as a plan's process is: told on standard input what to do, it answers how long it took.
+"""Holdfast in a process of its own, as with a plan: it reads what to do and answers how long that took.
 
 Time is taken inside this process, so neither the interpreter's start nor the conversation counts.
 """
@@ -9,11 +9,35 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from benchmarks.holdfast_levels import LEVELS, Level, SnapshotLevel
+from benchmarks.snapshot_level import SnapshotLevel
+from holdfast.snapshot.manager import CheckpointManager
 
 Answer = dict[str, Any]
+
+
+class Level(Protocol):
+    """How much of Holdfast takes part in a checkpoint."""
+
+    manager: CheckpointManager
+
+    def checkpoint(self, *, thorough: bool = False) -> str: ...
+
+    def rollback(self) -> None: ...
+
+    def watch(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def open_level(name: str, tree: Path, store: Path) -> Level:
+    if name == "snapshot":
+        return SnapshotLevel(tree, store)
+    # A new process that only takes a snapshot must not pay for importing what records need.
+    from benchmarks.whole_level import WholeLevel
+
+    return WholeLevel(tree, store)
 
 
 def serve(level: Level) -> None:
@@ -26,9 +50,9 @@ def _answer(level: Level, order: str) -> Answer:
     if order == "peak":
         return {"bytes": peak_bytes()}
     if order == "remember":
-        level.checkpoint(thorough=True)
+        state = level.checkpoint(thorough=True)
         level.manager.remember()
-        return {}
+        return {"value": state}
     begin = time.perf_counter()
     value = _do(level, order)
     return {"seconds": time.perf_counter() - begin, "value": value}
@@ -51,8 +75,7 @@ def _do(level: Level, order: str) -> str | None:
 def scan(tree: Path, store: Path) -> Answer:
     """What the first checkpoint of a new process costs, from opening the store to the state hash."""
     begin = time.perf_counter()
-    level = SnapshotLevel(tree, store)
-    state = level.checkpoint()
+    state = SnapshotLevel(tree, store).checkpoint()
     return {"seconds": time.perf_counter() - begin, "value": state}
 
 
@@ -69,7 +92,7 @@ def main() -> None:
     if what == "scan":
         sys.stdout.write(json.dumps(scan(tree, store)) + "\n")
         return
-    level = LEVELS[what](tree, store)
+    level = open_level(what, tree, store)
     try:
         serve(level)
     finally:

@@ -27,7 +27,7 @@ Feature: Failures
       holdfast plan correct --mode revert --guidance "what to do instead"
       holdfast plan execute {plan}
       """
-    But it does not say "| 1\n"
+    But it does not say "| 50"
     And in the sandbox of "shop" this prints
       """
       $ cat version.txt src/app.py ../data/orders.csv; ls

@@ -154,6 +154,14 @@ def check_no_sandbox(context):
     assert not folder.exists() or not any(folder.iterdir())
 
 
+@then(r"the rollback counts each file it lists, among them")
+def check_reverted(context):
+    listed = {each["file"]: each["action"] for each in context.ended.data["changes_reverted"]}
+    expect_equal(context.ended.data["rollback_summary"]["files_reverted"], len(listed))
+    for file, action in context.table:
+        assert listed.get(file) == action, f"{file} is not {action}, but {listed}"
+
+
 # Checkpoints
 
 

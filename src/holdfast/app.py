@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from holdfast.checkpoints import CheckpointService, VerifyResult
     from holdfast.correct import CorrectionPreview
     from holdfast.diff import FileDiff
-    from holdfast.doctor import Finding
     from holdfast.events import Listener
     from holdfast.executor import ExecutionResult
     from holdfast.rollback import RollbackPreview
@@ -449,11 +448,6 @@ class Holdfast:
 
     def decisions(self, reference: str) -> list[Decision]:
         return self.store.decisions_of(self.find_plan(reference).plan_id)
-
-    def doctor(self) -> list[Finding]:
-        from holdfast.doctor import examine
-
-        return examine(self)
 
 
 def project_root(start: Path) -> Path:

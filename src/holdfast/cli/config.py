@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -65,7 +64,9 @@ def _text(value: Any) -> str:
     """As `config set` takes it."""
     if isinstance(value, list):
         return ",".join(value) if value else "[]"
-    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return "none" if value is None else str(value)
 
 
 @command(group, "get", short_help="The value of one setting.")

@@ -24,8 +24,10 @@ def doctor(invocation: Invocation) -> Reply:
 
     Exit code 0 if there is no problem, 7 if saved content is damaged, 8 if the database is.
     """
+    from holdfast.doctor import examine
+
     with invocation.opened() as holdfast:
-        findings = holdfast.doctor()
+        findings = examine(holdfast)
         home = holdfast.home
     exit_code = max((each.exit_code for each in findings if each.level == "problem"), default=0)
     data = {

@@ -91,6 +91,9 @@ def _remember_overrides(context: click.Context, _: click.Parameter, value: tuple
 def with_common_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """``--format`` and its companions are taken by every command, and by the groups before it."""
     folder = click.Path(exists=True, file_okay=False, path_type=Path)
+    # So that a command's own options are listed before these.
+    own: list[click.Parameter] = getattr(function, "__click_params__", [])
+    function.__dict__["__click_params__"] = []
     for option in (
         click.option(
             "--config",
@@ -125,6 +128,7 @@ def with_common_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
     ):
         function = option(function)
+    function.__dict__["__click_params__"] += own
     return function
 
 

@@ -51,7 +51,7 @@ class Screen(Protocol):
         """What is going on right now; shown until the next output, and only where it can be taken away again."""
 
     def close(self) -> None:
-        """Take away what ``busy`` shows."""
+        """End the line, and take away what ``busy`` shows."""
 
 
 @dataclass(frozen=True)
@@ -203,12 +203,15 @@ class PlainScreen:
 
     stream: TextIO = field(default_factory=lambda: sys.stdout)
     width: int | None = None
+    _is_within_line: bool = False
 
     def line(self, *spans: Span) -> None:
         self._write(plain_text(spans).rstrip() + "\n")
+        self._is_within_line = False
 
     def part(self, *spans: Span) -> None:
         self._write(plain_text(spans))
+        self._is_within_line = True
 
     def panel(self, title: str, rows: Sequence[Row], *, flexible: int | None = None) -> None:
         self.line(title)
@@ -220,7 +223,8 @@ class PlainScreen:
         """Nothing that is written can be taken away here."""
 
     def close(self) -> None:
-        """There is nothing to take away."""
+        if self._is_within_line:
+            self.line()
 
     def _write(self, text: str) -> None:
         write_text(self.stream, text)

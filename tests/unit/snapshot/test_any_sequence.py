@@ -40,7 +40,8 @@ class AnySequence(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.place.close()
-        shutil.rmtree(self.folder)
+        while self.folder.exists():  # what a restore replaced may be going at the same time
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _at(self, where: str) -> Path:
         """That place, with directories on the way to it; what else stands in the way of them goes."""

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -148,6 +148,63 @@ def test_s4_a_full_disk_stops_a_restore_and_with_space_the_same_command_complete
         place.close()
 
 
+class Restless:
+    """Does something again and again beside the test."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action, self._stop = action, threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.0001):
+            self._action()
+
+
+@pytest.mark.parametrize("size", [10, 4 * MIB - 50])
+def test_s4_a_file_that_grows_while_it_is_read_is_held_as_it_was_at_some_moment(place: Place, root: Path, size: int):
+    file = write(root / "log", b"." * size)
+
+    def append() -> None:
+        with open(file, "ab") as log:
+            log.write(b"a line\n")
+
+    with Restless(append):
+        taken = [place.take().state_hash for _ in range(10)]
+    complete = file.read_bytes()
+    for state in taken:
+        place.go_back(state)
+        assert complete.startswith(file.read_bytes())
+        place.next_process()
+        assert place.manager.state_of(root) == state
+
+
+def test_s4_a_file_that_is_cut_off_while_it_is_read_is_held_as_it_was_at_some_moment(place: Place, root: Path):
+    file = write(root / "file", b"." * (5 * MIB))
+
+    def cut_off_and_grow() -> None:
+        os.truncate(file, 10)
+        os.truncate(file, 5 * MIB)
+
+    taken = []
+    with Restless(cut_off_and_grow):
+        for _ in range(10):
+            try:
+                taken.append(place.take().state_hash)
+            except SandboxError as error:
+                assert "keeps changing" in error.message
+    for state in [*taken, place.take().state_hash]:
+        place.go_back(state)
+        place.next_process()
+        assert place.manager.state_of(root) == state
+
+
 # What lies outside
 
 
@@ -200,7 +257,7 @@ class Swapper:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        while not self._stop.wait(0.0005):
             try:
                 self._directory.rename(self._hidden)
                 self._link.rename(self._directory)
@@ -240,7 +297,7 @@ def test_s4_a_symlink_swapped_in_while_the_tree_is_read_is_not_followed(place: P
         write(outside / "e" / f"secret {number}", "not ours to read")
     held = 0
     with Swapper(root / "d", outside):
-        for _ in range(60):
+        for _ in range(30):
             try:
                 checkpoint = place.take()
             except HoldfastError:

@@ -1,76 +1,15 @@
-"""Holdfast as it is measured: the snapshot alone, and the whole checkpoint with its records."""
+"""Holdfast's whole checkpoint, as it is measured: the snapshot and its records, in a plan, under a lease."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
 
+from benchmarks.snapshot_level import open_manager
 from holdfast.checkpoints import CheckpointService, Occasion
 from holdfast.db.store import open_store
 from holdfast.lease import leased
-from holdfast.model import (
-    Moment,
-    Phase,
-    Plan,
-    Policy,
-    Resource,
-    ResourceType,
-    Revision,
-    Step,
-    new_id,
-    now,
-)
-from holdfast.snapshot.changes import ChangeTracker
-from holdfast.snapshot.manager import CheckpointManager
-from holdfast.snapshot.objects import ObjectStore
-
-
-def open_manager(store: Path) -> CheckpointManager:
-    caches = store / "indexes"
-    caches.mkdir(parents=True, exist_ok=True)
-    return CheckpointManager(ObjectStore(store / "objects.db"), caches)
-
-
-class SnapshotLevel:
-    """``CheckpointManager``: content in, state hash out, durably; what the git way does with objects and an index."""
-
-    def __init__(self, tree: Path, store: Path) -> None:
-        self._tree, self._store = tree, store
-        self.manager = open_manager(store)
-        self._opened = ExitStack()
-        self._opened.callback(self._close_manager)
-        self.state: str | None = None
-
-    def checkpoint(self, *, thorough: bool = False) -> str:
-        with self.manager.taking() as batch:
-            taken = self.manager.create_checkpoint(
-                batch,
-                sandbox_id="benchmark",
-                plan_id="benchmark",
-                phase=Phase.EXECUTE,
-                path=self._tree,
-                metadata={},
-                previous_state=self.state,
-                thorough=thorough,
-            )
-            batch.commit()
-        self.state = taken.state_hash
-        return self.state
-
-    def rollback(self) -> None:
-        """Back to the last checkpoint; what is there now is stored first, as always."""
-        assert self.state is not None
-        self.manager.rollback_to(self._tree, self.state, aside=self._store / "aside")
-
-    def watch(self) -> None:
-        self._opened.enter_context(self.manager.watching([self._tree]))
-
-    def close(self) -> None:
-        self._opened.close()
-
-    def _close_manager(self) -> None:
-        self.manager.remember()
-        self.manager.objects.close()
+from holdfast.model import Moment, Phase, Plan, Policy, Resource, ResourceType, Revision, Step, new_id, now
 
 
 class WholeLevel:
@@ -130,15 +69,3 @@ class WholeLevel:
     def _close_manager(self) -> None:
         self.manager.remember()
         self.manager.objects.close()
-
-
-Level = SnapshotLevel | WholeLevel
-LEVELS: dict[str, type[SnapshotLevel] | type[WholeLevel]] = {"snapshot": SnapshotLevel, "whole": WholeLevel}
-
-
-def can_be_watched(tree: Path) -> bool:
-    """Whether the kernel grants as many watches as the tree has directories."""
-    tracker = ChangeTracker(tree)
-    granted = tracker.start()
-    tracker.stop()
-    return granted

@@ -1,0 +1,73 @@
+Feature: Crashes
+  Whatever kills the command that runs a plan, the next one goes on: the step that was cut short runs again from a clean
+  sandbox, what was done is not done twice, and nothing that the dead step had started is still at work.
+
+  Scenario Outline: <victim> is killed in the middle of a step
+    Given the plan
+      """
+      steps:
+        - {name: before, run: echo before >> log.txt}
+        - name: cut short
+          run: |
+            test ! -e half.txt && echo half > half.txt && rm README.md && echo cut >> log.txt
+            echo "$HOLDFAST_STEP" >> "$HOLDFAST_RESOURCE_DATA/steps.txt"
+            if [ ! -e "$HOME/go" ]; then
+              while sleep 0.05; do echo scribble >> scribble.txt; done & setsid sleep 1001 &
+              pause
+            fi
+        - {name: after, run: echo after >> log.txt}
+      """
+    When I run "holdfast plan execute plan.yaml" up to its pause
+    Then the step has processes running
+    When <victim> is killed
+    Then the killed command is gone
+    When I run "holdfast plan status --format json"
+    Then the data has
+      | value       | is         |
+      | state       | processing |
+      | interrupted | true       |
+    When I run "holdfast plan <command> --format json"
+    Then it ends with exit code 0
+    When I run "holdfast plan execute latest --format json"
+    Then it ends with exit code 0
+    And the data has
+      | value               | is       |
+      | state               | complete |
+      | error               | null     |
+      | last_completed_step | 2        |
+    And no process of the step is left
+    And in the sandbox of "shop" this prints
+      """
+      $ cat log.txt ../data/steps.txt; ls
+      before
+      cut
+      after
+      1
+      half.txt
+      log.txt
+      src
+      version.txt
+      """
+    And my files are untouched
+
+    Examples:
+      | victim                  | command                              |
+      | the process             | execute latest                       |
+      | its whole process group | rollback --yes latest {after step 1} |
+
+  Scenario: Ctrl-C stops the step in good order
+    Given the plan
+      """
+      steps:
+        - {name: stopped, run: test ! -e half.txt && echo half > half.txt && pause}
+      """
+    When I run "holdfast plan execute plan.yaml" up to its pause
+    And it is interrupted with Ctrl-C
+    Then it ends with exit code 130
+    And it says "holdfast plan execute {plan}"
+    And no process of the step is left
+    When I run "holdfast plan execute latest --format json"
+    Then it ends with exit code 0
+    And the data has
+      | value | is       |
+      | state | complete |

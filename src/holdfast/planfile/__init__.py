@@ -1,0 +1,9 @@
+"""A YAML plan file into a draft of a plan, with errors that name the line and column and what was expected there."""
+
+from __future__ import annotations
+
+from holdfast.planfile.draft import PlanDraft, ResourceDraft
+from holdfast.planfile.format import plan_file_schema
+from holdfast.planfile.loading import CheckStep, load_plan_file, load_steps_file
+
+__all__ = ["CheckStep", "PlanDraft", "ResourceDraft", "load_plan_file", "load_steps_file", "plan_file_schema"]
