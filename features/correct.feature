@@ -15,7 +15,8 @@ Feature: Corrections
     And the file "green.yaml"
       """
       steps:
-        - {name: choose green, run: echo "green, as in '$HOLDFAST_GUIDANCE'" > colour.txt}
+        - name: choose green
+          run: echo "green, as in '$HOLDFAST_GUIDANCE'" > colour.txt
         - {name: varnish, resource: data, run: echo varnish > varnish.txt}
       """
     When I run "holdfast plan correct --mode revert --guidance 'rather green' --with green.yaml --dry-run {decision of step 2}"
@@ -104,7 +105,7 @@ Feature: Corrections
       """
     And the file "more.yaml"
       """
-      steps: [{name: second, run: echo "second, $HOLDFAST_GUIDANCE" >> log.txt}]
+      steps: [{name: second, run: 'echo "second: $HOLDFAST_GUIDANCE" >> log.txt'}]
       """
     When I run "holdfast plan correct --mode append --guidance 'one more' {decision of step 1}"
     Then it ends with exit code 2
@@ -121,7 +122,7 @@ Feature: Corrections
       """
       $ cat log.txt
       first
-      second, one more
+      second: one more
       """
     When I run "holdfast plan correct --yes --mode revert --guidance no 7ZZZZZZZ"
     Then it ends with exit code 3

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -273,8 +273,15 @@ class Scratch:
         }
 
     def mine(self) -> dict[bytes, Thing]:
-        """All of the user's own files, those inside .git too."""
-        return describe(self.root, without=NOT_MINE)
+        """All of the user's own files, those inside .git too.
+
+        But for the times of git's objects: a step that writes content which the repository has already makes git
+        mark the object there as still in use, by its time, so that no clean-up removes it meanwhile.
+        """
+        return {
+            path: replace(thing, mtime_ns=0) if b"/.git/objects/" in path else thing
+            for path, thing in describe(self.root, without=NOT_MINE).items()
+        }
 
     def scene(self) -> Scene:
         """As it is now; the private folders for temporary files are nobody's promise."""

@@ -60,6 +60,11 @@ def check_said_often(context, words, times):
     expect_equal(context.ended.said.count(words), int(times))
 
 
+@then(r"it is coloured")
+def check_coloured(context):
+    assert "\x1b[" in context.ended.stdout, context.ended
+
+
 @then(r"the answer has")
 def check_answer(context):
     for path, expected in context.table:

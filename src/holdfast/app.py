@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.config import Settings, home_directory, load_settings
 from holdfast.db.store import Store, open_store
-from holdfast.errors import AmbiguousError, NotFoundError, SandboxError, StateError, UsageError
+from holdfast.errors import AmbiguousError, ConflictError, NotFoundError, SandboxError, StateError, UsageError
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
     Decision,
     DecisionType,
     Lease,
+    Moment,
     Operation,
     OperationKind,
     Plan,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from holdfast.diff import FileDiff
     from holdfast.events import Listener
     from holdfast.executor import ExecutionResult
+    from holdfast.resume import ResumePreview
     from holdfast.rollback import RollbackPreview
     from holdfast.tools import Toolbox
 
@@ -251,7 +254,9 @@ class Holdfast:
     # Verbs
 
     @contextmanager
-    def _changing(self, reference: str, command: str) -> Iterator[tuple[Plan, Lease]]:
+    def _changing(
+        self, reference: str, command: str, *, on_stop_request: Callable[[], None] = lambda: None
+    ) -> Iterator[tuple[Plan, Lease]]:
         """The plan, ours alone, with everything put right that a dead process left."""
         from holdfast.apply import undo_apply
         from holdfast.lease import leased
@@ -271,7 +276,7 @@ class Holdfast:
         def undo(plan: Plan, lease: Lease, operation: Operation) -> Plan:
             return undo_apply(plan, lease, service, operation)
 
-        with leased(self.store, plan.plan_id, command) as lease:
+        with leased(self.store, plan.plan_id, command, on_stop_request=on_stop_request) as lease:
             recoveries = {OperationKind.ROLLBACK: finish_rollback, OperationKind.APPLY: undo}
             yield recover(plan.plan_id, lease, service, recoveries), lease
 
@@ -281,7 +286,8 @@ class Holdfast:
         """Start the plan, or go on with it; what is complete stays as it is."""
         from holdfast.executor import ExecutionResult, ExecutorSettings, PlanExecutor
 
-        with self._changing(reference, "plan execute") as (plan, lease):
+        cancelled = cancelled or threading.Event()
+        with self._changing(reference, "plan execute", on_stop_request=cancelled.set) as (plan, lease):
             if plan.state in (PlanState.COMPLETE, PlanState.APPLIED):
                 return ExecutionResult(plan)
             settings = ExecutorSettings(
@@ -355,6 +361,73 @@ class Holdfast:
             if not confirm(plan):
                 return Declined()
             return apply_plan(plan, lease, self.service, options)
+
+    def cancel(self, reference: str, *, patience_seconds: float = 30.0) -> Plan:
+        """Stop a plan, also one that runs in another process; everything is kept, and it can go on later."""
+        plan = self.find_plan(reference)
+        deadline = time.monotonic() + patience_seconds
+        while self.status(plan.plan_id).holder is not None and self.store.request_stop(plan.plan_id) is not None:
+            if time.monotonic() > deadline:
+                raise ConflictError(
+                    f"Plan {plan.plan_id} was asked to stop and has not done so yet.",
+                    hint=f"See who works on it with `holdfast plan status {plan.plan_id}`.",
+                )
+            time.sleep(0.1)
+        with self._changing(plan.plan_id, "plan cancel") as (plan, lease):
+            if plan.state in (PlanState.COMPLETE, PlanState.APPLIED):
+                raise StateError(f"Plan {plan.plan_id} is {plan.state}: there is nothing to stop.")
+            if plan.state is not PlanState.CANCELLED:
+                plan = plan.changed(state=PlanState.CANCELLED, error=plan.error or "cancelled")
+                with self.store.transaction(lease):
+                    self.store.save(plan)
+            return plan
+
+    def resume_preview(self, reference: str) -> ResumePreview:
+        """From where the plan would go on; changes nothing."""
+        from holdfast.resume import preview_resume
+
+        return preview_resume(self.find_plan(reference), self.service)
+
+    def delete(self, reference: str) -> Plan:
+        """Forget a plan: its sandboxes, its records and the content only it needs."""
+        from holdfast.sandbox.making import remove_tree
+
+        with self._changing(reference, "plan delete") as (plan, lease):
+            for resource in plan.resources:
+                self.service.manager.forget(Path(resource.sandbox_path))
+            # The records go last: killed before that, the plan can be deleted again.
+            remove_tree(self.home / "sandboxes" / plan.plan_id)
+            with self.store.transaction(lease):
+                self.store.delete(Plan, plan.plan_id)
+        self.service.collect()
+        return plan
+
+    def create_checkpoint(self, reference: str, label: str | None = None) -> CheckpointView:
+        """Take a checkpoint of the sandboxes as they are now; one with a label is never pruned."""
+        from holdfast.checkpoints import Occasion
+
+        with self._changing(reference, "checkpoint create") as (plan, lease):
+            if plan.head_group_id is None:
+                raise StateError(
+                    f"Plan {plan.plan_id} has no sandboxes yet.", hint=f"Run `holdfast plan execute {plan.plan_id}`."
+                )
+            if label is not None and any(
+                each.metadata.label == label for each in self.service.list_checkpoints(plan.plan_id)
+            ):
+                raise UsageError(f"There is a checkpoint labelled {label!r} already.", hint="Choose another label.")
+            occasion = Occasion((Moment.MANUAL,), reason="asked for by a person", label=label)
+            plan = self.service.create_checkpoint(plan, lease, occasion)
+        return self.checkpoint(plan.last_checkpoint_id or "", plan.plan_id)
+
+    def delete_checkpoint(self, reference: str, checkpoint: str) -> int:
+        wanted = self._checkpoint_of(self.find_plan(reference), checkpoint)
+        with self._changing(reference, "checkpoint delete") as (plan, lease):
+            return self.service.delete_checkpoint(plan, lease, wanted)
+
+    def prune(self, reference: str, keep: int | None = None) -> int:
+        """Prune to ``keep`` checkpoints, or to what the plan's policy says; how many went."""
+        with self._changing(reference, "checkpoint prune") as (plan, lease):
+            return self.service.prune_checkpoints(plan, lease, keep or plan.policy.max_checkpoints)
 
     # Looking
 

@@ -44,6 +44,7 @@ from holdfast.policy import GroupFacts, resolve_checkpoint, retention
 from holdfast.sandbox import sandbox_for
 from holdfast.snapshot.difference import Difference, visible
 from holdfast.snapshot.manager import CheckpointManager
+from holdfast.snapshot.restore import Restored
 from holdfast.snapshot.verify import Verifier
 
 _FEWEST = 2
@@ -360,9 +361,7 @@ class CheckpointService:
         left = self.store.get(CheckpointGroup, operation.data["left_group_id"])
         set_aside = []
         for resource in plan.resources:
-            _, restored = self.manager.rollback_to(
-                Path(resource.sandbox_path), target.states[resource.name], aside=self._aside(resource)
-            )
+            restored = self._restore(resource, target)
             set_aside += [str(place) for _, place in restored.set_aside]
         consequences = self.consequences(plan, target)
         changes = self.changes_between(plan, left.states, target.states)
@@ -463,9 +462,8 @@ class CheckpointService:
         """Put back the state a failed rollback was leaving."""
         left = self.store.get(CheckpointGroup, operation.data["left_group_id"])
         for resource in plan.resources:
-            path = Path(resource.sandbox_path)
-            if path.is_dir():
-                self.manager.rollback_to(path, left.states[resource.name], aside=self._aside(resource))
+            if Path(resource.sandbox_path).is_dir():
+                self._restore(resource, left)
         with self.store.transaction(lease):
             self.store.save(operation.model_copy(update={"state": OperationState.UNDONE, "finished_at": now()}))
 
@@ -475,7 +473,12 @@ class CheckpointService:
         path = Path(resource.sandbox_path)
         self.manager.forget(path)
         path.mkdir(parents=True, mode=0o700)
-        self.manager.rollback_to(path, group.states[resource.name], aside=self._aside(resource))
+        self._restore(resource, group)
+
+    def _restore(self, resource: Resource, group: CheckpointGroup) -> Restored:
+        unheld = {each.path for each in group.unheld.get(resource.name, ())}
+        path, state = Path(resource.sandbox_path), group.states[resource.name]
+        return self.manager.rollback_to(path, state, aside=self._aside(resource), unheld=unheld)[1]
 
     def _aside(self, resource: Resource) -> Path:
         path = Path(resource.sandbox_path)
@@ -491,6 +494,22 @@ class CheckpointService:
         self.collect()
         return len(pruned)
 
+    def delete_checkpoint(self, plan: Plan, lease: Lease, checkpoint: Checkpoint) -> int:
+        """Delete the whole group of a checkpoint and free its content; how many checkpoints went."""
+        groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id)}
+        first = min(groups.values(), key=lambda group: group.sequence)
+        if checkpoint.group_id in {first.group_id, *self._needed(plan)}:
+            raise StateError(
+                f"Checkpoint {checkpoint.checkpoint_id} is needed: as the first, as the last, or to return to.",
+                hint=f"See the others with `holdfast checkpoint list {plan.plan_id}`.",
+            )
+        gone = self.store.checkpoints_of_group(checkpoint.group_id)
+        with self.store.transaction(lease):
+            self._delete_groups(groups, [checkpoint.group_id])
+        self.manager.delete_checkpoint(*(each.checkpoint_id for each in gone))
+        self.collect()
+        return len(gone)
+
     def _prune(self, plan: Plan, limit: int | None = None) -> list[Checkpoint]:
         """Delete the records of the groups retention gives up; their content may be freed once this is committed."""
         limit = limit or plan.policy.max_checkpoints
@@ -505,16 +524,18 @@ class CheckpointService:
             for group in groups.values()
         ]
         decision = retention(facts, limit, self._needed(plan))
-        for group_id in decision.remove:
-            for child in groups.values():
-                if child.parent_group_id == group_id:
-                    # History stays in one piece: the child continues where the group that goes continued.
-                    child = child.model_copy(update={"parent_group_id": groups[group_id].parent_group_id})
-                    groups[child.group_id] = child
-                    if child.group_id not in decision.remove:
-                        self.store.save(child)
-            self.store.delete(CheckpointGroup, group_id)
+        self._delete_groups(groups, decision.remove)
         return [checkpoint for group_id in decision.remove for checkpoint in rows[group_id]]
+
+    def _delete_groups(self, groups: dict[str, CheckpointGroup], going: Sequence[str]) -> None:
+        """History stays in one piece: what came after a group that goes continues where that group continued."""
+        for group_id in going:
+            parent = groups[group_id].parent_group_id
+            for child in [group for group in groups.values() if group.parent_group_id == group_id]:
+                groups[child.group_id] = child.model_copy(update={"parent_group_id": parent})
+                if child.group_id not in going:
+                    self.store.save(groups[child.group_id])
+            self.store.delete(CheckpointGroup, group_id)
 
     def _make_room(self, plan: Plan, lease: Lease) -> bool:
         """Prune all that retention can spare of this plan and free everything nobody needs; whether that freed any."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
@@ -14,32 +15,43 @@ from holdfast.errors import HoldfastError
 from holdfast.model import Lease, new_id, now
 
 HEARTBEAT_SECONDS = 10.0
+LISTEN_SECONDS = 0.5
 EXPIRES_AFTER = timedelta(seconds=60)
 """How long an owner on another machine, or one that is stopped, may be silent before it counts as dead."""
 
 
 @contextmanager
-def leased(store: Store, plan_id: str, command: str) -> Iterator[Lease]:
-    """The right to change the plan, for as long as this lasts."""
+def leased(
+    store: Store, plan_id: str, command: str, *, on_stop_request: Callable[[], None] = lambda: None
+) -> Iterator[Lease]:
+    """The right to change the plan, for as long as this lasts; whoever holds it can be asked to stop."""
     lease = store.acquire_lease(
         plan_id, new_id(), platform.node(), os.getpid(), _started_at(os.getpid()) or 0.0, command, is_dead=is_dead
     )
-    stop = threading.Event()
-    keeper = threading.Thread(target=_keep_alive, args=(store, lease, stop), name="holdfast-lease", daemon=True)
+    over = threading.Event()
+    keeper = threading.Thread(
+        target=_keep, args=(store, lease, over, on_stop_request), name="holdfast-lease", daemon=True
+    )
     keeper.start()
     try:
         yield lease
     finally:
-        stop.set()
+        over.set()
         keeper.join()
         store.release_lease(lease)
 
 
-def _keep_alive(store: Store, lease: Lease, stop: threading.Event) -> None:
-    while not stop.wait(HEARTBEAT_SECONDS):
+def _keep(store: Store, lease: Lease, over: threading.Event, on_stop_request: Callable[[], None]) -> None:
+    beat_at = time.monotonic() + HEARTBEAT_SECONDS
+    while not over.wait(LISTEN_SECONDS):
         # A missed beat is no reason to stop: every transaction checks the lease by itself.
         with suppress(HoldfastError):
-            store.heartbeat(lease)
+            if time.monotonic() >= beat_at:
+                beat_at = time.monotonic() + HEARTBEAT_SECONDS
+                store.heartbeat(lease)
+            current = store.find(Lease, lease.plan_id)
+            if current is not None and current.token == lease.token and current.stop_requested:
+                on_stop_request()
 
 
 def is_dead(lease: Lease) -> bool:

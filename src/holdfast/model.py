@@ -426,6 +426,8 @@ class Lease(Record):
     command: str = ""
     acquired_at: datetime
     heartbeat_at: datetime
+    stop_requested: bool | None = None
+    """Somebody asked the owner to stop."""
 
 
 class Project(Record):

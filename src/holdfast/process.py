@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast import supervisor
+from holdfast.confinement import landlock_abi, rules_for
 from holdfast.errors import SandboxError
 
 if TYPE_CHECKING:
@@ -72,23 +73,26 @@ def run_supervised(
     cancelled: threading.Event | None = None,
     requests: Answer | None = None,
     mark: str | None = None,
+    writable: Sequence[Path] | None = None,
 ) -> ProcessResult:
     """Run a command (a string: through ``/bin/sh -c``) and return when it and all it started are gone.
 
     ``requests`` answers what the command asks, one JSON object a line, over the descriptor that the environment
     variable ``HOLDFAST_REQUESTS_FD`` names; the time an answer takes does not count against ``timeout_seconds``.
-    ``mark`` is what ``end_leftovers`` later finds the command's processes by.
+    ``mark`` is what ``end_leftovers`` later finds the command's processes by. With ``writable`` the command and all
+    it starts can write only there, where the kernel can enforce it (``confinement.landlock_abi``).
     """
     argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
     mark = mark or secrets.token_hex(16)
     tail = OutputTail(output_limit_bytes)
-    with _supervisor(argv, cwd, environment, mark, with_requests=requests is not None) as channels:
+    job = _Job(argv, cwd, {**environment, MARK_VARIABLE: mark}, writable)
+    with _supervisor(job, mark, with_requests=requests is not None) as channels:
         watch = _Watch(channels, tail, timeout_seconds, on_output, cancelled, requests)
         report = watch.until_over()
         if report is None or not report.get("adopts_orphans", True):
             end_leftovers(mark)
         watch.read_what_remains()
-    return _result(report, watch.stop_reason, tail, argv, cwd)
+    return _result(report, watch.stop_reason, tail, job)
 
 
 def end_leftovers(mark: str) -> int:
@@ -146,6 +150,16 @@ def _without_cut_character(data: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
+class _Job:
+    """What the supervisor is to run."""
+
+    argv: list[str]
+    cwd: Path
+    environment: Mapping[str, str]
+    writable: Sequence[Path] | None
+
+
+@dataclass(frozen=True)
 class _Channels:
     """One running supervisor and what connects us to it."""
 
@@ -158,21 +172,16 @@ class _Channels:
 
 
 @contextmanager
-def _supervisor(
-    argv: list[str], cwd: Path, environment: Mapping[str, str], mark: str, *, with_requests: bool
-) -> Iterator[_Channels]:
+def _supervisor(job: _Job, mark: str, *, with_requests: bool) -> Iterator[_Channels]:
     """A supervisor that runs the command; closing the control socket, on whatever way out, ends all it started."""
-    environment = {**environment, MARK_VARIABLE: mark}
     with ExitStack() as ours:
         try:
             channels = _start_supervisor(ours, mark, with_requests)
         except OSError as error:
             raise SandboxError(f"no process could be started: {error.strerror}") from error
         try:
-            if channels.requests_descriptor is not None:
-                environment[REQUESTS_VARIABLE] = str(channels.requests_descriptor)
             with suppress(ConnectionError):
-                _send_parameters(channels.control, argv, cwd, environment)
+                _send_parameters(channels, job)
             yield channels
         finally:
             channels.control.close()
@@ -208,15 +217,26 @@ def _start_supervisor(ours: ExitStack, mark: str, with_requests: bool) -> _Chann
     return _Channels(process, control, output, requests, requests_descriptor)
 
 
-def _send_parameters(control: socket.socket, argv: list[str], cwd: Path, environment: Mapping[str, str]) -> None:
+def _send_parameters(channels: _Channels, job: _Job) -> None:
     """As bytes: the supervisor, which ignores Python's own settings, may take another encoding for the system's."""
+    environment = dict(job.environment)
+    if channels.requests_descriptor is not None:
+        environment[REQUESTS_VARIABLE] = str(channels.requests_descriptor)
     parameters = {
-        "argv": [os.fsencode(word) for word in argv],
-        "cwd": os.fsencode(cwd),
+        "argv": [os.fsencode(word) for word in job.argv],
+        "cwd": os.fsencode(job.cwd),
         "environment": {os.fsencode(name): os.fsencode(value) for name, value in environment.items()},
+        "rules": _rules(job.writable),
     }
     document = marshal.dumps(parameters)
-    control.sendall(f"{len(document):0{supervisor.LENGTH_DIGITS}d}".encode() + document)
+    channels.control.sendall(f"{len(document):0{supervisor.LENGTH_DIGITS}d}".encode() + document)
+
+
+def _rules(writable: Sequence[Path] | None) -> tuple[bytes, tuple[tuple[bytes, int], ...]] | None:
+    if writable is None or not landlock_abi():
+        return None
+    rules = rules_for(writable, landlock_abi())
+    return rules.attributes, rules.beneath
 
 
 def _wait_until_gone(process: subprocess.Popen[bytes], mark: str) -> None:
@@ -360,13 +380,13 @@ def _parse_request(line: bytes) -> dict[str, Any] | None:
 
 
 def _result(
-    report: dict[str, Any] | None, stop_reason: _StopReason | None, tail: OutputTail, argv: list[str], cwd: Path
+    report: dict[str, Any] | None, stop_reason: _StopReason | None, tail: OutputTail, job: _Job
 ) -> ProcessResult:
     if report is None:
         # The kernel and the sweep have killed whatever there was, so this is what happened to the command.
         report = {"wait_status": signal.SIGKILL.value, "stopped": True, "survivors": []}
     if "failed" in report:
-        raise _start_error(report, argv, cwd)
+        raise _start_error(report, job)
     if report["survivors"]:
         raise _survivors_error(report["survivors"])
     code = os.waitstatus_to_exitcode(report["wait_status"])
@@ -387,11 +407,16 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _start_error(report: dict[str, Any], argv: list[str], cwd: Path) -> SandboxError:
+def _start_error(report: dict[str, Any], job: _Job) -> SandboxError:
     reason = os.strerror(report["errno"])
     if report["failed"] == "enter":
-        return SandboxError(f"{cwd} cannot be entered: {reason}")
-    return SandboxError(f"{argv[0]} cannot be started: {reason}")
+        return SandboxError(f"{job.cwd} cannot be entered: {reason}")
+    if report["failed"] == "confine":
+        return SandboxError(
+            f"{job.argv[0]} was not started, because it could not be confined: {reason}",
+            hint="Turn `sandbox.confine` off if the step may write wherever you can.",
+        )
+    return SandboxError(f"{job.argv[0]} cannot be started: {reason}")
 
 
 def _survivors_error(pids: list[int]) -> SandboxError:

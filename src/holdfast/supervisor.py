@@ -31,6 +31,11 @@ GRACE_SECONDS = 0.5
 GIVE_UP_SECONDS = 30.0
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+SYS_LANDLOCK_CREATE_RULESET = 444
+SYS_LANDLOCK_ADD_RULE = 445
+SYS_LANDLOCK_RESTRICT_SELF = 446
+LANDLOCK_RULE_PATH_BENEATH = 1
 
 
 def main() -> NoReturn:
@@ -113,6 +118,9 @@ def become_command(parameters: dict[str, Any], supervisor: int, failures: int) -
             os._exit(1)
         restore_signals()
         os.chdir(parameters["cwd"])
+        stage = b"confine"
+        if parameters["rules"] is not None:
+            confine(*parameters["rules"])
         stage = b"start"
         argv = parameters["argv"]
         os.execvpe(argv[0], argv, parameters["environment"])
@@ -129,6 +137,30 @@ def restore_signals() -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def confine(attributes: bytes, beneath: tuple[tuple[bytes, int], ...]) -> None:
+    """Hold this process, and whatever it becomes or starts, to the rules made by ``confinement.py``."""
+    ruleset = landlock(SYS_LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
+    for path, rights in beneath:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        rule = rights.to_bytes(8, sys.byteorder) + descriptor.to_bytes(4, sys.byteorder)
+        landlock(SYS_LANDLOCK_ADD_RULE, ruleset, LANDLOCK_RULE_PATH_BENEATH, rule, 0)
+        os.close(descriptor)
+    # The kernel asks for this, so that no set-user-id program is misled by what it suddenly may not do.
+    if not prctl(PR_SET_NO_NEW_PRIVS, 1):
+        raise OSError(errno.EPERM, "no_new_privs")
+    landlock(SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0)
+    os.close(ruleset)
+
+
+def landlock(number: int, *arguments: int | bytes) -> int:
+    """One of its system calls, for which the C library has no functions."""
+    longs = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
+    result = int(ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(number), *longs))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "landlock")
+    return result
 
 
 def children() -> list[int]:

@@ -63,7 +63,9 @@ class Place:
 
     def go_back(self, to: SandboxCheckpoint | str) -> Restored:
         state = to if isinstance(to, str) else to.state_hash
-        return self.manager.rollback_to(self.root, state, aside=self.aside / secrets.token_hex(4))[1]
+        unheld = () if isinstance(to, str) else [each.path for each in to.unheld]
+        aside = self.aside / secrets.token_hex(4)
+        return self.manager.rollback_to(self.root, state, aside=aside, unheld=unheld)[1]
 
     @property
     def unheld(self) -> dict[str, str]:

@@ -276,16 +276,27 @@ class Store:
         return self._select(Lease, "plan_id = ?", plan_id, lock=True)[0]
 
     def heartbeat(self, lease: Lease) -> Lease:
+        """Say that the owner is alive; the lease as it is now, perhaps with a request to stop."""
         with self.transaction(lease):
-            alive = lease.model_copy(update={"heartbeat_at": now()})
+            alive = self.get(Lease, lease.plan_id).model_copy(update={"heartbeat_at": now()})
             self.save(alive)
             return alive
+
+    def request_stop(self, plan_id: str) -> Lease | None:
+        """Ask whoever works on the plan to stop; who that is, or None if nobody does."""
+        with self.transaction():
+            found = self._select(Lease, "plan_id = ?", plan_id, lock=True)
+            if not found or found[0].owner is None:
+                return None
+            asked = found[0].model_copy(update={"stop_requested": True})
+            self.save(asked)
+            return asked
 
     def release_lease(self, lease: Lease) -> None:
         """Nobody owns the plan then; if somebody else does already, it stays theirs."""
         with self.transaction():
             if self._still_holds(lease, self._find_locked(lease)):
-                self.save(lease.model_copy(update={"owner": None, "heartbeat_at": now()}))
+                self.save(lease.model_copy(update={"owner": None, "heartbeat_at": now(), "stop_requested": None}))
 
     def _verify(self, lease: Lease) -> None:
         current = self._find_locked(lease)

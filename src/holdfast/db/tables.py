@@ -43,6 +43,8 @@ class Column:
     optional: bool = False
     field: str = ""
     """The record's field, where it is not called like the column."""
+    is_later: bool = False
+    """A later version added it, so it stands at the end of the table."""
 
     @property
     def ddl(self) -> str:
@@ -64,7 +66,8 @@ class Table:
 
     @property
     def ddl(self) -> Iterator[str]:
-        lines = [*(column.ddl for column in self.columns), "checksum TEXT NOT NULL"]
+        lines = [column.ddl for column in self.columns if not column.is_later] + ["checksum TEXT NOT NULL"]
+        lines += [column.ddl for column in self.columns if column.is_later]
         lines += [f"PRIMARY KEY ({', '.join(self.key)})", *self.constraints]
         yield f"CREATE TABLE {self.name} (\n    " + ",\n    ".join(lines) + "\n)"
         yield from self.indexes
@@ -260,6 +263,7 @@ TABLES = (
             Column("command"),
             Column("acquired_at", Kind.TIME),
             Column("heartbeat_at", Kind.TIME),
+            Column("stop_requested", Kind.BOOLEAN, optional=True, is_later=True),
         ),
         constraints=(_OF_PLAN,),
     ),

@@ -104,6 +104,8 @@ def _stored_content(descriptor: int, size: int, taker: Taker) -> tuple[int, int,
     while piece := _read_fully(descriptor, PIECE_BYTES):
         digests.append(taker.add(piece))
         total += len(piece)
+        if len(piece) < PIECE_BYTES:
+            break  # only the last piece is shorter, also of a file that grows meanwhile
     if total < PIECES_FROM_BYTES:
         raise Moved  # it was cut off meanwhile, and a file that small is never stored in pieces
     return PIECES, total, taker.add(encode_pieces(digests))

@@ -471,12 +471,16 @@ class _Look:
                 self._read(wanted)
             return
         nodes = {(wanted.directory, wanted.name): wanted for wanted in self._to_read}
-        for found in read_in_parallel(self._index.root, nodes, self._batch):
-            wanted = nodes[found.directory, found.name]
+        for found in read_in_parallel(self._index.root, list(nodes), self._batch):
+            wanted = nodes.pop((found.directory, found.name))
             if found.entry is None:
                 self._read(wanted)
             else:
                 self._note_file(wanted, found.entry, found)
+        if nodes:
+            raise SandboxError(
+                f"{len(nodes)} files in {self._index.root} were not read.", hint="Run the command again."
+            )
 
     def _read(self, wanted: _FileToRead) -> None:
         node, directory, name = wanted.node, wanted.directory, wanted.name

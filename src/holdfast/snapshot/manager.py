@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,15 @@ from holdfast.snapshot.directories import RecentDirectories
 from holdfast.snapshot.format import State
 from holdfast.snapshot.index import TreeIndex
 from holdfast.snapshot.objects import Batch, ObjectStore
-from holdfast.snapshot.restore import Restored, RestorePlan, Workshop, carry_out, check_content, plan_restore
+from holdfast.snapshot.restore import (
+    Restored,
+    RestorePlan,
+    Workshop,
+    carry_out,
+    check_content,
+    plan_restore,
+    unheld_name,
+)
 
 
 class CheckpointManager:
@@ -90,17 +98,20 @@ class CheckpointManager:
             batch.catalogue(checkpoint.checkpoint_id, sandbox_id, state, checkpoint.model_dump_json())
         return checkpoint
 
-    def rollback_to(self, path: Path, state_hash: str, *, aside: Path) -> tuple[list[Difference], Restored]:
+    def rollback_to(
+        self, path: Path, state_hash: str, *, aside: Path, unheld: Collection[str] = ()
+    ) -> tuple[list[Difference], Restored]:
         """Turn the tree at ``path`` into that state, exactly, and say what was different.
 
-        All content is found sound before anything is touched.
+        All content is found sound before anything is touched. ``unheld`` is what the snapshot lists as not held: it is
+        set aside if it can be read now, and never deleted.
         """
         index = self._index(path)
         with self.taking() as batch:
             present = self._refreshed(index, batch)
             batch.commit()
             target = self.reader.state(state_hash)
-            plan = plan_restore(self.reader, self.reader.state(present.hex()), target, list(index.unheld))
+            plan = plan_restore(self.reader, self.reader.state(present.hex()), target, list(index.unheld), unheld)
             contents = check_content(self.reader, plan)
             if present.hex() == state_hash and not plan.in_the_way:
                 return [], Restored()
@@ -249,6 +260,4 @@ def _are_only(changes: Changes | None, touched: Mapping[bytes, set[bytes]]) -> b
 
 
 def _unheld(index: TreeIndex) -> tuple[Unheld, ...]:
-    # A name need not be text, but records are.
-    listed = sorted(index.unheld.items())
-    return tuple(Unheld(path=path.decode(errors="backslashreplace"), reason=reason) for path, reason in listed)
+    return tuple(Unheld(path=unheld_name(path), reason=reason) for path, reason in sorted(index.unheld.items()))

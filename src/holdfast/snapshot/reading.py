@@ -117,7 +117,10 @@ def _serve(root: Path, chunks: _Chunks, frames: _Frames) -> None:
     """Keep one worker busy until there is nothing left to read."""
     try:
         with subprocess.Popen(
-            [sys.executable, "-m", __name__, os.fspath(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            # Not from the current folder: a project may have modules with the names of those we import.
+            [sys.executable, "-P", "-m", __name__, os.fspath(root)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         ) as worker:
             assert worker.stdin is not None
             assert worker.stdout is not None
@@ -154,7 +157,7 @@ class _Answer:
         self._stream, self._compressor = stream, new_compressor()
         self._objects: list[tuple[bytes, int, bytes]] = []
         self._bytes = 0
-        self.found: list[Found] = []
+        self._found: list[Found] = []
 
     def add(self, content: bytes) -> bytes:
         digest = digest_of(content)
@@ -165,9 +168,12 @@ class _Answer:
             self.send(is_last=False)
         return digest
 
+    def note(self, found: Found) -> None:
+        self._found.append(found)
+
     def send(self, *, is_last: bool) -> None:
-        _send(self._stream, _encode(_Frame(self._objects, self.found, is_last)))
-        self._objects, self.found, self._bytes = [], [], 0
+        _send(self._stream, _encode(_Frame(self._objects, self._found, is_last)))
+        self._objects, self._found, self._bytes = [], [], 0
 
 
 def work(root: Path, asked: IO[bytes], answered: IO[bytes]) -> None:
@@ -180,7 +186,7 @@ def work(root: Path, asked: IO[bytes], answered: IO[bytes]) -> None:
             except EOFError:
                 return
             for directory, name in places:
-                answer.found.append(_read(descent, directory, name, answer))
+                answer.note(_read(descent, directory, name, answer))
             answer.send(is_last=True)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,11 +57,23 @@ class Restored:
         self.touched.setdefault(directory, set()).add(name)
 
 
-def plan_restore(reader: StateReader, present: State, target: State, unheld: Iterable[bytes]) -> RestorePlan:
+def plan_restore(
+    reader: StateReader, present: State, target: State, unheld: Iterable[bytes], unheld_then: Collection[str] = ()
+) -> RestorePlan:
+    """``unheld``: what no snapshot can hold now; ``unheld_then``: what the target's snapshot lists as not held."""
     differences = {difference.path: difference for difference in reader.differences(present, target)}
     links = _links_to_make(reader, present, target, differences)
-    in_the_way = tuple(path for path in unheld if _stands_in_the_way(reader, target, path))
-    return RestorePlan(tuple(differences.values()), in_the_way, links)
+    in_the_way = [path for path in unheld if _stands_in_the_way(reader, target, path)]
+    # It was there and could not be read; that the snapshot has no entry for it does not mean it has to go.
+    in_the_way += [
+        path for path, found in differences.items() if found.new is None and unheld_name(path) in unheld_then
+    ]
+    return RestorePlan(tuple(differences.values()), tuple(in_the_way), links)
+
+
+def unheld_name(path: bytes) -> str:
+    """How records name a path that a snapshot could not hold: a path need not be text, but records are."""
+    return path.decode(errors="backslashreplace")
 
 
 def _links_to_make(
@@ -147,6 +159,7 @@ class _Restorer:
     def run(self, plan: RestorePlan) -> None:
         for path in plan.in_the_way:
             self._move_aside(path)
+        self._descent.forget()
         for difference in reversed(plan.differences):
             if difference.is_removal:
                 self._remove(difference)
@@ -198,8 +211,8 @@ class _Restorer:
         directory, name = split(difference.path)
         assert difference.old is not None
         self.restored.touch(difference.path)
-        parent = self._writable(directory)
         try:
+            parent = self._writable(directory)
             if difference.old.kind == DIRECTORY:
                 os.rmdir(name, dir_fd=parent)
             else:

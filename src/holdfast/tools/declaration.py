@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -70,6 +70,8 @@ class ToolContext:
     cancelled: threading.Event | None = None
     mark: str | None = None
     """What ``process.end_leftovers`` finds this run's processes by, after a crash."""
+    writable: Sequence[Path] | None = None
+    """The only places where processes of the step may write; None if they are not confined."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,6 +41,7 @@ class Python:
             cancelled=context.cancelled,
             requests=counterpart.answer,
             mark=context.mark,
+            writable=context.writable,
         )
         raised = counterpart.raised and f"{args.callable} raised {counterpart.raised}"
         return result_of(result, args.callable, context, failure=raised)

@@ -27,6 +27,7 @@ class Shell:
             on_output=context.on_output,
             cancelled=context.cancelled,
             mark=context.mark,
+            writable=context.writable,
         )
         return result_of(result, "the command", context)
 

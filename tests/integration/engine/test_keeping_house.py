@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import ContentError, QuotaError, StateError
-from holdfast.model import Plan, PlanState
+from holdfast.errors import ContentError, NotFoundError, QuotaError, StateError, UsageError
+from holdfast.model import Plan, PlanState, RollbackResult
 from tests.integration.engine.workshop import Workshop, files, run
 
 
@@ -142,3 +142,66 @@ def test_a_plan_of_another_home_is_not_touched(workshop: Workshop, tmp_path: Pat
         opened.store.save(plan.changed(store_id="elsewhere"))
     with pytest.raises(StateError, match="another machine"):
         opened.execute(plan.plan_id)
+
+
+def test_a_checkpoint_asked_for_with_a_label_is_never_pruned(workshop: Workshop) -> None:
+    plan = workshop.create(run("echo 1 > one"), run("echo 2 > two"), policy={"max_checkpoints": 3})
+    opened = workshop.open()
+    with pytest.raises(StateError, match="no sandboxes yet"):
+        opened.create_checkpoint(plan.plan_id)
+    opened.execute(plan.plan_id)
+    (workshop.sandbox(plan) / "mine").write_text("by hand")
+    made = opened.create_checkpoint(plan.plan_id, "before lunch")
+    with pytest.raises(UsageError, match="labelled"):
+        opened.create_checkpoint(plan.plan_id, "before lunch")
+    for _ in range(5):
+        opened.create_checkpoint(plan.plan_id)
+    (workshop.sandbox(plan) / "mine").unlink()
+    result = opened.rollback(plan.plan_id, "before lunch")
+    assert isinstance(result, RollbackResult)
+    assert result.checkpoint == made.checkpoint
+    assert files(workshop.sandbox(plan))["mine"] == "by hand"
+
+
+def test_a_checkpoint_can_be_deleted_unless_something_needs_it(workshop: Workshop) -> None:
+    plan = workshop.create(run("head -c 2000000 /dev/urandom > big"), run("rm big"))
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    views = opened.checkpoints(plan.plan_id)
+    for needed in (views[0], views[-1]):
+        with pytest.raises(StateError, match="is needed"):
+            opened.delete_checkpoint(plan.plan_id, needed.checkpoint.checkpoint_id)
+    holding = [view for view in views if view.group.step_index is not None][1:3]
+    for view in holding:
+        opened.delete_checkpoint(plan.plan_id, view.checkpoint.checkpoint_id)
+    assert opened.service.manager.objects.content_bytes() < 1_000_000
+    for view in opened.checkpoints(plan.plan_id):
+        opened.rollback(plan.plan_id, view.checkpoint.checkpoint_id)
+    assert not opened.service.superseded_groups(opened.find_plan(plan.plan_id)) & {views[0].group.group_id}
+
+
+def test_pruning_by_hand_keeps_the_first_and_the_last(workshop: Workshop) -> None:
+    plan = workshop.create(*[run(f"echo {number} > f") for number in range(4)])
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    first, last = opened.checkpoints(plan.plan_id)[0], opened.checkpoints(plan.plan_id)[-1]
+    assert opened.prune(plan.plan_id) == 0
+    assert opened.prune(plan.plan_id, keep=3) > 0
+    left = [view.group.group_id for view in opened.checkpoints(plan.plan_id)]
+    assert (left[0], left[-1]) == (first.group.group_id, last.group.group_id)
+    assert opened.apply(plan.plan_id)
+
+
+def test_a_deleted_plan_leaves_nothing_behind(workshop: Workshop) -> None:
+    plan = workshop.create(run("head -c 2000000 /dev/urandom > big"))
+    other = workshop.create(run("echo other > other"))
+    opened = workshop.open()
+    for each in (plan, other):
+        opened.execute(each.plan_id)
+    opened.delete(plan.plan_id)
+    with pytest.raises(NotFoundError):
+        opened.find_plan(plan.plan_id)
+    assert not (workshop.home / "sandboxes" / plan.plan_id).exists()
+    assert opened.service.manager.objects.content_bytes() < 1_000_000
+    assert opened.verify().damaged == ()
+    assert opened.rollback(other.plan_id, opened.checkpoints(other.plan_id)[0].checkpoint.checkpoint_id)

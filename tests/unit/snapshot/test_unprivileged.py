@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.snapshots import Place
+from tests.support.snapshots import SANDBOX_ID, Place
 from tests.support.trees import A_MOMENT_NS, IS_ROOT, compare, describe, set_mtime, write
 from tests.support.unprivileged import NOBODY, folder_for_nobody, run_unprivileged
 
@@ -282,3 +282,28 @@ def test_s2_a_file_of_another_user_comes_back_as_ones_own(folder: Path):
     shutil.rmtree(root / "their directory")
     assert run_unprivileged(go_back, str(folder), state)
     assert compare(before, describe(root), ignoring=["owner"]) == []
+
+
+def go_back_to_the_first(folder: str) -> list[str]:
+    place = Place(Path(folder))
+    restored = place.go_back(place.manager.list_checkpoints(SANDBOX_ID)[0])
+    place.close()
+    return [str(where) for _, where in restored.set_aside]
+
+
+def test_s3_what_could_not_be_read_then_and_can_be_now_is_not_deleted(folder: Path):
+    root = folder / "tree"
+    write(root / "ours", "x")
+    give_away(root)
+    make_foreign(root)
+    run_unprivileged(take_state, str(folder))
+    (root / "theirs").chmod(0o644)
+    (root / "their directory").chmod(0o777)
+    kept = {
+        Path(where).name.rpartition(".")[0]: Path(where)
+        for where in run_unprivileged(go_back_to_the_first, str(folder))
+    }
+    assert kept.keys() == {"theirs", "their directory"}
+    assert kept["theirs"].read_text() == "not readable"
+    assert (kept["their directory"] / "inside").read_text() == "not readable"
+    assert [path.name for path in root.iterdir()] == ["ours"]

@@ -1,0 +1,34 @@
+"""Going on with a plan after a crash, a kill, a failure or a cancel: from where, and what is put right first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.checkpoints import CheckpointService
+from holdfast.errors import StateError
+from holdfast.model import OperationKind, Plan, PlanState, RunStatus
+from holdfast.operations import cut_short
+
+
+@dataclass(frozen=True)
+class ResumePreview:
+    plan: Plan
+    step_index: int | None
+    """The step that would run next; None if all are done and only the result is checked again."""
+    group_id: str | None
+    """The group the sandboxes would be taken back to first, because the step there did not come to its end."""
+    operations: tuple[OperationKind, ...]
+    """What was begun and would be finished (a rollback) or undone (an apply) first."""
+
+
+def preview_resume(plan: Plan, service: CheckpointService) -> ResumePreview:
+    if plan.state in (PlanState.COMPLETE, PlanState.APPLIED):
+        raise StateError(f"Plan {plan.plan_id} is {plan.state}: there is nothing to go on with.")
+    run = cut_short(plan, service) or next(iter(service.store.unfinished_runs(plan.plan_id)), None)
+    is_interrupted = run is not None and run.status in (RunStatus.RUNNING, RunStatus.INTERRUPTED)
+    return ResumePreview(
+        plan=plan,
+        step_index=None if plan.is_finished else plan.next_step,
+        group_id=run.group_before_id if run is not None and is_interrupted else None,
+        operations=tuple(operation.kind for operation in service.store.unfinished_operations(plan.plan_id)),
+    )
