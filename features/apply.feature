@@ -15,7 +15,7 @@ Feature: Apply
         data: {type: directory, path: data}
       steps:
         - {name: change the number, run: echo 2 > version.txt && git commit --quiet --all --message "of the sandbox"}
-        - {name: move the sources, run: mkdir lib && git mv src/app.py lib/ && chmod +x lib/app.py && echo trace > trace.log}
+        - {name: move the sources, run: mkdir lib && git mv src/app.py lib/ && rmdir src && chmod +x lib/app.py && echo trace > trace.log}
         - {name: change the data, resource: data, run: "rm latest && mkdir archive && cp -p private.key archive/ && echo 4 >> orders.csv"}
       """
     And in "shop" I do

@@ -3,7 +3,14 @@ Feature: Corrections
   the plan goes on with the user's guidance, with other steps or with the same ones.
 
   Scenario: Undo a decision and go on with other steps
-    Given this plan has run
+    Given the file "green.yaml"
+      """
+      steps:
+        - name: choose green
+          run: echo "green, as in '$HOLDFAST_GUIDANCE'" > colour.txt
+        - {name: varnish, resource: data, run: echo varnish > varnish.txt}
+      """
+    And this plan has run
       """
       steps:
         - {name: keep this, run: echo kept > kept.txt}
@@ -11,13 +18,6 @@ Feature: Corrections
           run: echo blue > colour.txt; echo paint > "$HOLDFAST_RESOURCE_DATA/paint.txt"
           decision: {type: strategy_choice, question: "Which colour?", chosen: blue, alternatives: [green]}
         - {name: use it, run: cat colour.txt > result.txt}
-      """
-    And the file "green.yaml"
-      """
-      steps:
-        - name: choose green
-          run: echo "green, as in '$HOLDFAST_GUIDANCE'" > colour.txt
-        - {name: varnish, resource: data, run: echo varnish > varnish.txt}
       """
     When I run "holdfast plan correct --mode revert --guidance 'rather green' --with green.yaml --dry-run {decision of step 2}"
     Then it ends with exit code 0

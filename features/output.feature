@@ -38,6 +38,7 @@ Feature: Output
     Background:
       Given this plan has run
         """
+        policy: {rollback_enabled: false}
         steps: [{name: raise the version, run: echo 2 > version.txt}]
         """
 
@@ -56,5 +57,5 @@ Feature: Output
         | code | what                | command                                       | type          | words               |
         | 2    | the call was wrong  | plan rollback --yse latest {start}            | UsageError    | holdfast plan rollback --help |
         | 3    | no such plan        | plan status 7ZZZZZZZ                          | NotFoundError | holdfast plan list  |
-        | 4    | not in that state   | plan rollback --yes {other} {start}           | StateError    | belongs to plan     |
+        | 4    | not in that state   | plan rollback --yes latest {start}            | StateError    | rollback_enabled    |
         | 9    | a setting is wrong  | plan list --config step.timeout=soon          | ConfigError   | step.timeout        |

@@ -39,10 +39,10 @@ def run_plan(context):
         context.scratch = context.shared[context.text]
     else:
         write_plan(context)
+        context.mine = context.scratch.mine()
         context.scratch.ask("plan", "execute", "plan.yaml")
         if is_shared:
             context.shared[context.text] = context.scratch
-    context.mine = context.scratch.mine()
 
 
 @given(r'the sandbox of "([^"]+)" is lost')

@@ -39,6 +39,7 @@ from holdfast.model import (
 if TYPE_CHECKING:
     from holdfast.apply import ApplyResult
     from holdfast.checkpoints import CheckpointService, VerifyResult
+    from holdfast.confinement import Confinement
     from holdfast.correct import CorrectionPreview
     from holdfast.diff import FileDiff
     from holdfast.events import Listener
@@ -59,6 +60,10 @@ class PlanStatus:
     """Who is at work on it now."""
     interrupted: bool
     """It says processing, but its process is dead: the next command that changes it puts it right."""
+    confinement: Confinement
+    """Whether its steps are held to its sandboxes, by the settings and on the machine of now."""
+    outside_of_rollback: tuple[Path, ...]
+    """Where else they may write then: ``sandbox.allow-write``."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,16 @@ class Holdfast:
 
         return Toolbox.standard()
 
+    @property
+    def _user_home(self) -> Path:
+        return Path(self._environment.get("HOME") or Path.home())
+
+    def allowed_paths(self) -> tuple[Path, ...]:
+        """Where steps may write besides their sandboxes; a ConfigError if the setting names what cannot be allowed."""
+        from holdfast.confinement import allowed_paths
+
+        return allowed_paths(self.settings.allow_write, user_home=self._user_home, holdfast_home=self.home)
+
     @cached_property
     def _project(self) -> Project:
         return self.store.project_for(str(self.project_root))
@@ -202,6 +217,11 @@ class Holdfast:
         return self.tools.problems(tool, args)
 
     def _preflight(self, plan: Plan) -> None:
+        if any(step.subplans for step in plan.steps):
+            raise StateError(
+                "This plan has subplans, which this version of Holdfast cannot run yet.",
+                hint="Write their steps one after another, or make a plan of each.",
+            )
         if not plan.policy.require_checkpoints:
             return
         declarations = [(step, self.tools.declaration_for(step)) for step in plan.steps]
@@ -238,6 +258,7 @@ class Holdfast:
         return self.store.plans_of(project.project_id, limit) if project else []
 
     def status(self, reference: str) -> PlanStatus:
+        from holdfast.confinement import confinement_of, expanded
         from holdfast.lease import is_dead
 
         plan = self.find_plan(reference)
@@ -249,6 +270,8 @@ class Holdfast:
             checkpoints=self.store.checkpoint_count(plan.plan_id),
             holder=holder,
             interrupted=plan.state is PlanState.PROCESSING and holder is None,
+            confinement=confinement_of(self.settings.confine),
+            outside_of_rollback=expanded(self.settings.allow_write, self._user_home),
         )
 
     # Verbs
@@ -285,9 +308,12 @@ class Holdfast:
     ) -> ExecutionResult:
         """Start the plan, or go on with it; what is complete stays as it is."""
         from holdfast.executor import ExecutionResult, ExecutorSettings, PlanExecutor
+        from holdfast.operations import make_missing_sandboxes
 
         cancelled = cancelled or threading.Event()
         with self._changing(reference, "plan execute", on_stop_request=cancelled.set) as (plan, lease):
+            if plan.state is PlanState.COMPLETE:
+                make_missing_sandboxes(plan, self.service)
             if plan.state in (PlanState.COMPLETE, PlanState.APPLIED):
                 return ExecutionResult(plan)
             settings = ExecutorSettings(
@@ -296,6 +322,8 @@ class Holdfast:
                 include_ignored=self.settings.include_ignored,
                 output_limit_bytes=self.settings.output_limit_bytes,
                 step_timeout_seconds=self.settings.step_timeout_seconds,
+                confine=self.settings.confine,
+                allow_write=self.allowed_paths(),
             )
             executor = PlanExecutor(self.service, self.tools, settings, listener=listener, cancelled=cancelled)
             return executor.execute(plan, lease)

@@ -31,6 +31,7 @@ from holdfast.model import (
     new_id,
     now,
 )
+from holdfast.operations import make_missing_sandboxes
 from holdfast.sandbox.git_apply import (
     ignored_among,
     index_locked,
@@ -104,6 +105,8 @@ class ApplyResult:
 
 
 def apply_plan(plan: Plan, lease: Lease, service: CheckpointService, options: ApplyOptions) -> ApplyResult:
+    if plan.state is PlanState.COMPLETE:
+        make_missing_sandboxes(plan, service)
     result = _result_group(plan, service)
     planned = plan_apply(plan, service, result, options)
     commits = _make_commits(plan, planned, options)
@@ -323,40 +326,52 @@ def _verify(service: CheckpointService, each: ResourceChange) -> None:
 
 
 def undo_apply(plan: Plan, lease: Lease, service: CheckpointService, operation: Operation) -> Plan:
-    """Put the real files, index and branch back as they were before an apply that did not come to its end."""
-    for resource in plan.resources:
-        _undo(service, resource, operation)
-    plan = plan.changed(phase=Phase.EXECUTE, state=PlanState.COMPLETE)
+    """Put the real files, index and branch back as they were before an apply that did not come to its end.
+
+    A file that somebody has changed since then stays as they made it.
+    """
+    edited = [path for resource in plan.resources for path in _undo(service, resource, operation)]
+    error = f"an apply was undone; changed by somebody since, and left so: {', '.join(edited)}" if edited else None
+    plan = plan.changed(phase=Phase.EXECUTE, state=PlanState.COMPLETE, error=error)
     with service.store.transaction(lease):
         service.store.save(plan)
         service.store.save(operation.model_copy(update={"state": OperationState.UNDONE, "finished_at": now()}))
     return plan
 
 
-def _undo(service: CheckpointService, resource: Resource, operation: Operation) -> None:
+def _undo(service: CheckpointService, resource: Resource, operation: Operation) -> list[str]:
+    """Put one resource back; the paths that are neither as they were nor as the apply made them, and so were left."""
     states, reader = operation.data["states"], service.manager.reader
     if f"{resource.name}/old" not in states:
-        return
+        return []
     git = operation.data["repositories"].get(resource.name)
     repository = GitRepository.at(Path(resource.path)) if git else None
     if repository is not None and git["commit"]:
         move_head_back(repository, git["commit"], git["head"], "holdfast: the apply was undone")
         index = load_selection(reader, states[f"{resource.name}/index"])
-        _put_back(service, repository.git_dir, index, {b"index"})
+        _put_back(service, repository.git_dir, index, None)
         (repository.git_dir / "index.holdfast").unlink(missing_ok=True)
         release_index(repository, operation.operation_id)
     old = load_selection(reader, states[f"{resource.name}/old"])
     new = load_selection(reader, states[f"{resource.name}/new"])
-    _put_back(service, Path(resource.path).resolve(), old, old.keys() | new.keys())
+    return _put_back(service, Path(resource.path).resolve(), old, new)
 
 
-def _put_back(service: CheckpointService, root: Path, old: Selection, paths: Collection[bytes]) -> None:
+def _put_back(service: CheckpointService, root: Path, old: Selection, new: Selection | None) -> list[str]:
+    """Without ``new`` everything is put back, whatever it is now."""
+    paths = old.keys() | (new or {}).keys()
     remove_temporaries(root, {split(path)[0] for path in paths if path})
     with service.manager.taking() as batch:
         present = select(root, paths, batch)
         batch.commit()
-        differences = list(_differing(present, old, paths))
+        edited = [] if new is None else [path for path in paths if _is_edited(present.get(path), old, new, path)]
+        differences = [each for each in _differing(present, old, paths) if each.path not in edited]
         change(root, service.manager.reader, differences)
+    return sorted(os.fsdecode(path) for path in edited)
+
+
+def _is_edited(present: Entry | None, old: Selection, new: Selection, path: bytes) -> bool:
+    return present is not None and not same(present, old.get(path)) and not same(present, new.get(path))
 
 
 def _differing(present: Selection, old: Selection, paths: Collection[bytes]) -> Iterator[Difference]:

@@ -337,6 +337,11 @@ class CheckpointService:
 
     def finish_rollback(self, plan: Plan, lease: Lease, operation: Operation) -> Plan:
         """Complete a rollback that was cut short; everything it did already is done again or found done."""
+        for resource in plan.resources:
+            path = Path(resource.sandbox_path)
+            if not path.is_dir():
+                self.manager.forget(path)
+                path.mkdir(parents=True, mode=0o700)
         rows = self.store.checkpoints_of_group(operation.data["target_group_id"])
         return self._roll_back(plan, lease, operation, rows[0]).plan
 

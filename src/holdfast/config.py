@@ -30,6 +30,7 @@ VARIABLE_PREFIX = "HOLDFAST_"
 
 DEFAULT_OUTPUT_LIMIT_BYTES = 64 * 1024
 LARGEST_OUTPUT_LIMIT_BYTES = 64 * 1024**2
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _UNITS = {"b": 1, "kb": 1000, "kib": 1024, "mb": 1000**2, "mib": 1024**2, "gb": 1000**3, "gib": 1024**3}
 
 
@@ -98,6 +99,17 @@ def _number_from_text(text: str) -> object:
         return stripped
 
 
+def _truth_from_text(text: str) -> object:
+    word = text.strip().lower()
+    return True if word in _TRUE else False if word in _FALSE else word
+
+
+def _truth(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError("expected true or false")
+    return value
+
+
 def _texts(value: object) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise ConfigError("expected a list of texts")
@@ -123,6 +135,15 @@ def _variables(value: object) -> tuple[str, ...]:
         if not re.fullmatch(r"[A-Za-z_*][A-Za-z0-9_*]*", name):
             raise ConfigError(f'expected names of environment variables, found "{name}"')
     return tuple(names)
+
+
+def _places(value: object) -> tuple[str, ...]:
+    places = _texts(value)
+    for place in places:
+        # Nothing relative: it would mean another place with every folder that a command is run in.
+        if "\0" in place or not (place.startswith("~/") or PurePosixPath(place).is_absolute()):
+            raise ConfigError(f'expected absolute paths, or paths that begin with ~/, found "{place}"')
+    return tuple(places)
 
 
 def _whole_number(value: object, least: int, largest: int | None = None) -> int:
@@ -211,6 +232,22 @@ KEYS: Mapping[str, Key] = {
             Scope.USER,
         ),
         Key(
+            "sandbox.confine",
+            "confine",
+            Kind("true or false", _truth_from_text, _truth),
+            True,
+            "Whether steps can write only into their plan's sandboxes, where the kernel can enforce it (Landlock).",
+            Scope.USER,
+        ),
+        Key(
+            "sandbox.allow-write",
+            "allow_write",
+            Kind("list of paths", _list_from_text, _places),
+            (),
+            "Where steps may write besides their sandboxes; what they write there no rollback takes back.",
+            Scope.USER,
+        ),
+        Key(
             "step.output-limit",
             "output_limit_bytes",
             Kind("bytes", str.strip, _output_limit),
@@ -278,6 +315,8 @@ class Settings:
     max_bytes: int | None
     include_ignored: tuple[str, ...]
     pass_env: tuple[str, ...]
+    confine: bool
+    allow_write: tuple[str, ...]
     output_limit_bytes: int
     step_timeout_seconds: float | None
     database_url: str | None

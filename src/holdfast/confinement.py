@@ -123,9 +123,9 @@ def rules_for(writable: Sequence[Path], abi: int) -> Rules:
 
 def allowed_paths(texts: Sequence[str], *, user_home: Path, holdfast_home: Path) -> tuple[Path, ...]:
     """The paths of ``sandbox.allow-write`` as the kernel knows them; one that cannot be allowed is a ConfigError."""
-    found = {path: _real(path) for path in expanded(texts, user_home)}
+    found = {path: real_path(path) for path in expanded(texts, user_home)}
     for path, real in found.items():
-        _check_allowed(path, real, _real(holdfast_home))
+        _check_allowed(path, real, holdfast_home)
     return tuple(dict.fromkeys(real for path, real in found.items() if not _is_inside_another(path, found)))
 
 
@@ -133,7 +133,13 @@ def expanded(texts: Sequence[str], user_home: Path) -> tuple[Path, ...]:
     return tuple(user_home / text[2:] if text.startswith("~/") else Path(text) for text in texts)
 
 
-def _real(path: Path) -> Path:
+def would_expose(real: Path, holdfast_home: Path) -> bool:
+    """Whether a step that may write there could change checkpoints, or sandboxes of other plans."""
+    home = real_path(holdfast_home)
+    return home.is_relative_to(real) or real.is_relative_to(home)
+
+
+def real_path(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
@@ -142,7 +148,7 @@ def _check_allowed(path: Path, real: Path, holdfast_home: Path) -> None:
         raise ConfigError(
             f"sandbox.allow-write: {path} does not exist.", hint="Make it, or take it out of the setting."
         )
-    if holdfast_home.is_relative_to(real) or real.is_relative_to(holdfast_home):
+    if would_expose(real, holdfast_home):
         raise ConfigError(
             f"sandbox.allow-write: {path} would let a step change what Holdfast keeps in {holdfast_home}.",
             hint="Name the folders that steps need, and none that has Holdfast's home in it.",
@@ -152,4 +158,4 @@ def _check_allowed(path: Path, real: Path, holdfast_home: Path) -> None:
 def _is_inside_another(path: Path, found: Mapping[Path, Path]) -> bool:
     """Such a path adds nothing, and a step could put a link in its place that leads anywhere."""
     others = [real for other, real in found.items() if other != path and real != found[path]]
-    return any(_real(parent).is_relative_to(other) for parent in path.parents for other in others)
+    return any(real_path(parent).is_relative_to(other) for parent in path.parents for other in others)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from holdfast.checkpoints import CheckpointService
 from holdfast.errors import StateError
 from holdfast.model import Checkpoint, Correction, Decision, Lease, Plan, PlanState, RollbackResult, Step
+from holdfast.rollback import refuse_if_disabled
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class CorrectionService:
         self, plan: Plan, lease: Lease, decision: Decision, guidance: str, new_steps: tuple[Step, ...] | None
     ) -> RollbackResult:
         """Go back to just before the decision; it and all that followed from it are superseded by the guidance."""
+        refuse_if_disabled(plan)
         preview = self.preview(plan, decision, new_steps)
         assert preview.checkpoint is not None
         correction = Correction(

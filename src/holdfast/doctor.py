@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from holdfast.errors import ContentError, DatabaseError, HoldfastError
+from holdfast.confinement import Confinement, confinement_of, gaps, landlock_abi
+from holdfast.errors import ConfigError, ContentError, DatabaseError, HoldfastError
 from holdfast.model import CheckpointGroup, Lease, Plan, PlanState
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Finding:
 
 def examine(holdfast: Holdfast) -> list[Finding]:
     """Every check, also those after one that failed; without a database, those that need none."""
-    findings = [_python(), _sqlite(), _git(), *_home(holdfast.home)]
+    findings = [_python(), _sqlite(), _git(), _confinement(holdfast), *_home(holdfast.home)]
     store, finding = _database(holdfast)
     findings.append(finding)
     if store is None:
@@ -101,6 +102,27 @@ def _git() -> Finding:
     if found is None or (int(found[1]), int(found[2])) < OLDEST_GIT:
         return Finding("git", "problem", f"{said.strip()} is too old.", "Install git 2.38 or newer.", exit_code=6)
     return Finding("git", "ok", found[0])
+
+
+def _confinement(holdfast: Holdfast) -> Finding:
+    anywhere = "steps can write wherever you can"
+    match confinement_of(holdfast.settings.confine):
+        case Confinement.OFF:
+            hint = "`holdfast config unset sandbox.confine` turns it on again."
+            return Finding("confinement", "warning", f"It is turned off: {anywhere}.", hint)
+        case Confinement.NOT_AVAILABLE:
+            hint = "Linux 5.13 or newer has it, if Landlock is among its security modules (`lsm=` at boot)."
+            return Finding("confinement", "warning", f"This system has no Landlock: {anywhere}.", hint)
+    try:
+        allowed = holdfast.allowed_paths()
+    except ConfigError as error:
+        return _problem("confinement", error)
+    detail = f"Landlock ABI {landlock_abi()}"
+    if allowed:
+        detail += f"; outside of rollback: {_named([str(path) for path in allowed])}"
+    if missing := gaps(landlock_abi()):
+        return Finding("confinement", "warning", f"{detail}; {'; '.join(missing)}.", "A newer Linux kernel does more.")
+    return Finding("confinement", "ok", detail)
 
 
 # The home

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast.checkpoints import CheckpointService, Occasion
+from holdfast.confinement import Confinement, confinement_of
 from holdfast.errors import HoldfastError, LeaseLostError
 from holdfast.events import (
     CheckpointTaken,
@@ -44,6 +45,7 @@ from holdfast.model import (
 from holdfast.operations import cut_short, make_missing_sandboxes
 from holdfast.policy import resource_variable
 from holdfast.process import DEFAULT_OUTPUT_LIMIT_BYTES
+from holdfast.refusals import Border, explain
 from holdfast.sandbox import sandbox_for
 from holdfast.sandbox.making import remove_tree
 from holdfast.tools import Toolbox, ToolContext, ToolDeclaration, ToolResult
@@ -57,6 +59,10 @@ class ExecutorSettings:
     include_ignored: Collection[str] = ()
     output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES
     step_timeout_seconds: float | None = None
+    confine: bool = True
+    """Whether processes of a step may write only into the plan's sandboxes, where the kernel can enforce it."""
+    allow_write: Sequence[Path] = ()
+    """Where they may write besides, as ``confinement.allowed_paths`` gives it."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +158,7 @@ class PlanExecutor:
                 return plan, run
             try_number += 1
             plan = self.trigger(plan, lease, [Trigger.ON_ERROR], occasion_of(step, run, str(run.error)))
-            if run.group_before_id is not None:
+            if run.group_before_id is not None and plan.policy.rollback_enabled:
                 plan = self._go_back(plan, lease, run.group_before_id, f"{step.name} is tried again")
                 plan = plan.changed(state=PlanState.PROCESSING)
 
@@ -175,6 +181,7 @@ class PlanExecutor:
         """Run the step's tool; the plan as the tool's own requests left it, and how the run ended."""
         self._tell(StepStarted(run.step_index, len(plan.steps), run))
         bridge = _Bridge(self, plan, lease, step, run)
+        writable = self._writable(plan)
         context = ToolContext(
             root=Path(plan.resource(step.resource).sandbox_path),
             environment=self._environment(plan, run.step_index),
@@ -185,6 +192,7 @@ class PlanExecutor:
             on_output=lambda text: self._tell(StepPrinted(run.step_index, text)),
             cancelled=self._cancelled,
             mark=run.run_id,
+            writable=writable,
         )
         try:
             result = self._tools.run(step, context)
@@ -193,7 +201,26 @@ class PlanExecutor:
         except Exception as error:  # noqa: BLE001 - see below
             # A tool may come from anybody; whatever it raises, its step failed and the plan goes on being safe.
             result = ToolResult.failed(f"the tool {step.tool} raised {type(error).__name__}: {error}")
+        if writable is not None and not result.succeeded:
+            result = self._explained(plan, context, result)
         return bridge.plan, _ended(run, result)
+
+    def _writable(self, plan: Plan) -> Sequence[Path] | None:
+        if confinement_of(self._settings.confine) is not Confinement.ON:
+            return None
+        sandboxes = [Path(resource.sandbox_path) for resource in plan.resources]
+        return (*sandboxes, _temporary_folder(plan), *self._settings.allow_write)
+
+    def _explained(self, plan: Plan, context: ToolContext, result: ToolResult) -> ToolResult:
+        """A failure with the reason for it, if that was a write outside of where the step may write."""
+        border = Border(
+            writable=context.writable or (),
+            allowed=self._settings.allow_write,
+            copies={Path(resource.path): Path(resource.sandbox_path) for resource in plan.resources},
+            holdfast_home=_plan_folder(plan).parents[1],
+        )
+        refusal = explain(f"{result.output}\n{result.error}", context.root, border)
+        return replace(result, error=f"{result.error}; {refusal}") if refusal else result
 
     def _start_step(
         self, plan: Plan, lease: Lease, index: int, try_number: int, declaration: ToolDeclaration
@@ -215,9 +242,9 @@ class PlanExecutor:
         triggers = [Trigger.BEFORE_STEP, Trigger.ON_DECISION]
         if declaration.writes:
             triggers.insert(1, Trigger.ON_TOOL_WRITE)
-        before = plan.head_group_id
         plan = self.trigger(plan, lease, triggers, occasion_of(step, run, f"before {step.name}"), [decision])
-        if plan.head_group_id != before:
+        # Without a trigger now, the last group will do if no step has come to its end since.
+        if self._head(plan).last_completed_step == plan.last_completed_step:
             run = run.model_copy(update={"group_before_id": plan.head_group_id})
         with self._store.transaction(lease):
             self._store.insert(run)
@@ -254,7 +281,7 @@ class PlanExecutor:
             for name, value in self._settings.environment.items()
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in self._settings.passed_variables)
         }
-        temporary = Path(plan.resources[0].sandbox_path).parent / ".tmp"
+        temporary = _temporary_folder(plan)
         # Every step finds it empty: what one left there would not come back with a rollback.
         remove_tree(temporary)
         temporary.mkdir(parents=True, mode=0o700)
@@ -324,14 +351,19 @@ class PlanExecutor:
         if target is not None:
             plan = self._go_back(plan, lease, target, f"{run.step} failed")
             returned = self._store.get(CheckpointGroup, target)
-        plan = self._errored(plan, lease, f"step {run.step_index + 1} ({run.step}) failed: {run.error}")
+        error = f"step {run.step_index + 1} ({run.step}) failed: {run.error}"
+        if target is None and self._wants_to_go_back(plan):
+            error += "; what it changed is still there, because no checkpoint was taken before it"
+        plan = self._errored(plan, lease, error)
         return ExecutionResult(plan, run, kept, returned)
 
+    def _wants_to_go_back(self, plan: Plan) -> bool:
+        return plan.policy.rollback_enabled and plan.policy.on_failure is not OnFailure.KEEP
+
     def _target_after_failure(self, plan: Plan, run: StepRun) -> str | None:
-        policy = plan.policy
-        if not policy.rollback_enabled or policy.on_failure is OnFailure.KEEP:
+        if not self._wants_to_go_back(plan):
             return None
-        if policy.on_failure is OnFailure.ROLLBACK_TO_START:
+        if plan.policy.on_failure is OnFailure.ROLLBACK_TO_START:
             return self._store.groups_of(plan.plan_id)[0].group_id
         return run.group_before_id
 
@@ -388,6 +420,14 @@ class _Bridge:
             self.plan, self._lease, replace(occasion, triggers=(Moment.MANUAL.value,), label=label)
         )
         return self.plan.last_checkpoint_id or ""
+
+
+def _plan_folder(plan: Plan) -> Path:
+    return Path(plan.resources[0].sandbox_path).parent
+
+
+def _temporary_folder(plan: Plan) -> Path:
+    return _plan_folder(plan) / ".tmp"
 
 
 def occasion_of(step: Step, run: StepRun, reason: str) -> Occasion:

@@ -162,7 +162,7 @@ class Resource(Record):
     path: str
     sandbox_path: str
     base: dict[str, str] = Field(default_factory=dict)
-    """What the sandbox started from: ``state`` (its first state hash) and, for git, ``commit`` and ``branch``."""
+    """What the sandbox started from; for git the ``commit`` and the ``branch`` that were checked out."""
 
     @property
     def strategy(self) -> Strategy:

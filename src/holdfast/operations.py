@@ -33,6 +33,11 @@ def _interrupt(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
     runs = service.store.unfinished_runs(plan.plan_id)
     for run in runs:
         end_leftovers(run.run_id)
+    last = service.store.latest_run(plan.plan_id)
+    failed_here = last is not None and last.status is RunStatus.FAILED and last.step_index == plan.next_step
+    if last is not None and failed_here and not last.is_superseded:
+        # It died before it could do what the plan's policy says about failures: the step counts as interrupted.
+        runs.append(last)
     where = f"step {runs[-1].step_index + 1} ({runs[-1].step})" if runs else "the execution"
     plan = plan.changed(phase=Phase.EXECUTE, state=PlanState.QUEUED, error=f"{where} was interrupted")
     with service.store.transaction(lease):

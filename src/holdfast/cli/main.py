@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -41,6 +42,16 @@ class LazyGroup(click.Group):
         found = getattr(importlib.import_module(module), attribute)
         assert isinstance(found, click.Command)
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in _COMMANDS and not args[0].startswith("-"):
+            meant = get_close_matches(args[0], _COMMANDS, n=1)
+            raise click.UsageError(
+                f"No such command {args[0]!r}." + "".join(f" Did you mean {each!r}?" for each in meant)
+            )
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -8,7 +8,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
 from pathlib import PurePath
@@ -311,8 +311,6 @@ def as_data(value: Any) -> Any:
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if isinstance(value, Mapping):
         return {valid_text(str(key)): as_data(each) for key, each in value.items()}
-    if is_dataclass(value):
-        return as_data(vars(value))
     return [as_data(each) for each in value]
 
 

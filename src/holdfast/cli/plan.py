@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +64,7 @@ def execute(invocation: Invocation, plan: str) -> Reply:
     from holdfast.cli.execution import run_plan
 
     with invocation.opened() as holdfast:
-        is_file = plan.endswith(_PLAN_FILE_ENDINGS) or Path(plan).is_file()
+        is_file = plan.endswith(_PLAN_FILE_ENDINGS) or os.path.isfile(plan)
         wanted = holdfast.create_plan(Path(plan)) if is_file else holdfast.find_plan(plan)
         return run_plan(invocation, holdfast, wanted)
 

@@ -67,7 +67,8 @@ class GitWorktreeSandbox:
         remove_tree(self.path)
 
     def hides(self, path: bytes) -> bool:
-        return path == b".git" or path.startswith(b".git/")
+        # Of submodules and nested repositories too: git itself never takes such a path for content.
+        return b".git" in path.split(b"/")
 
 
 def matches(path: bytes, globs: Collection[str]) -> bool:

@@ -12,7 +12,6 @@ from types import TracebackType
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 IS_ROOT = os.geteuid() == 0
-_MOST_OPEN = 128
 _MOST_OPEN = 64
 """A process may open only so many files, and a tree may be deeper than that."""
 

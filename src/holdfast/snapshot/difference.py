@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from holdfast.errors import ContentError
 from holdfast.snapshot.descent import join
 from holdfast.snapshot.directories import RecentDirectories
 from holdfast.snapshot.format import (
     DIRECTORY,
     FILE,
+    FORMAT_VERSION,
     PIECES,
     Entry,
     State,
@@ -51,7 +53,13 @@ class StateReader:
         self._recent = recent or RecentDirectories()
 
     def state(self, state_hash: str) -> State:
-        return decode_state(self._objects.read(bytes.fromhex(state_hash)))
+        state = decode_state(self._objects.read(bytes.fromhex(state_hash)))
+        if state.version > FORMAT_VERSION:
+            raise ContentError(
+                f"State {state_hash[:16]} was written by a newer Holdfast (format {state.version}).",
+                hint="Upgrade holdfast to the version that wrote it, or newer.",
+            )
+        return state
 
     def directory(self, entry: Entry | None) -> Mapping[bytes, Entry]:
         if entry is None or entry.kind != DIRECTORY:
@@ -129,16 +137,15 @@ _EMPTY_DIRECTORY = digest_of(encode_directory({}))
 
 
 def visible(differences: Iterable[Difference]) -> list[Difference]:
-    """The differences a person wants to hear of: not directories that merely hold something that differs."""
-    return [difference for difference in differences if not _is_only_a_way(difference)]
+    """The differences a person wants to hear of: not a directory that merely holds one, nor a file only touched."""
+    return [difference for difference in differences if not _is_unremarkable(difference)]
 
 
-def _is_only_a_way(difference: Difference) -> bool:
+def _is_unremarkable(difference: Difference) -> bool:
     old, new = difference.old, difference.new
     if old is None or new is None:
         present = old or new
         assert present is not None
         return present.kind == DIRECTORY and present.content != _EMPTY_DIRECTORY
-    return old.kind == new.kind == DIRECTORY and (old.mode, old.uid, old.gid, old.xattrs) == (
-        new.mode, new.uid, new.gid, new.xattrs,
-    )  # fmt: skip
+    is_same = (old.mode, old.uid, old.gid, old.xattrs) == (new.mode, new.uid, new.gid, new.xattrs)
+    return is_same and old.kind == new.kind and (old.kind == DIRECTORY or old.content == new.content)

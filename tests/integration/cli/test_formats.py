@@ -196,14 +196,15 @@ def test_a_reader_that_goes_away_before_an_envelope_sees_no_traceback(project: P
     assert (process.returncode, said) == (0, "")
 
 
-def test_a_folder_that_is_gone_is_an_error_without_a_traceback(project: Project, tmp_path: Path) -> None:
-    script = "import os, sys; os.mkdir('x'); os.chdir('x'); os.rmdir('../x'); os.execv(sys.executable, sys.argv[1:])"
-    ended = subprocess.run(
-        [sys.executable, "-c", script, sys.executable, "-m", "holdfast", "plan", "list"],
-        cwd=tmp_path, env=project.environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 6
-    assert ended.stderr == "error: No such file or directory.\n"
+def test_a_folder_that_is_gone_is_an_error_without_a_traceback(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = project.folder / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main.run(["plan", "list", "--home", str(project.home)]) == 6
+    assert capsys.readouterr() == ("", "error: No such file or directory.\n")
 
 
 def test_what_nobody_thought_of_is_told_in_a_sentence(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,3 +237,26 @@ def test_no_command_at_all_shows_the_help_as_wrong_usage(project: Project) -> No
     ended = project.run()
     assert (ended.exit_code, ended.stdout) == (2, "")
     assert ended.stderr.startswith("Usage: holdfast")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [(["chekpoint"], "checkpoint"), (["plan", "exekute"], "execute"), (["plan", "list", "--al"], "--all")],
+)
+def test_a_slip_of_the_finger_is_answered_with_what_was_meant(
+    project: Project, arguments: list[str], meant: str
+) -> None:
+    assert f"{meant}" in project.call(*arguments).stderr
+
+
+def test_shells_can_complete_the_commands(project: Project) -> None:
+    variables = {"_HOLDFAST_COMPLETE": "bash_complete", "COMP_WORDS": "holdfast ch", "COMP_CWORD": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-c", "from holdfast.cli.main import main; main([])"],
+        env={**project.environment, **variables}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.stdout == "plain,checkpoint\n"
+
+
+def test_a_text_that_is_no_plan_and_no_file_is_not_found_however_long(project: Project) -> None:
+    assert project.call("plan", "execute", "x" * 5000).exit_code == 3

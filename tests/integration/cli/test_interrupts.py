@@ -48,14 +48,21 @@ def test_it_goes_on_at_the_step_that_was_stopped(project: Project) -> None:
 
 
 def test_interrupting_twice_is_safe(project: Project) -> None:
-    # The step takes no notice of the first signal.
-    steps = "  - {name: stubborn, run: 'trap \"\" TERM INT; echo x > x; test -e ../go || sleep 60'}\n"
-    process = project.start("plan", "execute", str(project.plan("  - {run: 'true'}\n" + steps)))
+    # The step takes no notice of what it is told, so there is time for the second signal.
+    steps = """\
+  - {run: 'true'}
+  - {name: stubborn, run: 'trap "" TERM INT; echo x >> x; test -e ../go || while true; do sleep 1; done'}
+"""
+    process = project.start("plan", "execute", str(project.plan(steps)))
     wait_until(lambda: is_at_the_slow_step(project))
     process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert process.stderr.readline() == "\n"
+    assert process.stderr.readline() == "stopping the step; once more stops at once\n"
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 130
+    assert "error: Interrupted." in said
     (project.sandbox().parent / "go").touch()
     assert project.json("plan", "execute", "latest")["state"] == "complete"
-    assert (project.sandbox() / "x").exists()
+    assert (project.sandbox() / "x").read_text() == "x\n"

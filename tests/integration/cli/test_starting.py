@@ -11,8 +11,13 @@ STEPS = "  - {name: fail, run: 'echo x; false'}\n"
 
 
 def imported(project: Project, *arguments: str) -> set[str]:
+    """What the command imports beyond what every Python here does (one that measures coverage does more)."""
+    return _imports(project, "-m", "holdfast", *arguments) - _imports(project, "-c", "")
+
+
+def _imports(project: Project, *arguments: str) -> set[str]:
     ended = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "holdfast", *arguments],
+        [sys.executable, "-X", "importtime", *arguments],
         cwd=project.folder,
         env=project.environment,
         capture_output=True,

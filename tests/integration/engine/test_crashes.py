@@ -38,7 +38,7 @@ def _is_running(pid: int) -> bool:
 @pytest.fixture
 def killed(workshop: Workshop) -> tuple[str, int]:
     """A plan whose process died in the middle of its second step; the id and a process that step had started."""
-    gate, started = workshop.folder / "gate", workshop.folder / "started"
+    gate, started = workshop.outside / "gate", workshop.outside / "started"
     command = f"echo x >> log; sleep 300 & echo $! > {started}; test -e {gate} || wait"
     plan = workshop.create(run("echo 1 > one"), run(command), run("echo 3 > three"))
     process = _start(workshop, plan.plan_id)
@@ -93,7 +93,7 @@ def test_the_half_done_work_of_a_killed_step_is_kept_as_a_group(workshop: Worksh
 
 
 def test_a_plan_that_runs_elsewhere_is_left_alone(workshop: Workshop) -> None:
-    started = workshop.folder / "started"
+    started = workshop.outside / "started"
     plan = workshop.create(run(f"touch {started}; sleep 300"))
     process = _start(workshop, plan.plan_id)
     try:
@@ -118,7 +118,7 @@ def test_a_plan_that_runs_elsewhere_is_left_alone(workshop: Workshop) -> None:
 
 def test_a_stopped_owner_that_was_replaced_notices_and_does_no_harm(workshop: Workshop) -> None:
     """SIGSTOP, take over (its heartbeat is old), SIGCONT: the first owner must not write any more."""
-    started = workshop.folder / "started"
+    started = workshop.outside / "started"
     plan = workshop.create(run(f"touch {started}; sleep 3"), run("echo 2 > two"))
     process = _start(workshop, plan.plan_id)
     try:
@@ -182,3 +182,31 @@ def test_a_rollback_killed_in_the_middle_is_finished_by_the_next_command(worksho
     assert files(workshop.sandbox(plan)) == wanted
     assert not workshop.open().store.unfinished_operations(plan.plan_id)
     assert workshop.open().execute(plan.plan_id).succeeded
+
+
+def test_a_crash_between_a_failure_and_what_the_policy_says_of_it_leaves_nothing_half_done(workshop: Workshop) -> None:
+    gate = workshop.outside / "gate"
+    plan = workshop.create(run(f"echo dirt >> log; test -e {gate}"))
+    opened = workshop.open()
+    assert not opened.execute(plan.plan_id).succeeded
+    # As if it had died right after it had noted that the step failed.
+    (workshop.sandbox(plan) / "log").write_text("dirt\n")
+    failed = opened.store.runs_of(plan.plan_id)[-1]
+    with opened.store.transaction():
+        opened.store.save(failed.model_copy(update={"is_superseded": False}))
+        opened.store.save(opened.find_plan(plan.plan_id).changed(state=PlanState.PROCESSING))
+    gate.touch()
+    assert workshop.open().execute(plan.plan_id).succeeded
+    assert files(workshop.sandbox(plan))["log"] == "dirt\n"
+
+
+def test_a_complete_plan_whose_sandbox_was_removed_can_be_applied(workshop: Workshop) -> None:
+    import shutil
+
+    plan = workshop.create(run("echo 2 > version.txt"))
+    workshop.open().execute(plan.plan_id)
+    shutil.rmtree(workshop.sandbox(plan))
+    opened = workshop.open()
+    opened.apply(plan.plan_id)
+    assert (workshop.app / "version.txt").read_text() == "2\n"
+    assert workshop.git("status", "--short") == ""

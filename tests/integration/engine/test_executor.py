@@ -117,7 +117,7 @@ def test_executing_a_complete_plan_changes_nothing(workshop: Workshop) -> None:
 
 def test_a_step_is_tried_again_exactly_as_often_as_asked_each_time_from_a_clean_state(workshop: Workshop) -> None:
     # The count is outside of the sandboxes, so that going back does not take it back.
-    count = workshop.folder / "count"
+    count = workshop.outside / "count"
     plan = workshop.create(run(f"echo x >> {count}; echo dirt >> log; exit 1", retries=2))
     result = workshop.open().execute(plan.plan_id)
     assert count.read_text() == "x\n" * 3
@@ -128,7 +128,7 @@ def test_a_step_is_tried_again_exactly_as_often_as_asked_each_time_from_a_clean_
 
 
 def test_a_retry_that_succeeds_lets_the_plan_go_on(workshop: Workshop) -> None:
-    flag = workshop.folder / "flag"
+    flag = workshop.outside / "flag"
     command = f"echo dirt >> log; test -e {flag} && exit 0; touch {flag}; exit 1"
     plan = workshop.create(run(command, retries=1), run("cat log", writes=False))
     assert workshop.open().execute(plan.plan_id).succeeded
@@ -202,7 +202,7 @@ def test_cancelling_stops_the_step_and_the_plan_can_go_on(workshop: Workshop) ->
 
 
 def test_an_interrupted_step_starts_again_from_the_state_before_it(workshop: Workshop) -> None:
-    gate = workshop.folder / "gate"
+    gate = workshop.outside / "gate"
     plan = workshop.create(run(f"echo x >> log; test -e {gate} || sleep 60"))
     cancelled = threading.Event()
     result = workshop.open().execute(

@@ -17,9 +17,7 @@ from tests.integration.engine.workshop import Workshop, files, run
 
 def _running(workshop: Workshop, plan_id: str, started: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "holdfast", "--home", str(workshop.home), "plan", "execute", plan_id]
-    process = subprocess.Popen(
-        command, cwd=workshop.app, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=workshop.environment()
-    )
+    process = subprocess.Popen(command, cwd=workshop.app, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while not started.exists():
         assert time.monotonic() < deadline

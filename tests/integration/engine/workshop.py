@@ -17,8 +17,11 @@ class Workshop:
     def __init__(self, folder: Path) -> None:
         self.folder, self.home = folder, folder / "home"
         self.app, self.data = folder / "app", folder / "data"
-        self.app.mkdir()
-        self.data.mkdir()
+        self.outside = folder / "outside"
+        """Where steps may write although no rollback takes it back."""
+        for place in (self.app, self.data, self.outside, self.home):
+            place.mkdir(mode=0o700)
+        (self.home / "config.toml").write_text(f"sandbox.allow-write = {json.dumps([str(self.outside)])}\n")
         (self.app / "version.txt").write_text("1\n")
         (self.data / "orders.csv").write_text("1;2\n")
         self.git("init", "--quiet", "--initial-branch", "main")
