@@ -45,8 +45,8 @@ robot: $(INSTALLED)  ## the end-to-end tests in robot/
 coverage: $(INSTALLED)  ## run the three suites, then report what they cover together
 	@$(NOX) -s unit behave robot coverage
 
-bench: $(INSTALLED)  ## the benchmarks, by asv
-	@$(NOX) -s benchmarks
+bench: $(INSTALLED)  ## measure Holdfast beside git, restic and borg (20 minutes; FLAGS="--files 1000 --rounds 3": one)
+	@$(BIN)/python -m benchmarks.compare $(FLAGS)
 
 lock:  ## renew requirements.lock after a change of dependencies (needs uv; FLAGS=--upgrade for newer versions)
 	$(UV) pip compile --universal --generate-hashes --python-version 3.11 --extra postgres --group dev -o requirements.lock pyproject.toml $(FLAGS) >/dev/null

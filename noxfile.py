@@ -86,6 +86,6 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session
 def benchmarks(session: nox.Session) -> None:
-    """Run the benchmarks; what follows `--` goes to `asv run`."""
+    """Run every asv benchmark once; what follows `--` goes to `asv run` in place of `--quick`."""
     run(session, "asv", "machine", "--yes")
-    run(session, "asv", "run", "--show-stderr", *session.posargs)
+    run(session, "asv", "run", "--python=same", "--show-stderr", *(session.posargs or ["--quick"]))

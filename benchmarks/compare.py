@@ -62,7 +62,9 @@ def _write(output: Path, text: str, measured: Sequence[Measured]) -> None:
     write_between_markers(output / "performance.md", text)
     (output / "img").mkdir(exist_ok=True)
     for work, (name, title) in _PLOTS.items():
-        chart = line_chart(title, "files in the tree", "median milliseconds", _lines(measured, work))
+        chart = line_chart(
+            title, "files in the tree", "median milliseconds; both axes are logarithmic", _lines(measured, work)
+        )
         (output / "img" / name).write_text(chart)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 _WIDTH, _HEIGHT = 760, 440
-_LEFT, _RIGHT, _TOP, _BOTTOM = 78, 170, 64, 56
+_LEFT, _RIGHT, _TOP, _BOTTOM = 78, 170, 84, 56
 _LABEL_GAP = 18
 _STYLE = """
   .page { fill: #ffffff; stroke: #d0d7de }

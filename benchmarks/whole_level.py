@@ -9,7 +9,7 @@ from benchmarks.snapshot_level import open_manager
 from holdfast.checkpoints import CheckpointService, Occasion
 from holdfast.db.store import open_store
 from holdfast.lease import leased
-from holdfast.model import Moment, Phase, Plan, Policy, Resource, ResourceType, Revision, Step, new_id, now
+from holdfast.model import Checkpoint, Moment, Phase, Plan, Policy, Resource, ResourceType, Revision, Step, new_id, now
 
 
 class WholeLevel:
@@ -57,7 +57,7 @@ class WholeLevel:
     def rollback(self) -> None:
         """Back to the last checkpoint, with the plan's position and decisions, journalled."""
         assert self._plan.last_checkpoint_id is not None
-        target = self._service.get_checkpoint(self._plan.plan_id, self._plan.last_checkpoint_id)
+        target = self._service.store.get(Checkpoint, self._plan.last_checkpoint_id)
         self._plan = self._service.rollback_to_checkpoint(self._plan, self._lease, target, reason="measured").plan
 
     def watch(self) -> None:

@@ -18,8 +18,9 @@ Feature: Rollback
         - {name: wait, run: pause, writes: false}
         - name: wreck
           run: |
-            git commit --quiet --all --message wrecked; git branch extra; git stash --quiet --include-untracked || true
-            rm -rf src hollow link made.log; echo 9 > version.txt; chmod 777 README.md; mkdir -p deep/er; touch deep/er/file
+            git stash --quiet --include-untracked; git branch extra; echo 9 > version.txt
+            git commit --quiet --all --message wrecked
+            rm -rf src hollow link made.log; chmod 777 README.md; mkdir -p deep/er; touch deep/er/file
             cd "$HOLDFAST_RESOURCE_DATA"
             rm -r empty latest; chmod 644 private.key; echo 4 >> orders.csv; mkdir orders; mkfifo pipe
         - {name: finish, resource: data, run: echo finished > finished.txt}

@@ -403,7 +403,10 @@ class Holdfast:
             time.sleep(0.1)
         with self._changing(plan.plan_id, "plan cancel") as (plan, lease):
             if plan.state in (PlanState.COMPLETE, PlanState.APPLIED):
-                raise StateError(f"Plan {plan.plan_id} is {plan.state}: there is nothing to stop.")
+                raise StateError(
+                    f"Plan {plan.plan_id} is {plan.state}: there is nothing to stop.",
+                    hint=f"See what it made with `holdfast plan diff {plan.plan_id}`.",
+                )
             if plan.state is not PlanState.CANCELLED:
                 plan = plan.changed(state=PlanState.CANCELLED, error=plan.error or "cancelled")
                 with self.store.transaction(lease):

@@ -143,11 +143,12 @@ def _result_group(plan: Plan, service: CheckpointService) -> CheckpointGroup:
             f"Plan {plan.plan_id} is {plan.state}, only a complete plan can be applied.",
             hint=f"Run `holdfast plan execute {plan.plan_id}` first.",
         )
-    group = service.store.get(CheckpointGroup, plan.head_group_id or "")
+    groups = service.store.groups_of(plan.plan_id)
+    group = next(group for group in reversed(groups) if Moment.POST_EXECUTE in group.triggers)
     if service.states_now(plan) != group.states:
         raise StateError(
             "The sandboxes are not what the plan left: something changed them after it was complete.",
-            hint=f"Go back to the result with `holdfast plan rollback {plan.plan_id} {plan.last_checkpoint_id}` "
+            hint=f"Go back to the result with `holdfast plan rollback {plan.plan_id} {group.group_id}` "
             f"and `holdfast plan execute {plan.plan_id}`.",
         )
     return group

@@ -23,7 +23,10 @@ class ResumePreview:
 
 def preview_resume(plan: Plan, service: CheckpointService) -> ResumePreview:
     if plan.state in (PlanState.COMPLETE, PlanState.APPLIED):
-        raise StateError(f"Plan {plan.plan_id} is {plan.state}: there is nothing to go on with.")
+        raise StateError(
+            f"Plan {plan.plan_id} is {plan.state}: there is nothing to go on with.",
+            hint=f"See what it made with `holdfast plan diff {plan.plan_id}`.",
+        )
     run = cut_short(plan, service) or next(iter(service.store.unfinished_runs(plan.plan_id)), None)
     is_interrupted = run is not None and run.status in (RunStatus.RUNNING, RunStatus.INTERRUPTED)
     return ResumePreview(

@@ -148,8 +148,7 @@ def confine(attributes: bytes, beneath: tuple[tuple[bytes, int], ...]) -> None:
         landlock(SYS_LANDLOCK_ADD_RULE, ruleset, LANDLOCK_RULE_PATH_BENEATH, rule, 0)
         os.close(descriptor)
     # The kernel asks for this, so that no set-user-id program is misled by what it suddenly may not do.
-    if not prctl(PR_SET_NO_NEW_PRIVS, 1):
-        raise OSError(errno.EPERM, "no_new_privs")
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
     landlock(SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
 

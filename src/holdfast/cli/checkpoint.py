@@ -1,4 +1,4 @@
-"""``holdfast checkpoint``: look at the checkpoints of a plan."""
+"""``holdfast checkpoint``: look at the checkpoints of a plan, take, delete and verify them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from holdfast.cli.output import (
 
 if TYPE_CHECKING:
     from holdfast.app import CheckpointView
+    from holdfast.checkpoints import VerifyResult
     from holdfast.diff import FileDiff
     from holdfast.model import CheckpointGroup, Plan
 
@@ -34,7 +35,7 @@ _MOST_FILES_SHOWN = 50
 @click.group("checkpoint", cls=OrderedGroup)
 @with_common_options
 def group() -> None:
-    """Look at the checkpoints of a plan; go back to one with `holdfast plan rollback`."""
+    """Look at the checkpoints of a plan, take and delete them; go back to one with `holdfast plan rollback`."""
 
 
 @command(group, "list", short_help="The checkpoints of a plan, oldest first.")
@@ -160,3 +161,106 @@ def _show_files(screen: Screen, plan: Plan, view: CheckpointView, files: Sequenc
     show_diff(screen, plan, files[:_MOST_FILES_SHOWN], "stat")
     if len(files) > _MOST_FILES_SHOWN:
         screen.line(f"and {counted(len(files) - _MOST_FILES_SHOWN, 'more file')}")
+
+
+@command(group, "create", short_help="Take a checkpoint now.")
+@click.option("--label", metavar="TEXT", help="A name for it; one with a label is never pruned.")
+@click.argument("plan", metavar="PLAN_ID")
+def create_checkpoint(invocation: Invocation, label: str | None, plan: str) -> Reply:
+    """Take a checkpoint of a plan's sandboxes as they are now."""
+    from holdfast.cli.records import full_checkpoint_data
+
+    if label is not None and not label.strip():
+        raise click.BadParameter("say something, or leave it out.", param_hint="--label")
+    with invocation.opened() as holdfast:
+        view = holdfast.create_checkpoint(plan, label)
+    back = Next("go back", f"holdfast plan rollback {view.checkpoint.plan_id} {view.display_id}")
+
+    def show(screen: Screen) -> None:
+        screen.line(("Checkpoint ", "strong"), (view.checkpoint.checkpoint_id, "id"))
+        show_next(screen, [back])
+
+    return Reply(full_checkpoint_data(view), show)
+
+
+_yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+
+@command(group, "delete", short_help="Delete a checkpoint for good.")
+@_yes
+@click.argument("plan", metavar="PLAN_ID")
+@click.argument("checkpoint", metavar="CHECKPOINT_ID")
+def delete_checkpoint(invocation: Invocation, yes: bool, plan: str, checkpoint: str) -> Reply:
+    """Delete a checkpoint for good, with those of the same moment, and free what only they need."""
+    from holdfast.errors import StateError
+
+    invocation.refuse_to_guess(yes)
+    with invocation.opened() as holdfast:
+        view = holdfast.checkpoint(checkpoint, holdfast.find_plan(plan).plan_id)
+        if not yes and not invocation.ask(f"Delete checkpoint {view.display_id} ({moment_text(view.group)}) for good?"):
+            raise StateError("You said no; nothing was changed.")
+        deleted = holdfast.delete_checkpoint(view.checkpoint.plan_id, view.checkpoint.checkpoint_id)
+    data = {
+        "plan_id": view.checkpoint.plan_id,
+        "checkpoint_id": view.checkpoint.checkpoint_id,
+        "group_id": view.checkpoint.group_id,
+        "deleted": deleted,
+    }
+    return Reply(data, lambda screen: screen.line(f"Deleted {counted(deleted, 'checkpoint')}."))
+
+
+@command(group, "prune", short_help="Delete the oldest checkpoints now.")
+@click.option("--keep", type=click.IntRange(min=2), metavar="N", help="How many stay; by default what the plan says.")
+@click.argument("plan", metavar="PLAN_ID")
+def prune(invocation: Invocation, keep: int | None, plan: str) -> Reply:
+    """Delete the oldest checkpoints now; the first, the last and labelled ones always stay."""
+    with invocation.opened() as holdfast:
+        found = holdfast.find_plan(plan)
+        deleted = holdfast.prune(found.plan_id, keep)
+        left = holdfast.store.checkpoint_count(found.plan_id)
+        size = holdfast.service.manager.objects.content_bytes()
+    data = {"plan_id": found.plan_id, "deleted": deleted, "checkpoints_remaining": left, "content_bytes": size}
+    text = f"Deleted {counted(deleted, 'checkpoint')}, {left} stay; saved content takes {bytes_text(size)} in all."
+    return Reply(data, lambda screen: screen.line(text))
+
+
+@command(group, "verify", short_help="Read everything saved back and check it.")
+@click.argument("plan", metavar="[PLAN_ID]", required=False)
+def verify(invocation: Invocation, plan: str | None) -> Reply:
+    """Read everything the checkpoints of a plan need back and check every digest; without a plan, of all of them.
+
+    Exit code 7 if something is damaged or missing.
+    """
+    from holdfast.errors import ContentError
+
+    with invocation.opened() as holdfast:
+        result = holdfast.verify(plan)
+    data = {
+        "checkpoints": result.checkpoints,
+        "objects": result.objects,
+        "damaged": [
+            {
+                "object": each.digest,
+                "problem": "damaged" if each.is_there else "missing",
+                "checkpoints": [
+                    {"plan_id": affected.plan_id, "checkpoint_id": affected.checkpoint_id}
+                    for affected in each.checkpoints
+                ],
+            }
+            for each in result.damaged
+        ],
+    }
+    exit_code = ContentError.exit_code if result.damaged else 0
+    return Reply(data, lambda screen: _show_verified(screen, result), exit_code=exit_code)
+
+
+def _show_verified(screen: Screen, result: VerifyResult) -> None:
+    for each in result.damaged:
+        problem = "is damaged" if each.is_there else "is missing"
+        screen.line(
+            (f"object {each.digest[:16]} {problem}", "bad"), f"; {counted(len(each.checkpoints), 'checkpoint')}:"
+        )
+        rows = [[found.plan_id, found.checkpoint_id, found.metadata.reason] for found in each.checkpoints]
+        show_table(screen, rows, indent="  ", flexible=2)
+    read = f"{counted(result.objects, 'object')} of {counted(result.checkpoints, 'checkpoint')}"
+    screen.line(f"{read} read back; {counted(len(result.damaged), 'problem')}.")

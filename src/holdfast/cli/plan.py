@@ -69,6 +69,62 @@ def execute(invocation: Invocation, plan: str) -> Reply:
         return run_plan(invocation, holdfast, wanted)
 
 
+@command(group, "resume", short_help="Go on after a crash, a kill, a failure or a cancel.")
+@click.option("--dry-run", is_flag=True, help="Only say from where.")
+@click.argument("plan", metavar="PLAN_ID")
+def resume(invocation: Invocation, dry_run: bool, plan: str) -> Reply:
+    """Go on after a crash, a kill, a failure or a cancel, from the last checkpoint.
+
+    A step that did not come to its end starts again from the state before it.
+    """
+    from holdfast.cli.execution import run_plan
+    from holdfast.cli.plan_text import resume_reply
+
+    with invocation.opened() as holdfast:
+        preview = holdfast.resume_preview(plan)
+        if dry_run:
+            return resume_reply(holdfast, preview)
+        return run_plan(invocation, holdfast, preview.plan)
+
+
+@command(group, "cancel", short_help="Stop a plan; it can go on later.")
+@click.argument("plan", metavar="PLAN_ID")
+def cancel(invocation: Invocation, plan: str) -> Reply:
+    """Stop a plan, also one that runs in another terminal. Sandboxes and checkpoints stay, and it can go on later."""
+    from holdfast.cli.records import plan_data
+
+    with invocation.opened() as holdfast:
+        stopped = holdfast.cancel(plan)
+    commands = [
+        Next("go on", f"holdfast plan resume {stopped.plan_id}"),
+        Next("go back", f"holdfast checkpoint list {stopped.plan_id}"),
+    ]
+
+    def show(screen: Screen) -> None:
+        done = f"{stopped.next_step} of {counted(len(stopped.steps), 'step')} done"
+        screen.line(f"Cancelled, {done}; its sandboxes and checkpoints are kept.")
+        show_next(screen, commands)
+
+    return Reply({**plan_data(stopped), "next_commands": [each.command for each in commands]}, show)
+
+
+@command(group, "delete", short_help="Forget a plan, its sandboxes and its checkpoints.")
+@_yes
+@click.argument("plan", metavar="PLAN_ID")
+def delete(invocation: Invocation, yes: bool, plan: str) -> Reply:
+    """Forget a plan: its sandboxes, its records, and all saved content that no other plan needs."""
+    from holdfast.cli.records import plan_data
+
+    invocation.refuse_to_guess(yes)
+    with invocation.opened() as holdfast:
+        found = holdfast.find_plan(plan)
+        kept = counted(holdfast.store.checkpoint_count(found.plan_id), "checkpoint")
+        if not yes and not invocation.ask(f"Delete plan {found.plan_id} ({found.name}) with its {kept} for good?"):
+            raise _declined()
+        holdfast.delete(found.plan_id)
+    return Reply(plan_data(found), lambda screen: screen.line(f"Deleted, with its {kept}."))
+
+
 @command(group, "status", short_help="Where a plan stands.")
 @click.argument("plan", metavar="[PLAN_ID]", default="latest")
 def status(invocation: Invocation, plan: str) -> Reply:

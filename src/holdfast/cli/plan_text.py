@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.apply import ApplyResult
     from holdfast.correct import CorrectionPreview
     from holdfast.diff import FileDiff
+    from holdfast.resume import ResumePreview
 
 MOST_FILES_SHOWN = 30
 _STATUS_TAIL_LINES = 8
@@ -391,5 +392,34 @@ def apply_reply(result: ApplyResult) -> Reply:
             named = ", ".join(name_text(path) for path in result.left_out[:3])
             more = f" and {len(result.left_out) - 3} more" if len(result.left_out) > 3 else ""
             screen.line(("left in the sandbox, as git ignores it  ", "dim"), named + more)
+
+    return Reply(data, show)
+
+
+def resume_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
+    """From where a plan would go on."""
+    plan = preview.plan
+    step = None if preview.step_index is None else plan.steps[preview.step_index]
+    back = None
+    if preview.group_id is not None:
+        back = holdfast.store.checkpoints_of_group(preview.group_id)[0].checkpoint_id
+    data = {
+        "plan_id": plan.plan_id,
+        "step_index": preview.step_index,
+        "step": step.name if step else None,
+        "checkpoint_id": back,
+        "operations": list(preview.operations),
+    }
+
+    def show(screen: Screen) -> None:
+        for operation in preview.operations:
+            end = "finished" if operation == "rollback" else "undone"
+            screen.line(f"first    the {operation} that was cut short is {end}")
+        if back is not None:
+            screen.line(f"then     the sandboxes go back to {back}: the step did not come to its end")
+        where = f"{plan.next_step + 1} {step.name}" if step else "all steps are done; the result is checked again"
+        screen.line(f"goes on  {where}")
+        screen.line()
+        show_next(screen, [Next("go on", f"holdfast plan resume {plan.plan_id}")])
 
     return Reply(data, show)

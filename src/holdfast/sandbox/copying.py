@@ -6,7 +6,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 _FICLONE = 0x40049409
@@ -131,16 +131,36 @@ class TreeCopy:
 
 
 def _copy_content(source: int, target: int) -> None:
-    try:
-        while os.copy_file_range(source, target, _CHUNK):
-            pass
-    except OSError as error:
-        if error.errno not in _CANNOT_CLONE:
-            raise
-        while piece := os.read(source, 1 << 20):
-            view = memoryview(piece)
-            while view:
-                view = view[os.write(target, view) :]
+    """Copy the data and leave the holes."""
+    for start, end in _data_in(source):
+        _copy_range(source, target, start, end)
+    os.ftruncate(target, os.fstat(source).st_size)
+
+
+def _data_in(descriptor: int) -> Iterator[tuple[int, int]]:
+    end = 0
+    while True:
+        try:
+            start = os.lseek(descriptor, end, os.SEEK_DATA)
+            end = os.lseek(descriptor, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return  # a hole, or nothing, up to the end
+        yield start, end
+
+
+def _copy_range(source: int, target: int, start: int, end: int) -> None:
+    while start < end:
+        try:
+            copied = os.copy_file_range(source, target, min(end - start, _CHUNK), start, start)
+        except OSError as error:
+            if error.errno not in _CANNOT_CLONE:
+                raise
+            copied = os.pwrite(target, os.pread(source, min(end - start, 1 << 20), start), start)
+        if copied == 0:
+            return  # it was cut off meanwhile
+        start += copied
 
 
 def _copy_attributes(source: bytes, target: bytes) -> None:

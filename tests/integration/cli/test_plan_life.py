@@ -138,7 +138,7 @@ def test_a_failed_validation_is_shown_with_the_plan(project: Project) -> None:
 
 
 def test_a_step_that_is_tried_again_says_which_try_it_is(project: Project) -> None:
-    steps = "  - {name: shaky, run: 'test -e "$TMPDIR/marker" || { touch "$TMPDIR/marker"; false; }', retries: 1}\n"
+    steps = "  - {name: shaky, run: 'test -e $TMPDIR/marker || { touch $TMPDIR/marker; false; }', retries: 1}\n"
     shown = project.run("plan", "execute", str(project.plan(steps))).stdout
     assert "shaky (try 2)" in shown
     assert "back to before step 1 (shaky)" in shown

@@ -1,0 +1,91 @@
+"""Resume, cancel and delete; checkpoints taken, deleted, pruned and verified by hand."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from tests.integration.cli.project import Project
+
+STEPS = "  - {name: one, run: echo 1 > one}\n  - {name: two, run: test -e allowed}\n"
+
+
+def test_a_failed_plan_is_resumed_from_where_a_dry_run_said(project: Project) -> None:
+    project.json("plan", "execute", str(project.plan(STEPS)), exit_code=1)
+    before = project.json("plan", "status")
+    preview = project.json("plan", "resume", "--dry-run", "latest")
+    assert (preview["step_index"], preview["step"], preview["operations"]) == (1, "two", [])
+    assert project.json("plan", "status") == before
+    assert "goes on  2 two" in project.call("plan", "resume", "--dry-run", "latest").stdout
+    (project.sandbox() / "allowed").touch()
+    assert project.json("plan", "resume", "latest")["state"] == "complete"
+    assert project.call("plan", "resume", "latest").exit_code == 4
+
+
+def test_a_plan_is_cancelled_and_resumed(project: Project) -> None:
+    project.json("plan", "create", str(project.plan("  - {name: one, run: echo 1 > one}\n")))
+    assert project.json("plan", "cancel", "latest")["state"] == "cancelled"
+    assert "holdfast plan resume" in project.call("plan", "cancel", "latest").stdout
+    assert project.json("plan", "resume", "latest")["state"] == "complete"
+    assert project.call("plan", "cancel", "latest").exit_code == 4
+
+
+def test_a_deleted_plan_is_gone(project: Project) -> None:
+    made = project.json("plan", "execute", str(project.plan("  - {name: one, run: echo 1 > one}\n")))
+    refused = project.call("plan", "delete", "latest")
+    assert (refused.exit_code, "--yes" in refused.stderr) == (2, True)
+    assert project.json("plan", "delete", "--yes", "latest")["plan_id"] == made["plan_id"]
+    assert project.call("plan", "status", made["plan_id"]).exit_code == 3
+    assert not (project.home / "sandboxes" / made["plan_id"]).exists()
+
+
+def test_deleting_asks_and_takes_no_for_an_answer(project: Project) -> None:
+    project.json("plan", "execute", str(project.plan("  - {name: one, run: echo 1 > one}\n")))
+    assert project.on_terminal("plan", "delete", "latest", answer="n\n").exit_code == 4
+    assert project.json("plan", "status")["state"] == "complete"
+    checkpoint = project.checkpoints()[2]["checkpoint_id"]
+    assert project.on_terminal("checkpoint", "delete", "latest", checkpoint, answer="n\n").exit_code == 4
+    assert checkpoint in {each["checkpoint_id"] for each in project.checkpoints()}
+
+
+def test_checkpoints_are_taken_deleted_and_pruned_by_hand(project: Project) -> None:
+    project.json("plan", "execute", str(project.plan("  - {name: one, run: echo 1 > one}\n")))
+    made = project.json("checkpoint", "create", "--label", "lunch", "latest")
+    assert made["label"] == "lunch"
+    assert project.call("checkpoint", "create", "--label", " ", "latest").exit_code == 2
+    assert project.call("checkpoint", "create", "--label", "lunch", "latest").exit_code == 2
+    assert "go back" in project.call("checkpoint", "create", "latest").stdout
+    assert project.json("checkpoint", "delete", "--yes", "latest", "lunch")["deleted"] == 1
+    assert project.call("checkpoint", "delete", "--yes", "latest", "lunch").exit_code == 3
+    count = len(project.checkpoints())
+    pruned = project.json("checkpoint", "prune", "--keep", "3", "latest")
+    assert (pruned["deleted"], pruned["checkpoints_remaining"]) == (
+        count - len(project.checkpoints()),
+        len(project.checkpoints()),
+    )
+    assert "stay" in project.call("checkpoint", "prune", "latest").stdout
+    assert "Deleted 1 checkpoint." in _deleted(project)
+
+
+def _deleted(project: Project) -> str:
+    first = project.json("checkpoint", "create", "latest")
+    project.json("checkpoint", "create", "latest")
+    return project.call("checkpoint", "delete", "--yes", "latest", first["checkpoint_id"]).stdout
+
+
+def test_verify_reads_everything_back_and_names_what_is_damaged(project: Project) -> None:
+    project.json("plan", "execute", str(project.plan("  - {name: one, run: printf 'thirteen char' > one}\n")))
+    sound = project.json("checkpoint", "verify", "latest")
+    assert sound["damaged"] == []
+    assert sound["checkpoints"] == len(project.checkpoints())
+    assert "0 problems" in project.call("checkpoint", "verify").stdout
+    connection = sqlite3.connect(project.home / "objects.db")
+    connection.execute("DELETE FROM object WHERE size_bytes = 13")
+    connection.commit()
+    connection.close()
+    found = project.json("checkpoint", "verify", exit_code=7)["damaged"]
+    assert [each["problem"] for each in found] == ["missing"]
+    after = project.checkpoints()[-1]["checkpoint_id"]
+    assert after in {each["checkpoint_id"] for each in found[0]["checkpoints"]}
+    text = project.call("checkpoint", "verify").stdout
+    assert "is missing" in text
+    assert after in text

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.model import Plan, Resource, ResourceType, new_id, now
+from holdfast.sandbox import sandbox_for
+from holdfast.sandbox.protocol import Sandbox
+from tests.support.repositories import settings_of_a_person
+
+
+@pytest.fixture(autouse=True)
+def person(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in settings_of_a_person(tmp_path_factory.mktemp("person")).items():
+        monkeypatch.setenv(name, value)
+
+
+class Bench:
+    """Makes sandboxes of real resources."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.plan_id = new_id()
+        self.home = folder / "home" / "sandboxes" / self.plan_id
+
+    def sandbox(self, kind: ResourceType, path: Path, *, include_ignored: tuple[str, ...] = ()) -> Sandbox:
+        resource = Resource(name="app", type=kind, path=str(path), sandbox_path=str(self.home / "app"))
+        plan = Plan(
+            plan_id=self.plan_id, project_id="p", name="p", resources=(resource,), created_at=now(), updated_at=now()
+        )
+        return sandbox_for(plan, resource, include_ignored=include_ignored)
+
+    def git(self, path: Path, *, include_ignored: tuple[str, ...] = ()) -> Sandbox:
+        return self.sandbox(ResourceType.GIT, path, include_ignored=include_ignored)
+
+    def directory(self, path: Path) -> Sandbox:
+        return self.sandbox(ResourceType.DIRECTORY, path)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
