@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Literal
 
 from holdfast.confinement import Confinement, confinement_of, gaps, landlock_abi
 from holdfast.errors import ConfigError, ContentError, DatabaseError, HoldfastError
-from holdfast.model import CheckpointGroup, Lease, Plan, PlanState
+from holdfast.model import Lease, Plan, PlanState
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.db.store import Store
-    from holdfast.snapshot.manager import CheckpointManager
 
 Level = Literal["ok", "warning", "problem"]
 
@@ -241,32 +240,38 @@ def _content(holdfast: Holdfast, store: Store, plans: Sequence[Plan]) -> Iterato
         yield from _lost_store(store, plans)
         return
     try:
-        manager = holdfast.service.manager
-        damaged = set(manager.objects.damaged())
-        here = [plan for plan in plans if plan.store_id == manager.objects.store_id]
-        groups = [group for plan in here for group in store.groups_of(plan.plan_id)]
-        broken = _broken_groups(manager, groups, damaged)
+        store_id = holdfast.service.manager.objects.store_id
+        here = [plan for plan in plans if plan.store_id == store_id]
+        result = holdfast.service.verify(here)
     except (DatabaseError, ContentError) as error:
         yield Finding("content", "problem", error.message, error.hint, ContentError.exit_code)
         return
-    if not damaged and not broken:
-        yield Finding("content", "ok", f"{len(groups)} checkpoint groups, all content sound")
-        return
-    if damaged:
+    yield from _strangers(holdfast.home, [plan for plan in plans if plan.store_id != store_id])
+    if not result.damaged and len(here) == len(plans):
+        yield Finding("content", "ok", f"{result.checkpoints} checkpoints, all content sound")
+    for found in result.damaged:
+        rows = [f"{each.checkpoint_id} ({each.metadata.reason})" for each in found.checkpoints]
         yield Finding(
             "content",
             "problem",
-            f"{len(damaged)} damaged objects: {_named(sorted(digest.hex()[:16] for digest in damaged))}",
-            "Check the disk. A rollback that needs one of them refuses and changes nothing.",
+            f"Object {found.digest[:16]} is {'damaged' if found.is_there else 'missing'}; it affects the checkpoints "
+            f"{_named(rows)} of plan {', '.join(sorted({each.plan_id for each in found.checkpoints}))}.",
+            "Check the disk. A rollback to one of these refuses and changes nothing; others can be gone back to.",
             ContentError.exit_code,
         )
-    for group in broken:
-        rows = [each.checkpoint_id for each in store.checkpoints_of_group(group.group_id)]
+
+
+def _strangers(home: Path, plans: Sequence[Plan]) -> Iterator[Finding]:
+    """Plans that ran in this home, but whose content is in another store than the one that is here now."""
+    lost = [
+        plan.plan_id for plan in plans if any(Path(each.sandbox_path).is_relative_to(home) for each in plan.resources)
+    ]
+    if lost:
         yield Finding(
-            f"plan {group.plan_id}",
+            "content",
             "problem",
-            f"Content of checkpoint {', '.join(rows)} ({group.reason}) is damaged or missing.",
-            f"Go back to another one: `holdfast checkpoint list {group.plan_id}`.",
+            f"objects.db is not the one that {_named(lost)} were saved in.",
+            "Put back the objects.db that belongs to this home, for example from a backup.",
             ContentError.exit_code,
         )
 
@@ -281,29 +286,3 @@ def _lost_store(store: Store, plans: Sequence[Plan]) -> Iterator[Finding]:
             "Restore it from a backup, or use the home in which the plans were made.",
             ContentError.exit_code,
         )
-
-
-def _broken_groups(
-    manager: CheckpointManager, groups: Sequence[CheckpointGroup], damaged: set[bytes]
-) -> list[CheckpointGroup]:
-    """The groups one of whose states needs content that is damaged or missing; each state is looked at once."""
-    is_whole = _Wholeness(manager, damaged)
-    return [group for group in groups if not all(map(is_whole, group.states.values()))]
-
-
-class _Wholeness:
-    def __init__(self, manager: CheckpointManager, damaged: set[bytes]) -> None:
-        self._manager, self._damaged = manager, damaged
-        self._known: dict[str, bool] = {}
-
-    def __call__(self, state: str) -> bool:
-        if state not in self._known:
-            self._known[state] = self._look(state)
-        return self._known[state]
-
-    def _look(self, state: str) -> bool:
-        try:
-            needed = self._manager.reader.reachable({state})
-        except ContentError:
-            return False
-        return not needed & self._damaged and all(map(self._manager.objects.has, needed))

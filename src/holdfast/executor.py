@@ -50,6 +50,9 @@ from holdfast.sandbox import sandbox_for
 from holdfast.sandbox.making import remove_tree
 from holdfast.tools import Toolbox, ToolContext, ToolDeclaration, ToolResult
 
+_EXIT_NOT_EXECUTABLE = 126
+"""How a shell says that it may not run a file, in the same words as that it may not write one."""
+
 
 @dataclass(frozen=True)
 class ExecutorSettings:
@@ -201,7 +204,7 @@ class PlanExecutor:
         except Exception as error:  # noqa: BLE001 - see below
             # A tool may come from anybody; whatever it raises, its step failed and the plan goes on being safe.
             result = ToolResult.failed(f"the tool {step.tool} raised {type(error).__name__}: {error}")
-        if writable is not None and not result.succeeded:
+        if writable is not None and not result.succeeded and result.exit_code != _EXIT_NOT_EXECUTABLE:
             result = self._explained(plan, context, result)
         return bridge.plan, _ended(run, result)
 

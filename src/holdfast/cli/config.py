@@ -66,6 +66,8 @@ def _text(value: Any) -> str:
         return ",".join(value) if value else "[]"
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    if isinstance(value, bool):
+        return str(value).lower()
     return "none" if value is None else str(value)
 
 

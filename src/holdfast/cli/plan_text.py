@@ -101,7 +101,15 @@ def _facts(status: PlanStatus, last: str | None) -> Iterable[tuple[str, str]]:
         yield "interrupted", "its process is gone; executing it goes on safely"
     if last is not None:
         yield "checkpoint", f"{last} is the last of {status.checkpoints}"
+    yield "confinement", _confinement_text(status)
     yield "created", time_text(plan.created_at)
+
+
+def _confinement_text(status: PlanStatus) -> str:
+    if status.confinement != "on":
+        return f"{status.confinement}: steps can write wherever you can; no rollback takes back what is not in a sandbox"
+    allowed = ", ".join(name_text(str(path)) for path in status.outside_of_rollback)
+    return f"on; outside of rollback: {allowed}" if allowed else "on"
 
 
 def _step_rows(plan: Plan, runs: Sequence[StepRun]) -> Iterable[Row]:

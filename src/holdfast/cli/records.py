@@ -58,6 +58,8 @@ def status_data(status: PlanStatus, decisions: Sequence[Decision]) -> dict[str, 
         "decisions": [decision_data(each) for each in in_force(plan, status.runs, decisions)],
         "holder": holder_data(status.holder),
         "interrupted": status.interrupted,
+        "confinement": status.confinement,
+        "outside_of_rollback": status.outside_of_rollback,
     }
 
 

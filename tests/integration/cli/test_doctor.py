@@ -49,15 +49,23 @@ def test_damaged_content_is_named_with_the_checkpoints_that_need_it(ran: Project
     checkpoints = [each["checkpoint_id"] for each in ran.checkpoints()]
     damage_content(ran.home / "objects.db")
     data = ran.json("doctor", exit_code=7)["findings"]
-    assert any(each["name"] == "content" and "damaged objects" in each["detail"] for each in data)
-    about_plan = [each["detail"] for each in data if each["name"] == f"plan {plan_id}"]
-    assert all(any(checkpoint in detail for detail in about_plan) for checkpoint in checkpoints)
+    said = " ".join(each["detail"] for each in data if each["name"] == "content")
+    assert "is damaged" in said
+    assert plan_id in said
+    assert all(checkpoint in said for checkpoint in checkpoints)
 
 
 def test_a_lost_content_store_is_a_problem(ran: Project) -> None:
     (ran.home / "objects.db").unlink()
     assert ran.json("doctor", exit_code=7)
     assert not (ran.home / "objects.db").exists()
+
+
+def test_a_content_store_that_was_lost_and_made_anew_is_a_problem(ran: Project) -> None:
+    for name in ("objects.db", "objects.db-wal", "objects.db-shm"):
+        (ran.home / name).unlink(missing_ok=True)
+    assert ran.call("plan", "rollback", "--yes", "latest", ran.checkpoints()[0]["checkpoint_id"]).exit_code == 4
+    assert "not the one" in findings(ran, 7)["content"]["detail"]
 
 
 def test_a_content_store_that_is_no_database_is_a_problem(ran: Project) -> None:
@@ -88,6 +96,17 @@ def test_an_open_home_is_a_warning(ran: Project) -> None:
     ran.home.chmod(0o755)
     assert findings(ran)["home"]["level"] == "warning"
     assert stat.S_IMODE(ran.home.stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize(
+    ("free", "level", "exit_code"), [(10**7, "problem", 6), (10**8, "warning", 0), (10**12, "ok", 0)]
+)
+def test_too_little_space_is_told_before_it_hurts(
+    ran: Project, monkeypatch: pytest.MonkeyPatch, free: int, level: str, exit_code: int
+) -> None:
+    usage = shutil.disk_usage(ran.home)._replace(free=free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    assert findings(ran, exit_code)["space"]["level"] == level
 
 
 def test_missing_and_unknown_sandboxes_are_warnings(ran: Project) -> None:

@@ -148,6 +148,14 @@ def test_a_terminal_gets_colour_unless_it_is_not_wanted(project: Project) -> Non
     assert not COLOUR.search(project.call("plan", "status", "--format", "rich").stdout)
 
 
+def test_a_dumb_terminal_gets_no_status_line(project: Project) -> None:
+    steps = "  - {name: talks, run: echo halfway}\n"
+    shown = project.on_terminal("plan", "execute", str(project.plan(steps)), variables={"TERM": "dumb"})
+    assert shown.exit_code == 0
+    assert "\x1b" not in shown.stdout
+    assert "[1/1] talks  ok" in shown.stdout
+
+
 @pytest.mark.parametrize("columns", [60, 200])
 def test_tables_fit_the_terminal(project: Project, columns: int) -> None:
     steps = "  - {name: a step with a name that is quite a bit longer than anybody would expect, run: 'true'}\n"
@@ -230,7 +238,7 @@ def test_the_version_and_the_help_are_printed(project: Project) -> None:
     assert shown.exit_code == 0
     assert all(name in shown.stdout for name in ("plan", "checkpoint", "config", "doctor", "demo"))
     listed = [line.split()[0] for line in project.call("plan", "-h").stdout.split("Commands:")[1].splitlines() if line]
-    assert listed[:3] == ["create", "execute", "status"]
+    assert listed[:2] == ["create", "execute"]
 
 
 def test_no_command_at_all_shows_the_help_as_wrong_usage(project: Project) -> None:

@@ -46,6 +46,18 @@ def test_a_plan_is_made_run_looked_at_and_applied(project: Project) -> None:
     assert project.git("rev-parse", "HEAD").strip() == applied["commits"]["app"]
 
 
+def test_a_new_plan_is_told_with_the_command_that_runs_it(project: Project) -> None:
+    shown = project.call("plan", "create", str(project.plan(GOOD))).stdout
+    assert "3 steps on app, data; nothing has run yet." in shown
+    assert shown.splitlines()[-1].endswith(f"holdfast plan execute {project.json('plan', 'status')['plan_id']}")
+
+
+def test_validation_is_shown_like_a_step(project: Project) -> None:
+    file = project.plan(GOOD, header="validate: [test -e version.txt]\n")
+    shown = project.call("plan", "execute", str(file)).stdout.splitlines()
+    assert any(line.startswith("validate test -e version.txt") and " ok " in line for line in shown)
+
+
 def test_executing_a_file_makes_the_plan_and_runs_it(project: Project) -> None:
     file = project.plan(GOOD)
     project.json("plan", "execute", str(file.relative_to(project.folder)), in_process=False)

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.cli.output import (
     PlainScreen,
+    Row,
     bytes_text,
     cell_width,
     first_line,
@@ -95,7 +96,7 @@ def test_texts_are_cut_to_a_width(text: str, width: int, expected: str) -> None:
 
 
 def test_the_flexible_column_of_a_table_gives_way() -> None:
-    rows = [["id-1", "a rather long name of something", "end"], ["id-22", "short", ("x", "dim")]]
+    rows: list[Row] = [["id-1", "a rather long name of something", "end"], ["id-22", "short", ("x", "dim")]]
     assert [
         len("".join(span if isinstance(span, str) else span[0] for span in row)) for row in table_rows(rows, 30, 1)
     ] == [

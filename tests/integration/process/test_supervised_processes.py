@@ -11,6 +11,7 @@ import tracemalloc
 
 import pytest
 
+from holdfast.confinement import landlock_abi
 from holdfast.errors import SandboxError
 from holdfast.process import MARK_VARIABLE
 
@@ -134,6 +135,13 @@ def test_a_program_that_is_not_there_is_an_error_that_names_it(run):
 def test_a_directory_that_is_not_there_is_an_error_that_names_it(run, tmp_path):
     with pytest.raises(SandboxError, match=r"missing cannot be entered: No such file"):
         run("true", cwd=tmp_path / "missing")
+
+
+@pytest.mark.skipif(not landlock_abi(), reason="the kernel has no Landlock")
+def test_a_command_that_cannot_be_confined_does_not_run(run, tmp_path):
+    with pytest.raises(SandboxError, match="/bin/sh was not started, because it could not be confined: No such file"):
+        run("touch ran", writable=[tmp_path, tmp_path / "missing"])
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_command_with_a_nul_is_refused(run):

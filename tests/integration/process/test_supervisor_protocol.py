@@ -17,6 +17,9 @@ from typing import Any
 import pytest
 
 from holdfast import supervisor
+from holdfast.confinement import landlock_abi, rules_for
+
+needs_landlock = pytest.mark.skipif(not landlock_abi(), reason="the kernel has no Landlock")
 
 
 class Control:
@@ -125,3 +128,45 @@ def test_a_process_that_is_gone_has_no_parent():
     child = subprocess.Popen(["true"])
     child.wait()
     assert supervisor.parent_of(str(child.pid)) is None
+
+
+def rules(place: Path, abi: int) -> tuple[bytes, tuple[tuple[bytes, int], ...]]:
+    made = rules_for([place], abi)
+    return made.attributes, made.beneath
+
+
+@pytest.mark.parametrize("abi", range(1, landlock_abi() + 1))
+def test_the_rules_of_every_version_of_landlock_keep_writes_inside(control, tmp_path, abi):
+    outside = tmp_path / "outside"
+    outside.write_text("as it was")
+    (tmp_path / "inside").mkdir()
+    command = (
+        f"echo x > new; rm -f {outside}; echo x > {outside}; mkdir {outside}.d; kill -0 $PPID && echo x > signalled"
+    )
+    control.start(command, cwd=os.fsencode(tmp_path / "inside"), rules=rules(tmp_path / "inside", abi))
+    control.report()
+    assert outside.read_text() == "as it was"
+    assert not (tmp_path / "outside.d").exists()
+    expected = {"new"} if abi >= 6 else {"new", "signalled"}
+    assert {path.name for path in (tmp_path / "inside").iterdir()} == expected
+
+
+@needs_landlock
+def test_what_cannot_be_started_is_reported_also_when_it_is_confined(control):
+    control.start("true", argv=[b"/nowhere"], rules=rules(Path("/"), landlock_abi()))
+    assert control.report() == {"failed": "start", "errno": errno.ENOENT}
+
+
+@needs_landlock
+@pytest.mark.parametrize(
+    ("wrong", "number"),
+    [
+        ((bytes(24), ()), errno.ENOMSG),
+        ((rules_for([], 1).attributes, ((b"/nowhere", 2),)), errno.ENOENT),
+        ((rules_for([], 1).attributes, ((b"/dev/null", 1 << 4),)), errno.EINVAL),
+    ],
+)
+def test_a_command_that_cannot_be_confined_does_not_run(control, tmp_path, wrong, number):
+    control.start("touch ran", rules=wrong)
+    assert control.report() == {"failed": "confine", "errno": number}
+    assert not (tmp_path / "ran").exists()

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.app import Holdfast
+from holdfast.apply import ApplyResult
+from holdfast.model import Plan
+from tests.support.repositories import git, make_repository, settings_of_a_person
+from tests.support.trees import Thing, compare, describe, write
+
+
+@pytest.fixture(autouse=True)
+def person(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in settings_of_a_person(tmp_path_factory.mktemp("person")).items():
+        monkeypatch.setenv(name, value)
+
+
+class Desk:
+    """A user's repository ``app`` and folder ``data``, and a Holdfast that works on them as one command after another."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.real = folder / "real"
+        self.app = make_repository(self.real / "app")
+        self.data = self.real / "data"
+        for name in ("one.csv", "two.csv", "deep/three.csv"):
+            write(self.data / name, f"{name}\n")
+        self.home = folder / "home"
+        self.overrides: dict[str, str] = {}
+
+    def open(self) -> Holdfast:
+        environment = {name: os.environ[name] for name in ("PATH", "HOME")}
+        return Holdfast.open(self.app, home=self.home, environment=environment, overrides=self.overrides)
+
+    def run(self, **scripts: str) -> Plan:
+        """A plan that runs one script in each resource, executed to its end."""
+        kinds = {"app": "git", "data": "directory"}
+        resources = {name: {"type": kinds[name], "path": str(self.real / name)} for name in scripts}
+        steps = [{"name": f"work on {name}", "resource": name, "run": script} for name, script in scripts.items()]
+        return self.run_plan({"name": "the plan", "resources": resources, "steps": steps})
+
+    def run_plan(self, document: Mapping[str, Any]) -> Plan:
+        file = write(self.folder / "plan.yaml", json.dumps(document))
+        with self.open() as holdfast:
+            plan = holdfast.create_plan(file)
+            result = holdfast.execute(plan.plan_id)
+            assert result.succeeded, result.failed_run
+        return result.plan
+
+    def apply(self, plan: Plan, *, commit: bool = True) -> ApplyResult:
+        with self.open() as holdfast:
+            result = holdfast.apply(plan.plan_id, commit=commit)
+        assert isinstance(result, ApplyResult)
+        return result
+
+    def next_command(self, plan: Plan) -> Plan:
+        """Any command that may change the plan; on a complete plan ``execute`` itself does nothing."""
+        with self.open() as holdfast:
+            return holdfast.execute(plan.plan_id).plan
+
+    def sandbox(self, plan: Plan, name: str = "app") -> Path:
+        return Path(plan.resource(name).sandbox_path)
+
+    # What is there
+
+    def everything(self) -> dict[bytes, Thing]:
+        """All real files to the last byte, those of git's own too."""
+        return describe(self.real)
+
+    def what_counts(self) -> dict[bytes, Thing]:
+        """All real files, but of git's own only what a user can notice: new objects that nothing names are no change."""
+        tree = describe(self.real, without=[b"app/.git/objects", b"app/.git/logs"])
+        return {path: thing for path, thing in tree.items() if path not in (b"app/.git", b"app/.git/refs/heads")}
+
+    def assert_put_back(self, before: Mapping[bytes, Thing]) -> None:
+        assert compare(before, self.what_counts()) == []
+        assert self.leftovers() == []
+        assert git(self.app, "fsck", "--no-progress", "--no-dangling") == ""
+
+    def leftovers(self) -> list[Path]:
+        return [*self.real.rglob(".holdfast-*"), *self.real.rglob("*.lock"), *self.real.rglob("*.holdfast")]
+
+    # Starting over, for tests that try one moment after the other
+
+    def keep(self) -> None:
+        shutil.rmtree(self.folder / "kept", ignore_errors=True)
+        (self.folder / "kept").mkdir()
+        subprocess.run(["cp", "-a", self.real, self.home, self.folder / "kept"], check=True)
+
+    def start_over(self) -> None:
+        for place in (self.real, self.home):
+            shutil.rmtree(place)
+            subprocess.run(["cp", "-a", self.folder / "kept" / place.name, place], check=True)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    yield Desk(tmp_path)
+    subprocess.run(["chattr", "-R", "-i", tmp_path], check=False, stderr=subprocess.DEVNULL)

@@ -1,0 +1,256 @@
+"""An apply that fails or is killed in the middle: the real files of all resources are put back exactly."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import HoldfastError, SandboxError
+from holdfast.model import Plan, PlanState
+from tests.integration.apply.conftest import Desk
+from tests.support.crashes import killed_at
+from tests.support.repositories import git, log, status
+from tests.support.trees import IS_ROOT, Thing, compare, describe, write
+
+APP = """
+echo more >> a.txt
+rm b.txt
+echo new > new.txt
+rm -r folder && echo 'a file now' > folder
+mkdir made && echo x > made/x
+chmod 600 deep/mode
+"""
+DATA = """
+echo more >> one.csv
+rm two.csv
+rm -r deep && ln -s one.csv deep
+mkdir -p new/er && echo x > new/er/x && ln new/er/x new/y
+"""
+
+
+@pytest.fixture
+def plan(desk: Desk) -> Plan:
+    write(desk.app / "deep" / "mode", "x")
+    git(desk.app, "add", "--all")
+    git(desk.app, "commit", "-q", "-m", "second")
+    write(desk.app / "staged.txt", "the user's\n")
+    git(desk.app, "add", "staged.txt")
+    write(desk.app / "untracked.txt", "the user's\n")
+    return desk.run(app=APP, data=DATA)
+
+
+def assert_applied(desk: Desk, plan: Plan) -> None:
+    assert log(desk.app)[0] == "the plan"
+    assert status(desk.app) == ["A  staged.txt", "?? untracked.txt"]
+    without = [b".git"]
+    for real, sandbox in ((desk.app, desk.sandbox(plan)), (desk.data, desk.sandbox(plan, "data"))):
+        there, wanted = describe(real, without=without), describe(sandbox, without=without)
+        assert compare(wanted, there, ignoring=["mtime_ns"]) == []
+    assert desk.leftovers() == []
+    assert git(desk.app, "fsck", "--no-progress", "--no-dangling") == ""
+
+
+# Failures
+
+
+@contextmanager
+def unchangeable(path: Path) -> Iterator[None]:
+    if not IS_ROOT or subprocess.run(["chattr", "+i", path], check=False, capture_output=True).returncode != 0:
+        pytest.skip("files cannot be made unchangeable here")
+    try:
+        yield
+    finally:
+        subprocess.run(["chattr", "-i", path], check=True)
+
+
+@pytest.mark.parametrize("name", ["app/a.txt", "app/b.txt", "data/one.csv", "data/two.csv", "data/deep/three.csv"])
+def test_a_file_that_cannot_be_changed_puts_everything_back(desk: Desk, plan: Plan, name: str):
+    before = desk.what_counts()
+    with unchangeable(desk.real / name):
+        with pytest.raises(SandboxError, match="as they were before") as refusal:
+            desk.apply(plan)
+        assert refusal.value.exit_code == 6
+        desk.assert_put_back(before)
+    desk.apply(plan)
+    assert_applied(desk, plan)
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root may mount something")
+def test_a_resource_on_a_disk_that_may_only_be_read_puts_everything_back(desk: Desk, plan: Plan):
+    before = desk.what_counts()
+    subprocess.run(["mount", "--bind", desk.data, desk.data], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", desk.data], check=True)
+        with pytest.raises(SandboxError, match="Read-only"):
+            desk.apply(plan)
+        desk.assert_put_back(before)
+    finally:
+        subprocess.run(["umount", "--lazy", desk.data], check=True)
+    desk.apply(plan)
+    assert_applied(desk, plan)
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root may mount something")
+def test_a_full_disk_puts_everything_back(desk: Desk):
+    aside = desk.folder / "aside"
+    desk.data.rename(aside)
+    desk.data.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "holdfast-test", desk.data], check=True)
+    try:
+        subprocess.run(["cp", "-a", f"{aside}/.", desk.data], check=True)
+        plan = desk.run(app="echo more >> a.txt", data="echo more >> one.csv; head -c 3000000 /dev/urandom > two.csv")
+        before = desk.what_counts()
+        with pytest.raises(SandboxError, match="No space left"):
+            desk.apply(plan)
+        desk.assert_put_back(before)
+    finally:
+        subprocess.run(["umount", "--lazy", desk.data], check=True)
+
+
+def test_a_branch_that_moves_in_the_last_moment_puts_everything_back(desk: Desk):
+    """Another git moved the branch although the index is locked; the hook of that git stands in for its timing."""
+    plan = desk.run(app="echo more >> a.txt")
+    git(desk.app, "symbolic-ref", "HEAD", "refs/heads/main")
+    write(desk.app / ".git" / "refs" / "heads" / "main.lock", "another git")
+    before = desk.what_counts()
+    with pytest.raises(HoldfastError):
+        desk.apply(plan)
+    assert compare(before, desk.what_counts()) == []
+    (desk.app / ".git" / "refs" / "heads" / "main.lock").unlink()
+    desk.apply(plan)
+    assert log(desk.app) == ["the plan", "the first commit"]
+
+
+def test_an_interruption_from_the_keyboard_puts_everything_back_at_once(desk: Desk, plan: Plan):
+    before = desk.what_counts()
+    desk.keep()
+    for moment in range(1, 400, 9):
+        if not interrupted_at(moment, lambda: desk.apply(plan)):
+            break
+        if not is_applied(desk, plan):
+            assert compare(before, desk.what_counts()) == [], f"interrupted at change {moment}"
+        desk.start_over()
+    else:
+        pytest.fail("it never came to its end")
+
+
+def interrupted_at(moment: int, action) -> bool:
+    """Ctrl-C before that change, in a process of its own; False if it came to its end before."""
+    child = os.fork()
+    if child == 0:
+        left = [moment]
+
+        def interrupt(event: str, args) -> None:
+            from tests.support.crashes import CHANGES
+
+            if event in CHANGES:
+                left[0] -= 1
+                if left[0] == 0:
+                    signal.raise_signal(signal.SIGINT)
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.addaudithook(interrupt)
+        try:
+            action()
+            os._exit(0)
+        except KeyboardInterrupt:
+            os._exit(1)
+        except BaseException:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+
+
+def is_applied(desk: Desk, plan: Plan) -> bool:
+    with desk.open() as holdfast:
+        return holdfast.find_plan(plan.plan_id).state is PlanState.APPLIED
+
+
+# Killed
+
+
+def assert_undone_by_the_next_command(desk: Desk, plan: Plan, before: dict[bytes, Thing]) -> None:
+    if is_applied(desk, plan):
+        assert_applied(desk, plan)
+        return
+    found = desk.next_command(plan)
+    assert found.state is PlanState.COMPLETE
+    desk.assert_put_back(before)
+    desk.apply(plan)
+    assert_applied(desk, plan)
+
+
+def count_of_changes(desk: Desk, plan: Plan) -> int:
+    low, high = 1, 1
+    while killed_at(high, lambda: desk.apply(plan)):
+        desk.start_over()
+        low, high = high, high * 2
+    desk.start_over()
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (middle, high) if killed_at(middle, lambda: desk.apply(plan)) else (low, middle)
+        desk.start_over()
+    return low
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_killed_at_any_moment_it_is_undone_by_the_next_command(desk: Desk, plan: Plan, commit: bool):
+    before = desk.what_counts()
+    desk.keep()
+    changes = count_of_changes(desk, plan)
+    assert changes > 40
+    for moment in sorted({*range(1, changes, changes // 20), *range(changes - 8, changes + 1)}):
+        assert killed_at(moment, lambda: desk.apply(plan))
+        assert_undone_by_the_next_command(desk, plan, before)
+        desk.start_over()
+
+
+def test_killed_while_a_branch_without_a_commit_gets_its_first(desk: Desk):
+    shutil.rmtree(desk.app)
+    desk.app.mkdir()
+    git(desk.app, "init", "--quiet")
+    plan = desk.run(app="echo first > first.txt")
+    before = desk.what_counts()
+    desk.keep()
+    moment = 1
+    while killed_at(moment, lambda: desk.apply(plan)):
+        if not is_applied(desk, plan):
+            desk.next_command(plan)
+            desk.assert_put_back(before)
+            assert git(desk.app, "rev-parse", "-q", "--verify", "HEAD", check=False) == ""
+            desk.apply(plan)
+        assert log(desk.app) == ["the plan"]
+        assert status(desk.app) == []
+        desk.start_over()
+        moment += 6
+
+
+STRACE = shutil.which("strace")
+
+
+@pytest.mark.skipif(STRACE is None, reason="strace is not installed")
+@pytest.mark.parametrize("call", ["rename", "renameat", "renameat2", "unlinkat", "fsync", "pwrite64"])
+def test_killed_in_a_system_call_it_is_undone_by_the_next_command(desk: Desk, plan: Plan, call: str):
+    """The command as a user runs it; of several processes the one that makes the call is killed, git too."""
+    before = desk.what_counts()
+    desk.keep()
+    for number in (1, 2, 4):
+        command = [sys.executable, "-m", "holdfast", "plan", "apply", "--yes", plan.plan_id]
+        completed = subprocess.run(
+            [STRACE, "-f", "-qq", "-o", "/dev/null", "-e", f"inject={call}:signal=KILL:when={number}", *command],
+            cwd=desk.app,
+            env={**os.environ, "HOLDFAST_HOME": str(desk.home)},
+            capture_output=True,
+            check=False,
+        )
+        if completed.returncode == 0:
+            break
+        assert_undone_by_the_next_command(desk, plan, before)
+        desk.start_over()
