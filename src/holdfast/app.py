@@ -386,9 +386,7 @@ class Holdfast:
 
         options = ApplyOptions(commit=commit, include_ignored=self.settings.include_ignored)
         with self._changing(reference, "plan apply") as (plan, lease):
-            if not confirm(plan):
-                return Declined()
-            return apply_plan(plan, lease, self.service, options)
+            return apply_plan(plan, lease, self.service, options, confirm) or Declined()
 
     def cancel(self, reference: str, *, patience_seconds: float = 30.0) -> Plan:
         """Stop a plan, also one that runs in another process; everything is kept, and it can go on later."""

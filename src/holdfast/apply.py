@@ -7,7 +7,7 @@ journaled, the files are changed, and last, for git, index and branch. A failure
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,11 +104,16 @@ class ApplyResult:
     left_out: tuple[str, ...] = ()
 
 
-def apply_plan(plan: Plan, lease: Lease, service: CheckpointService, options: ApplyOptions) -> ApplyResult:
+def apply_plan(
+    plan: Plan, lease: Lease, service: CheckpointService, options: ApplyOptions, confirm: Callable[[Plan], bool]
+) -> ApplyResult | None:
+    """Apply it, if whoever is asked says yes; asked only after everything that could refuse has been found."""
     if plan.state is PlanState.COMPLETE:
         make_missing_sandboxes(plan, service)
     result = _result_group(plan, service)
     planned = plan_apply(plan, service, result, options)
+    if not confirm(plan):
+        return None
     commits = _make_commits(plan, planned, options)
     plan, operation = _journal(plan, lease, service, planned, commits)
     try:

@@ -443,7 +443,7 @@ class CheckpointService:
                 chosen=correction.guidance,
                 alternatives=correction.alternatives,
                 is_correction=True,
-                step_index=plan.last_completed_step if plan.last_completed_step >= 0 else None,
+                step_index=None if plan.is_finished else plan.next_step,
                 attempt=attempt,
                 created_at=now(),
             )

@@ -114,6 +114,8 @@ class PlanExecutor:
 
     def _run_remaining(self, plan: Plan, lease: Lease) -> ExecutionResult:
         for index in range(plan.next_step, len(plan.steps)):
+            if self._cancelled.is_set():
+                return self._stopped(plan, lease, None)
             plan, run = self._run_with_retries(plan, lease, index)
             if run.status is RunStatus.INTERRUPTED:
                 return self._stopped(plan, lease, run)
@@ -370,8 +372,9 @@ class PlanExecutor:
             return self._store.groups_of(plan.plan_id)[0].group_id
         return run.group_before_id
 
-    def _stopped(self, plan: Plan, lease: Lease, run: StepRun) -> ExecutionResult:
-        plan = plan.changed(state=PlanState.CANCELLED, error=f"stopped during {run.step}")
+    def _stopped(self, plan: Plan, lease: Lease, run: StepRun | None) -> ExecutionResult:
+        where = "between two steps" if run is None else f"during {run.step}"
+        plan = plan.changed(state=PlanState.CANCELLED, error=f"stopped {where}")
         with self._store.transaction(lease):
             self._store.save(plan)
         return ExecutionResult(plan, run)

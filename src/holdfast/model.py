@@ -5,6 +5,7 @@ A change is a new value (``plan.advanced_past(step)``), which one transaction th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Literal
@@ -12,7 +13,28 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from ulid import ULIDGenerator
 
-_ids = ULIDGenerator()
+_RANDOM_BITS = 80
+_STEP_BITS = 72
+
+
+class _ApartWithinAMillisecond:
+    """Ids of the same millisecond grow by large random steps, so a short beginning tells them apart."""
+
+    def __init__(self) -> None:
+        self._timestamp, self._value = 0, 0
+
+    def resolve_randomness(self, timestamp: int, randomness_source: Callable[[int], bytes]) -> bytes:
+        fresh = int.from_bytes(randomness_source(timestamp))
+        if timestamp == self._timestamp:
+            room = (1 << _RANDOM_BITS) - 1 - self._value
+            self._value += min(1 + (fresh >> (_RANDOM_BITS - _STEP_BITS)), max(1, room // 2))
+        else:
+            # From the lower half, so that there is room to grow.
+            self._timestamp, self._value = timestamp, fresh >> 1
+        return self._value.to_bytes(_RANDOM_BITS // 8)
+
+
+_ids = ULIDGenerator(policy=_ApartWithinAMillisecond())
 
 
 def new_id() -> str:

@@ -201,6 +201,20 @@ def test_cancelling_stops_the_step_and_the_plan_can_go_on(workshop: Workshop) ->
     assert workshop.open().execute(plan.plan_id).succeeded
 
 
+def test_a_plan_that_is_stopped_between_two_steps_starts_no_other(workshop: Workshop) -> None:
+    plan = workshop.create({"tool": "write_file", "args": {"path": "one", "content": "1"}}, run("echo 2 > two"))
+    cancelled = threading.Event()
+
+    def stop(event: Event) -> None:
+        if isinstance(event, StepFinished):
+            cancelled.set()
+
+    result = workshop.open().execute(plan.plan_id, listener=stop, cancelled=cancelled)
+    assert (result.plan.state, result.plan.last_completed_step) == (PlanState.CANCELLED, 0)
+    assert "two" not in files(workshop.sandbox(plan))
+    assert workshop.open().execute(plan.plan_id).succeeded
+
+
 def test_an_interrupted_step_starts_again_from_the_state_before_it(workshop: Workshop) -> None:
     gate = workshop.outside / "gate"
     plan = workshop.create(run(f"echo x >> log; test -e {gate} || sleep 60"))

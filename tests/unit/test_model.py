@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.model import extended, is_within, new_id
+from holdfast.policy import display_ids
+
+
+def test_ids_made_by_one_process_sort_in_the_order_they_were_made() -> None:
+    made = [new_id() for _ in range(5000)]
+    assert made == sorted(made)
+    assert len(set(made)) == len(made)
+
+
+def test_ids_of_the_same_moment_are_told_apart_by_a_short_beginning() -> None:
+    made = [new_id() for _ in range(20)]
+    assert max(map(len, display_ids(made).values())) <= len("cp_") + 18
+
+
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 5)), max_size=8))
+def test_ranges_hold_exactly_the_numbers_they_were_extended_by(steps: list[tuple[int, int]]) -> None:
+    ranges: tuple[tuple[int, int], ...] = ()
+    wanted: set[int] = set()
+    at = 0
+    for gap, length in steps:
+        first = at + gap
+        at = first + length - 1
+        ranges = extended(ranges, first, at)
+        wanted |= set(range(first, at + 1))
+        at = max(at, first - 1)
+    assert {number for number in range(at + 10) if is_within(number, ranges)} == wanted
+
+
+def test_numbers_that_follow_each_other_make_one_range() -> None:
+    assert extended(extended((), 1, 2), 3, 5) == ((1, 5),)
+    assert extended(extended((), 1, 2), 4, 5) == ((1, 2), (4, 5))
