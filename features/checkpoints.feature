@@ -74,9 +74,7 @@ Feature: Checkpoints
       """
       steps: [{run: echo 2 > version.txt}]
       """
-    When I run "holdfast config set sandbox.checkpoint.auto-create-on []"
-    Then it ends with exit code 0
-    When I run "holdfast plan execute plan.yaml"
+    When I run "holdfast plan execute plan.yaml --config sandbox.checkpoint.auto-create-on=[]"
     Then it ends with exit code 0
     And the checkpoints are
       | moments      | step | resources  |
@@ -102,6 +100,11 @@ Feature: Checkpoints
     When I run "holdfast config set sandbox.checkpoint.auto-create-on on_decision,on_tool_wrte"
     Then it ends with exit code 9
     And it says "did you mean "
+    And in "home" this prints
+      """
+      $ grep -rl wrte . || echo nothing was set
+      nothing was set
+      """
     When I run "holdfast plan list" with HOLDFAST_SANDBOX_CHECKPOINT_AUTO_CREATE_ON=on_tool_wrte
     Then it ends with exit code 9
     And it says
@@ -109,8 +112,6 @@ Feature: Checkpoints
       HOLDFAST_SANDBOX_CHECKPOINT_AUTO_CREATE_ON
       before_step, on_tool_write, on_tool_write_complete, on_decision, on_subplan_spawn, after_subplan, on_error
       """
-    When I run "holdfast config get sandbox.checkpoint.auto-create-on"
-    Then it says "on_tool_write,on_tool_write_complete,on_decision,on_subplan_spawn,after_subplan,on_error"
 
   Rule: Every moment that matters is a checkpoint
 

@@ -32,9 +32,6 @@ Feature: Corrections
       Nothing was changed.
       """
     And nothing has changed
-    When I run "holdfast plan correct --mode revert --guidance 'rather green' --with green.yaml {decision of step 2}"
-    Then it ends with exit code 2
-    And nothing has changed
     When I run "holdfast plan correct --mode revert --guidance 'rather green' --with green.yaml --yes {decision of step 2} --format json"
     Then it ends with exit code 0
     And the data has
@@ -124,6 +121,3 @@ Feature: Corrections
       first
       second: one more
       """
-    When I run "holdfast plan correct --yes --mode revert --guidance no 7ZZZZZZZ"
-    Then it ends with exit code 3
-    And nothing has changed

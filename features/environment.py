@@ -26,11 +26,6 @@ def before_feature(context, feature):
     context.shared = {}
 
 
-def after_feature(context, feature):
-    for scratch in context.shared.values():
-        scratch.tidy_up()
-
-
 def before_scenario(context, scenario):
     context.scratch = context.template.copied_to(Path(context.folder.name) / str(next(context.numbers)))
     context.noted = {}
@@ -40,9 +35,7 @@ def before_scenario(context, scenario):
 
 
 def after_scenario(context, scenario):
-    key = next((plan for plan, scratch in context.shared.items() if scratch is context.scratch), None)
-    if key is not None and scenario.status.has_failed():
-        del context.shared[key]
-        key = None
-    if key is None:
-        context.scratch.tidy_up()
+    if scenario.status.has_failed():
+        context.scratch.end_everything()
+        # Whoever comes next must not begin with what this one left.
+        context.shared.clear()

@@ -70,7 +70,7 @@ Feature: Failures
       version.txt
       """
 
-  Scenario Outline: After a failure the policy decides: <policy>
+  Scenario Outline: The policy can ask for something else after a failure: <policy>
     Given the plan
       """
       policy: {on_failure: <policy>}
@@ -94,7 +94,6 @@ Feature: Failures
 
     Examples:
       | policy            | done | files   |
-      | rollback          | 0    | 2 1;2;3 |
       | rollback_to_start | -1   | 1 1;2;3 |
       | keep              | 0    | 2 9     |
 

@@ -11,7 +11,7 @@ Feature: Output
     When I run "holdfast --format yaml plan status"
     Then the answer is one envelope in yaml
     And both answers have the same data
-    When I run "holdfast plan status --format plain"
+    When I run "holdfast plan status"
     Then it says
       """
       Plan {plan}  a test plan
@@ -23,15 +23,6 @@ Feature: Output
     Then it ends with exit code 0
     And it says "raise the version"
     And it is coloured
-    When I run "holdfast plan diff latest --patch --format json"
-    Then the answer is one envelope in json
-    And the data has
-      | value             | is                                               |
-      | plan_id           | {plan}                                           |
-      | files[0].file     | shop/version.txt                                 |
-      | files[0].status   | changed                                          |
-      | added_lines       | 1                                                |
-      | removed_lines     | 1                                                |
 
   Rule: Errors come in the envelope as well, with the exit code that says what kind they are
 

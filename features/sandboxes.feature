@@ -47,52 +47,54 @@ Feature: Sandboxes
       version.txt
       """
 
-  Scenario: An empty repository gets its first commit
-    Given in "shop" I do
+  Scenario: An empty repository, a detached HEAD, a symlink to the repository: all of them work
+    Given in "." I do
       """
-      rm -rf .git src; git init --quiet
-      """
-    And the plan
-      """
-      steps: [{run: test -e version.txt && echo made > made.txt}]
-      """
-    When I run "holdfast plan execute plan.yaml"
-    Then it ends with exit code 0
-    And my files are untouched
-    When I run "holdfast plan apply --yes latest"
-    Then it ends with exit code 0
-    And in "shop" this prints
-      """
-      $ git log --format=%s --name-only && git status --short
-      a test plan
-
-      made.txt
-      ?? .gitignore
-      ?? README.md
-      ?? version.txt
-      """
-
-  Scenario: A detached HEAD stays detached
-    Given in "shop" I do
-      """
+      git init --quiet empty; echo mine > empty/mine.txt
+      ln -s shop link
+      git clone --quiet shop detached; cd detached
       echo 2 > version.txt; git commit --quiet --all --message second; git checkout --quiet --detach HEAD^
       """
     And the plan
       """
-      steps: [{run: cp version.txt old.txt}]
+      name: unusual places
+      resources:
+        empty: {type: git, path: empty}
+        detached: {type: git, path: detached}
+        linked: {type: git, path: link}
+      steps:
+        - {run: cp mine.txt made.txt, resource: empty}
+        - {run: cp version.txt old.txt, resource: detached}
+        - {run: echo 3 > version.txt, resource: linked}
       """
     When I run "holdfast plan execute plan.yaml"
     Then it ends with exit code 0
     And my files are untouched
     When I run "holdfast plan apply --yes latest"
     Then it ends with exit code 0
-    And in "shop" this prints
+    And in "empty" this prints
       """
-      $ git log --format=%s; cat old.txt; git branch --show-current; git log -1 --format=%s main
-      a test plan
+      $ git log --format=%s --name-only; git branch --show-current; git status --short
+      unusual places
+
+      made.txt
+      main
+      ?? mine.txt
+      """
+    And in "detached" this prints
+      """
+      $ git log --format=%s; cat old.txt; git branch --show-current; git log -1 --format=%s main; git status --short
+      unusual places
       first
       1
       second
+      """
+    And in "." this prints
+      """
+      $ readlink link; cat shop/version.txt; git -C shop log -1 --format=%s; git -C shop status --short
+      shop
+      3
+      unusual places
       """
 
   Scenario: Submodules are there, and a plan's changes in them stay in the sandbox
@@ -138,28 +140,3 @@ Feature: Sandboxes
       | a subdirectory     | true                                | shop/src | 6    | it is not its root       |
       | a bare repository  | git clone --quiet --bare shop bare  | bare     | 6    | is a bare repository     |
       | not a repository   | true                                | data     | 6    | is not a git repository  |
-      | an unfinished merge| cp shop/.git/HEAD shop/.git/MERGE_HEAD | shop  | 6    | merge is in progress     |
-
-  Scenario: A symlink to the repository means the repository
-    Given in "." I do
-      """
-      ln -s shop link
-      """
-    And the plan
-      """
-      name: through a link
-      resources: {it: {type: git, path: link}}
-      steps: [{run: echo 2 > version.txt}]
-      """
-    When I run "holdfast plan execute plan.yaml"
-    Then it ends with exit code 0
-    And my files are untouched
-    When I run "holdfast plan apply --yes latest"
-    Then it ends with exit code 0
-    And in "." this prints
-      """
-      $ readlink link; cat shop/version.txt; git -C shop log -1 --format=%s; git -C shop status --short
-      shop
-      2
-      through a link
-      """

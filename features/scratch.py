@@ -249,14 +249,12 @@ class Scratch:
                 continue
         return found
 
-    def tidy_up(self) -> None:
-        """End what a failed scenario left running, and remove the project."""
+    def end_everything(self) -> None:
+        """For a scenario that failed: nothing it started may outlive it."""
         if self.background is not None:
             self.kill(group=True)
         for process in self.step_processes():
             process.kill()
-        self.shell("chmod -R u+rwX .")
-        shutil.rmtree(self.root)
 
     # What is on disk
 

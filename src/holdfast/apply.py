@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from holdfast.checkpoints import CheckpointService, Occasion
-from holdfast.errors import ConflictError, HoldfastError, SandboxError, StateError
+from holdfast.errors import ConflictError, SandboxError, StateError
 from holdfast.model import (
     CheckpointGroup,
     FileChange,
@@ -51,11 +53,15 @@ from holdfast.snapshot.objects import Batch
 from holdfast.snapshot.selection import (
     Selection,
     change,
+    directories_in_use,
+    links_among,
+    links_to_make,
     load_selection,
     remove_temporaries,
     same,
     select,
     store_selection,
+    with_ancestors,
 )
 
 
@@ -76,6 +82,8 @@ class ResourceChange:
     links: tuple[tuple[bytes, ...], ...]
     left_out: tuple[str, ...]
     """Ignored files the plan made, which stay in the sandbox."""
+    uncommitted: frozenset[bytes] = frozenset()
+    """Ignored files that the settings include: they are changed, but are no part of a commit."""
     repository: GitRepository | None = None
 
     @property
@@ -88,11 +96,12 @@ class ResourceChange:
 
     @property
     def file_paths(self) -> list[bytes]:
-        """The paths git has an opinion on: not directories."""
+        """The paths git has an opinion on: not directories, nor what it ignores."""
         return [
             difference.path
             for difference in self.differences
             if not all(entry is None or entry.kind == DIRECTORY for entry in (difference.old, difference.new))
+            and difference.path not in self.uncommitted
         ]
 
 
@@ -122,15 +131,15 @@ def apply_plan(
             plan = plan.changed(phase=Phase.APPLY, state=PlanState.APPLIED, error=None)
             service.store.save(plan)
             service.store.save(operation.model_copy(update={"state": OperationState.DONE, "finished_at": now()}))
-    except HoldfastError:
-        undo_apply(plan, lease, service, operation)
-        raise
     except OSError as error:
         undo_apply(plan, lease, service, operation)
         raise SandboxError(
             f"The real files could not be changed: {error.strerror or error}. They are as they were before.",
             hint="Free the cause and apply again.",
         ) from error
+    except BaseException:  # an interruption from the keyboard too
+        undo_apply(plan, lease, service, operation)
+        raise
     return ApplyResult(
         plan,
         tuple(_file_change(each.resource.name, found) for each in planned for found in visible(each.differences)),
@@ -171,7 +180,7 @@ def plan_apply(
     planned, conflicts, hint = [], [], "Resolve it by hand, or make a new plan from the files as they are."
     with service.manager.taking() as batch:
         for name, differences in changes.items():
-            change, clashing = _against_real(service, plan.resource(name), base, result, differences, batch, options)
+            change, clashing = _against_real(service, plan.resource(name), result, differences, batch, options)
             if change.repository is not None and options.commit and not clashing:
                 clashing = sorted(change.repository.uncommitted().intersection(change.file_paths))
                 if clashing:
@@ -192,14 +201,13 @@ def plan_apply(
 def _against_real(
     service: CheckpointService,
     resource: Resource,
-    base: CheckpointGroup,
     result: CheckpointGroup,
     differences: Sequence[Difference],
     batch: Batch,
     options: ApplyOptions,
 ) -> tuple[ResourceChange, list[bytes]]:
     """The plan's change as a change of the real files, and the paths where these are not what it started from."""
-    repository, left_out = None, set()
+    repository, ignored, left_out = None, set(), set()
     if resource.type is ResourceType.GIT:
         repository = _ready_repository(resource, [difference.path for difference in differences])
         ignored = ignored_among(
@@ -207,7 +215,8 @@ def _against_real(
         )
         left_out = {path for path in ignored if not matches(path, options.include_ignored)}
     wanted = [found for found in differences if found.path not in left_out and not same(found.old, found.new)]
-    real = select(Path(resource.path).resolve(), [difference.path for difference in wanted], batch)
+    root, state = Path(resource.path).resolve(), service.manager.state(result.states[resource.name])
+    real = select(root, [difference.path for difference in wanted], batch)
     todo, conflicts = [], []
     for path, old, new in wanted:
         present = real.get(path)
@@ -215,13 +224,39 @@ def _against_real(
             continue
         if not same(present, old):
             conflicts.append(path)
-        todo.append(Difference(path, present, new))
-    states = (service.manager.state(group.states[resource.name]) for group in (base, result))
-    old_links, new_links = (set(state.links) for state in states)
-    touched = {difference.path for difference in todo}
-    links = tuple(sorted(group for group in new_links - old_links if touched.intersection(group)))
+        todo.append(Difference(path, present, _with_owner_of(present, new)))
+    for path in _missing_folders(todo, real):
+        todo.append(Difference(path, real.get(path), service.manager.reader.find(state, path)))
+        if path in real:
+            conflicts.append(path)  # something else is in its place
+    conflicts += _folders_in_use(root, todo)
+    links = links_to_make(state.links, [difference.path for difference in todo], left_out)
     shown = tuple(sorted(os.fsdecode(path) for path in left_out))
-    return ResourceChange(resource, tuple(todo), links, shown, repository), conflicts
+    uncommitted = frozenset(ignored - left_out)
+    return ResourceChange(resource, tuple(todo), links, shown, uncommitted, repository), sorted(set(conflicts))
+
+
+def _with_owner_of(present: Entry | None, new: Entry | None) -> Entry | None:
+    """A file that is changed stays whose it is."""
+    if present is None or new is None:
+        return new
+    return msgspec.structs.replace(new, uid=present.uid, gid=present.gid)
+
+
+def _missing_folders(todo: Sequence[Difference], real: Selection) -> list[bytes]:
+    """Folders that what the plan makes lies in, and that the user removed or replaced; those above first."""
+    made = {difference.path for difference in todo}
+    needed = with_ancestors(difference.path for difference in todo if difference.new is not None) - made
+    return sorted(path for path in needed if path not in real or real[path].kind != DIRECTORY)
+
+
+def _folders_in_use(root: Path, todo: Sequence[Difference]) -> list[bytes]:
+    """Folders that the plan made something else, and in which the user has something the plan does not know."""
+    replaced = {
+        path for path, old, new in todo if old is not None and new is not None and old.kind == DIRECTORY != new.kind
+    }
+    going = {difference.path for difference in todo if difference.new is None}
+    return sorted(directories_in_use(root, going | replaced) & replaced) if replaced else []
 
 
 def _ready_repository(resource: Resource, paths: list[bytes]) -> GitRepository:
@@ -268,13 +303,14 @@ def _journal(
 ) -> tuple[Plan, Operation]:
     """Store what is about to be replaced, then say what is about to be done."""
     occasion = Occasion((Moment.PRE_APPLY,), reason="before the result goes into the real files")
-    plan = service.create_checkpoint(plan.changed(phase=Phase.APPLY, state=PlanState.PROCESSING), lease, occasion)
+    plan = service.create_checkpoint(plan.changed(phase=Phase.APPLY), lease, occasion)
     states: dict[str, str] = {}
     repositories = {}
     with service.manager.taking() as batch:
         for each in planned:
             name = each.resource.name
-            states[f"{name}/old"] = store_selection(select(each.root, each.paths, batch), batch)
+            links = links_among(each.root, each.paths)
+            states[f"{name}/old"] = store_selection(select(each.root, each.paths, batch), batch, links)
             made = [difference.path for difference in each.differences if difference.new is not None]
             states[f"{name}/new"] = store_selection(select(Path(each.resource.sandbox_path), made, batch), batch)
             if each.repository is not None:
@@ -290,6 +326,8 @@ def _journal(
             created_at=now(),
         )
         with service.store.transaction(lease):
+            plan = plan.changed(state=PlanState.PROCESSING)
+            service.store.save(plan)
             service.store.insert(operation)
     return plan, operation
 
@@ -336,7 +374,13 @@ def undo_apply(plan: Plan, lease: Lease, service: CheckpointService, operation: 
 
     A file that somebody has changed since then stays as they made it.
     """
-    edited = [path for resource in plan.resources for path in _undo(service, resource, operation)]
+    try:
+        edited = [path for resource in plan.resources for path in _undo(service, resource, operation)]
+    except OSError as failure:
+        raise SandboxError(
+            f"The real files could not be put back yet: {failure.strerror or failure}.",
+            hint="Free the cause; the next command on this plan puts them back.",
+        ) from failure
     error = f"an apply was undone; changed by somebody since, and left so: {', '.join(edited)}" if edited else None
     plan = plan.changed(phase=Phase.EXECUTE, state=PlanState.COMPLETE, error=error)
     with service.store.transaction(lease):
@@ -355,29 +399,41 @@ def _undo(service: CheckpointService, resource: Resource, operation: Operation) 
     if repository is not None and git["commit"]:
         move_head_back(repository, git["commit"], git["head"], "holdfast: the apply was undone")
         index = load_selection(reader, states[f"{resource.name}/index"])
-        _put_back(service, repository.git_dir, index, None)
+        _put_back(service, repository.git_dir, index, {}, always={b"index"})
         (repository.git_dir / "index.holdfast").unlink(missing_ok=True)
         release_index(repository, operation.operation_id)
     old = load_selection(reader, states[f"{resource.name}/old"])
     new = load_selection(reader, states[f"{resource.name}/new"])
-    return _put_back(service, Path(resource.path).resolve(), old, new)
+    links = reader.state(states[f"{resource.name}/old"]).links
+    return _put_back(service, Path(resource.path).resolve(), old, new, links=links)
 
 
-def _put_back(service: CheckpointService, root: Path, old: Selection, new: Selection | None) -> list[str]:
-    """Without ``new`` everything is put back, whatever it is now."""
-    paths = old.keys() | (new or {}).keys()
+def _put_back(
+    service: CheckpointService,
+    root: Path,
+    old: Selection,
+    new: Selection,
+    *,
+    links: tuple[tuple[bytes, ...], ...] = (),
+    always: Collection[bytes] = (),
+) -> list[str]:
+    """The paths left as somebody else made them; those in ``always`` are put back, whatever they are now."""
+    paths = old.keys() | new.keys() | set(always)
     remove_temporaries(root, {split(path)[0] for path in paths if path})
     with service.manager.taking() as batch:
         present = select(root, paths, batch)
         batch.commit()
-        edited = [] if new is None else [path for path in paths if _is_edited(present.get(path), old, new, path)]
+        edited = [path for path in paths if path not in always and _is_edited(present.get(path), old, new, path)]
         differences = [each for each in _differing(present, old, paths) if each.path not in edited]
-        change(root, service.manager.reader, differences)
+        groups = links_to_make(links, [difference.path for difference in differences], edited)
+        change(root, service.manager.reader, differences, groups)
     return sorted(os.fsdecode(path) for path in edited)
 
 
 def _is_edited(present: Entry | None, old: Selection, new: Selection, path: bytes) -> bool:
-    return present is not None and not same(present, old.get(path)) and not same(present, new.get(path))
+    """Whether it holds something that is neither what was there nor what the apply made; its mode may be half done."""
+    known = [entry for entry in (old.get(path), new.get(path)) if entry is not None]
+    return present is not None and not any(same(present, entry, but_for_mode=True) for entry in known)
 
 
 def _differing(present: Selection, old: Selection, paths: Collection[bytes]) -> Iterator[Difference]:

@@ -13,7 +13,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntFlag, StrEnum
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from pathlib import Path
 
 from holdfast.errors import ConfigError
@@ -107,18 +108,21 @@ def gaps(abi: int) -> tuple[str, ...]:
 
 def rules_for(writable: Sequence[Path], abi: int) -> Rules:
     """Refuse every change of the file system but beneath the writable paths and the usual devices."""
-    handled = Right(0)
-    for right in Right:
-        if abi >= _LATER_RIGHTS.get(right, 1):
-            handled |= right
+    handled = _rights_known_to(abi)
     scoped = Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL if abi >= FIRST_ABI_WITH_SCOPES else Scope(0)
-    granted = handled & ~_NEVER_GRANTED
+    granted, granted_on_file = int(handled & ~_NEVER_GRANTED), int(handled & _OF_FILES)
     paths = [*map(os.fsencode, writable), *(os.fsencode(path) for path in _DEVICES if os.path.exists(path))]
     return Rules(
         # Access to the network, the second number, is not restricted.
         attributes=struct.pack("=QQQ", handled, 0, scoped),
-        beneath=tuple((path, int(granted if os.path.isdir(path) else granted & _OF_FILES)) for path in paths),
+        beneath=tuple((path, granted if os.path.isdir(path) else granted_on_file) for path in paths),
     )
+
+
+@cache
+def _rights_known_to(abi: int) -> Right:
+    known = (right for right in Right if abi >= _LATER_RIGHTS.get(right, 1))
+    return reduce(or_, known)
 
 
 def allowed_paths(texts: Sequence[str], *, user_home: Path, holdfast_home: Path) -> tuple[Path, ...]:

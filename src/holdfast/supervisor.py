@@ -141,24 +141,25 @@ def restore_signals() -> None:
 
 def confine(attributes: bytes, beneath: tuple[tuple[bytes, int], ...]) -> None:
     """Hold this process, and whatever it becomes or starts, to the rules made by ``confinement.py``."""
-    ruleset = landlock(SYS_LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
+    libc = ctypes.CDLL(None, use_errno=True)
+    ruleset = system_call(libc, SYS_LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
     for path, rights in beneath:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         rule = rights.to_bytes(8, sys.byteorder) + descriptor.to_bytes(4, sys.byteorder)
-        landlock(SYS_LANDLOCK_ADD_RULE, ruleset, LANDLOCK_RULE_PATH_BENEATH, rule, 0)
+        system_call(libc, SYS_LANDLOCK_ADD_RULE, ruleset, LANDLOCK_RULE_PATH_BENEATH, rule, 0)
         os.close(descriptor)
     # The kernel asks for this, so that no set-user-id program is misled by what it suddenly may not do.
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    landlock(SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0)
+    system_call(libc, SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
 
 
-def landlock(number: int, *arguments: int | bytes) -> int:
-    """One of its system calls, for which the C library has no functions."""
+def system_call(libc: ctypes.CDLL, number: int, *arguments: int | bytes) -> int:
+    """One for which the C library has no function."""
     longs = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
-    result = int(ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(number), *longs))
+    result = int(libc.syscall(ctypes.c_long(number), *longs))
     if result < 0:
-        raise OSError(ctypes.get_errno(), "landlock")
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
 
 

@@ -107,7 +107,7 @@ def _facts(status: PlanStatus, last: str | None) -> Iterable[tuple[str, str]]:
 
 def _confinement_text(status: PlanStatus) -> str:
     if status.confinement != "on":
-        return f"{status.confinement}: steps can write wherever you can; no rollback takes back what is not in a sandbox"
+        return f"{status.confinement}: steps can write wherever you can, and no rollback takes that back"
     allowed = ", ".join(name_text(str(path)) for path in status.outside_of_rollback)
     return f"on; outside of rollback: {allowed}" if allowed else "on"
 

@@ -43,12 +43,13 @@ def make_commit(repository: GitRepository, work_tree: Path, paths: Sequence[byte
     head = repository.head()
     with _temporary_index(repository) as environment:
         run_git(["read-tree", head] if head else ["read-tree", "--empty"], cwd=repository.root, env=environment)
-        run_git(
-            ["update-index", "--add", "--remove", "--replace", "-z", "--stdin"],
-            cwd=work_tree,
-            input=b"".join(path + b"\0" for path in paths),
-            env={**environment, "GIT_WORK_TREE": str(work_tree)},
-        )
+        for how, some in _by_what_git_can_hold(work_tree, paths):
+            run_git(
+                ["update-index", *how, "-z", "--stdin"],
+                cwd=work_tree,
+                input=b"".join(path + b"\0" for path in some),
+                env={**environment, "GIT_WORK_TREE": str(work_tree)},
+            )
         tree = run_git(["write-tree"], cwd=repository.root, env=environment).stdout.decode().strip()
     if head and tree == _tree_of(repository, head):
         return None
@@ -64,6 +65,13 @@ def make_commit(repository: GitRepository, work_tree: Path, paths: Sequence[byte
             hint="Set your name with `git config --global user.name` and `user.email`, or use `--no-commit`.",
         )
     return answer.stdout.decode().strip()
+
+
+def _by_what_git_can_hold(work_tree: Path, paths: Sequence[bytes]) -> Iterator[tuple[list[str], list[bytes]]]:
+    """The paths with the way to bring them into an index; what became a fifo is no longer there for git."""
+    fifos = [path for path in paths if (work_tree / os.fsdecode(path)).is_fifo()]
+    yield ["--force-remove"], fifos
+    yield ["--add", "--remove", "--replace"], [path for path in paths if path not in set(fifos)]
 
 
 def _tree_of(repository: GitRepository, commit: str) -> str:

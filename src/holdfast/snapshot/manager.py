@@ -41,6 +41,7 @@ class CheckpointManager:
         self._indexes: dict[Path, TreeIndex] = {}
         self._trackers: dict[Path, ChangeTracker] = {}
         self._cleaners: list[threading.Thread] = []
+        self._swept: set[Path] = set()
 
     @contextmanager
     def watching(self, paths: Iterable[Path]) -> Iterator[None]:
@@ -124,7 +125,7 @@ class CheckpointManager:
                         f"Restoring {path} failed: {error.strerror or error}.",
                         hint="Free the cause and run the same command again; it goes on where it stopped.",
                     ) from error
-            self._verify(index, batch, plan, restored, state_hash, target)
+                self._verify(index, batch, plan, restored, state_hash, target)
         return [difference for difference in plan.differences if difference.path], restored
 
     def _verify(
@@ -146,8 +147,10 @@ class CheckpointManager:
     @contextmanager
     def _staging(self, path: Path) -> Iterator[Path]:
         """A directory beside the sandbox to make files in; what is left in it goes while we do other things."""
-        for leftover in path.parent.glob(f".staging-{path.name}-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+        if path not in self._swept:
+            self._swept.add(path)
+            for leftover in path.parent.glob(f".staging-{path.name}-*"):
+                shutil.rmtree(leftover, ignore_errors=True)
         staging = path.parent / f".staging-{path.name}-{secrets.token_hex(4)}"
         staging.mkdir(mode=0o700)
         try:

@@ -171,7 +171,9 @@ class _Restorer:
         self._close_opened()
         if self._workshop.durable:
             for directory in self.restored.touched:
-                os.fsync(self._descent.open(directory))
+                # One that was removed, or became a file, is durable with the directory it was in.
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    os.fsync(self._descent.open(directory))
 
     def _make_all(self, plan: RestorePlan) -> None:
         linked = {path for group in plan.links for path in group[1:]}

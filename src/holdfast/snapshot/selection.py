@@ -9,7 +9,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -71,7 +71,43 @@ def _entry_at(descent: Descent, path: bytes, batch: Batch) -> Entry | None:
         raise
 
 
-def store_selection(selection: Selection, batch: Batch) -> str:
+def links_among(root: Path, paths: Iterable[bytes]) -> tuple[tuple[bytes, ...], ...]:
+    """Which of these paths share their file with each other or with others in the tree: all names of each such file."""
+    inodes: dict[tuple[int, int], int] = {}
+    with Descent(root) as descent:
+        for path in paths:
+            directory, name = split(path)
+            try:
+                found = os.stat(name, dir_fd=descent.open(directory), follow_symlinks=False)
+            except OSError:
+                continue  # not there
+            if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
+                inodes[found.st_dev, found.st_ino] = found.st_nlink
+    if not inodes:
+        return ()
+    names: dict[tuple[int, int], list[bytes]] = {inode: [] for inode in inodes}
+    for folder, _, files in os.walk(os.fsencode(root)):
+        for file in files:
+            found = os.lstat(os.path.join(folder, file))
+            if (found.st_dev, found.st_ino) in names:
+                path = os.path.relpath(os.path.join(folder, file), os.fsencode(root))
+                names[found.st_dev, found.st_ino].append(path)
+    return tuple(sorted(tuple(sorted(group)) for group in names.values() if len(group) > 1))
+
+
+def links_to_make(
+    groups: Iterable[tuple[bytes, ...]], changed: Collection[bytes], untouchable: Collection[bytes] = ()
+) -> tuple[tuple[bytes, ...], ...]:
+    """Of each group the names that are changed, after one that is not, if there is one: that is the file they join."""
+    made = []
+    for group in groups:
+        names = [path for path in group if path in changed]
+        if names:
+            made.append((*[path for path in group if path not in changed and path not in untouchable][:1], *names))
+    return tuple(group for group in sorted(made) if len(group) > 1)
+
+
+def store_selection(selection: Selection, batch: Batch, links: tuple[tuple[bytes, ...], ...] = ()) -> str:
     """Keep a selection in the store; the hash of the state that holds exactly its entries."""
     listings: dict[bytes, dict[bytes, Entry]] = {b"": {}}
     for path, entry in selection.items():
@@ -86,21 +122,23 @@ def store_selection(selection: Selection, batch: Batch) -> str:
         directory, name = split(path)
         listings[directory][name] = entry
     root = msgspec.structs.replace(selection[b""], content=batch.add(encode_directory(listings[b""])))
-    return batch.add(encode_state(root, ())).hex()
+    return batch.add(encode_state(root, links)).hex()
 
 
 def load_selection(reader: StateReader, state_hash: str) -> dict[bytes, Entry]:
     return dict(reader.walk(reader.state(state_hash)))
 
 
-def same(one: Entry | None, other: Entry | None) -> bool:
+def same(one: Entry | None, other: Entry | None, *, but_for_mode: bool = False) -> bool:
     """Whether a person would call them the same file: times and owner do not count, nor what a directory holds."""
     if one is None or other is None:
         return one is other
+    if not but_for_mode and one.mode != other.mode:
+        return False
     if one.kind == other.kind == DIRECTORY:
-        return one.mode == other.mode
-    return ((one.is_file and other.is_file) or one.kind == other.kind) and (one.mode, one.size, one.content) == (
-        other.mode, other.size, other.content,
+        return True
+    return ((one.is_file and other.is_file) or one.kind == other.kind) and (one.size, one.content) == (
+        other.size, other.content,
     )  # fmt: skip
 
 
@@ -113,14 +151,14 @@ def change(
     """Carry out exactly these changes; a directory that still holds something else stays."""
     ordered = sorted(differences, key=lambda difference: difference.path)
     going = {difference.path for difference in ordered if difference.new is None}
-    kept = _directories_in_use(root, going)
+    kept = directories_in_use(root, going)
     wanted = tuple(difference for difference in ordered if difference.path not in kept)
     plan = RestorePlan(wanted, (), links)
     contents = check_content(reader, plan)
     carry_out(plan, reader, root, Workshop(aside=root, durable=True), contents)
 
 
-def _directories_in_use(root: Path, going: set[bytes]) -> set[bytes]:
+def directories_in_use(root: Path, going: Collection[bytes]) -> set[bytes]:
     """Directories to be removed that hold something which is not."""
     in_use: set[bytes] = set()
     with Descent(root) as descent:

@@ -24,7 +24,7 @@ def person(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
 
 class Desk:
-    """A user's repository ``app`` and folder ``data``, and a Holdfast that works on them as one command after another."""
+    """A user's repository ``app`` and folder ``data``, and a Holdfast that works on them, one command after another."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -76,7 +76,7 @@ class Desk:
         return describe(self.real)
 
     def what_counts(self) -> dict[bytes, Thing]:
-        """All real files, but of git's own only what a user can notice: new objects that nothing names are no change."""
+        """All real files, but of git's own only what a user can notice: new objects that nothing names are none."""
         tree = describe(self.real, without=[b"app/.git/objects", b"app/.git/logs"])
         return {path: thing for path, thing in tree.items() if path not in (b"app/.git", b"app/.git/refs/heads")}
 
@@ -86,7 +86,7 @@ class Desk:
         assert git(self.app, "fsck", "--no-progress", "--no-dangling") == ""
 
     def leftovers(self) -> list[Path]:
-        return [*self.real.rglob(".holdfast-*"), *self.real.rglob("*.lock"), *self.real.rglob("*.holdfast")]
+        return [*self.real.rglob(".holdfast-*"), *self.real.rglob("*.lock"), *self.real.rglob("index.holdfast")]
 
     # Starting over, for tests that try one moment after the other
 

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import pytest
 from holdfast.errors import HoldfastError, SandboxError
 from holdfast.model import Plan, PlanState
 from tests.integration.apply.conftest import Desk
-from tests.support.crashes import killed_at
+from tests.support.crashes import CHANGES, killed_at
 from tests.support.repositories import git, log, status
 from tests.support.trees import IS_ROOT, Thing, compare, describe, write
 
@@ -32,6 +32,7 @@ DATA = """
 echo more >> one.csv
 rm two.csv
 rm -r deep && ln -s one.csv deep
+rm pair && echo apart > pair
 mkdir -p new/er && echo x > new/er/x && ln new/er/x new/y
 """
 
@@ -44,6 +45,8 @@ def plan(desk: Desk) -> Plan:
     write(desk.app / "staged.txt", "the user's\n")
     git(desk.app, "add", "staged.txt")
     write(desk.app / "untracked.txt", "the user's\n")
+    os.link(desk.data / "one.csv", desk.data / "same as one.csv")
+    os.link(write(desk.data / "pair", "pair\n"), desk.data / "its other name")
     return desk.run(app=APP, data=DATA)
 
 
@@ -142,29 +145,24 @@ def test_an_interruption_from_the_keyboard_puts_everything_back_at_once(desk: De
         pytest.fail("it never came to its end")
 
 
-def interrupted_at(moment: int, action) -> bool:
+def interrupted_at(moment: int, action: Callable[[], object]) -> bool:
     """Ctrl-C before that change, in a process of its own; False if it came to its end before."""
+    left = [moment]
+
+    def interrupt(event: str, _: object) -> None:
+        if event in CHANGES:
+            left[0] -= 1
+            if left[0] == 0:
+                signal.raise_signal(signal.SIGINT)
+
     child = os.fork()
     if child == 0:
-        left = [moment]
-
-        def interrupt(event: str, args) -> None:
-            from tests.support.crashes import CHANGES
-
-            if event in CHANGES:
-                left[0] -= 1
-                if left[0] == 0:
-                    signal.raise_signal(signal.SIGINT)
-
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.addaudithook(interrupt)
         try:
             action()
-            os._exit(0)
-        except KeyboardInterrupt:
-            os._exit(1)
-        except BaseException:
-            os._exit(2)
+        finally:
+            os._exit(0 if left[0] > 0 else 1)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
 
 

@@ -25,6 +25,7 @@ def test_every_kind_of_change_arrives_exactly(desk: Desk):
         chmod 755 plain.txt
         mkdir -p new/deep/empty
         echo one > new/one && ln new/one new/deep/two
+        echo 'through one name' >> 'linked/first name'
         rm 'linked/second name' && echo apart > 'linked/second name'
         """
     )
@@ -140,3 +141,14 @@ def test_files_that_the_plan_made_one_are_one(desk: Desk):
     desk.apply(desk.run(data="ln -f one.csv two.csv; ln one.csv deep/four.csv"))
     assert (desk.data / "two.csv").samefile(desk.data / "one.csv")
     assert (desk.data / "deep" / "four.csv").samefile(desk.data / "one.csv")
+
+
+def test_a_name_the_user_gave_a_file_of_its_own_is_not_joined_again(desk: Desk):
+    """In the sandbox it still is the same file as another, which the plan gave one more name."""
+    os.link(desk.data / "one.csv", desk.data / "same.csv")
+    plan = desk.run(data="ln one.csv another.csv")
+    (desk.data / "same.csv").unlink()
+    write(desk.data / "same.csv", "the user's own\n")
+    desk.apply(plan)
+    assert (desk.data / "another.csv").samefile(desk.data / "one.csv")
+    assert (desk.data / "same.csv").read_text() == "the user's own\n"

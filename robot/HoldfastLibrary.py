@@ -1,0 +1,190 @@
+"""Keywords for stories on the command line: a scratch project, the real command, and comparisons of our own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+
+class HoldfastLibrary:
+    ROBOT_LIBRARY_SCOPE = "TEST"
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+        self._background: subprocess.Popen[bytes] | None = None
+
+    # The project
+
+    def make_a_scratch_project(self) -> str:
+        """A git repository ``app`` and a folder ``data``, side by side, and a home for Holdfast."""
+        self._folder = Path(tempfile.mkdtemp(prefix="holdfast-robot-"))
+        for name in ("app", "data", "home", "outside"):
+            (self.folder / name).mkdir(mode=0o700)
+        (self.folder / "home" / "config.toml").write_text(
+            f"sandbox.allow-write = {json.dumps([str(self.folder / 'outside')])}\n"
+        )
+        (self.folder / "app" / "version.txt").write_text("1\n")
+        (self.folder / "app" / ".gitignore").write_text("*.log\n")
+        (self.folder / "data" / "orders.csv").write_text("1;2\n")
+        (self.folder / "data" / "empty").mkdir()
+        for words in (
+            ["init", "--quiet", "--initial-branch", "main"],
+            ["config", "user.name", "Robot"],
+            ["config", "user.email", "robot@example.com"],
+            ["add", "--all"],
+            ["commit", "--quiet", "--message", "first"],
+        ):
+            self.git(*words)
+        return str(self.folder)
+
+    def remove_the_scratch_project(self) -> None:
+        if self._background is not None and self._background.poll() is None:
+            self._background.kill()
+            self._background.wait()
+        if self._folder is not None:
+            shutil.rmtree(self._folder)
+
+    @property
+    def folder(self) -> Path:
+        assert self._folder is not None, "make a scratch project first"
+        return self._folder
+
+    def git(self, *words: str) -> str:
+        done = subprocess.run(
+            ["git", *words],
+            cwd=self.folder / "app",
+            check=True,
+            capture_output=True,
+            text=True,
+            env=self._environment(),
+        )
+        return done.stdout.strip()
+
+    def take_plan(self, name: str, **words: str) -> str:
+        """A plan file of ``robot/plans``, put beside the project; OUTSIDE and given words are filled in."""
+        text = (Path(__file__).parent / "plans" / f"{name}.yaml").read_text()
+        for word, value in {"OUTSIDE": str(self.folder / "outside"), **words}.items():
+            text = text.replace(word, value)
+        file = self.folder / f"{'-'.join([name, *words.values()])}.yaml"
+        file.write_text(text)
+        return str(file)
+
+    def write_file(self, path: str, text: str) -> None:
+        (self.folder / path).write_text(text)
+
+    def read_file(self, path: str) -> str:
+        return (self.folder / path).read_text()
+
+    def file_should_not_exist(self, path: str) -> None:
+        assert not os.path.lexists(self.folder / path), f"{path} exists"
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "HOLDFAST_HOME": str(self.folder / "home"), "GIT_CONFIG_GLOBAL": os.devnull}
+
+    # The command
+
+    def holdfast(self, *words: str, expected: int = 0) -> str:
+        """Run the command, which must end with that exit code; what it printed."""
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", *words],
+            cwd=self.folder / "app",
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == int(expected), f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout + done.stderr
+
+    def holdfast_json(self, *words: str, expected: int = 0) -> Any:
+        """The same with ``--format json``; the data of the envelope."""
+        envelope = json.loads(self.holdfast(*words, "--format", "json", expected=expected))
+        assert envelope["exit_code"] == int(expected)
+        assert envelope["status"] == ("ok" if int(expected) == 0 else "error")
+        return envelope["data"]
+
+    def start_holdfast(self, *words: str) -> None:
+        self._background = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", *words],
+            cwd=self.folder / "app",
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def wait_for_file(self, path: str) -> None:
+        deadline = time.monotonic() + 60
+        while not (self.folder / path).exists():
+            assert time.monotonic() < deadline, f"{path} did not appear"
+            time.sleep(0.02)
+
+    def kill_holdfast(self) -> None:
+        assert self._background is not None
+        self._background.send_signal(signal.SIGKILL)
+        self._background.wait()
+
+    # Checkpoints
+
+    def checkpoint_before_step(self, index: int) -> str:
+        listed = self.holdfast_json("checkpoint", "list", "latest")["checkpoints"]
+        return next(
+            each["checkpoint_id"]
+            for each in listed
+            if each["step_index"] == int(index) and "on_tool_write" in each["triggers"]
+        )
+
+    def nth_checkpoint(self, number: int) -> str:
+        return self.holdfast_json("checkpoint", "list", "latest")["checkpoints"][int(number) - 1]["checkpoint_id"]
+
+    def sandbox_of(self, resource: str) -> str:
+        listed = self.holdfast_json("plan", "status", "latest")["resources"]
+        return next(each["sandbox_path"] for each in listed if each["name"] == resource)
+
+    # Comparing, without a line of Holdfast's code
+
+    def picture_of(self, folder: str) -> dict[str, tuple[Any, ...]]:
+        """Everything in a folder but ``.git``: kind, mode, time, content, target."""
+        root = self.folder / folder
+        found: dict[str, tuple[Any, ...]] = {}
+        for directory, folders, names in os.walk(root):
+            folders[:] = [each for each in folders if each != ".git"]
+            for name in [*folders, *names]:
+                path = Path(directory) / name
+                status = path.lstat()
+                found[str(path.relative_to(root))] = (stat.S_IFMT(status.st_mode), stat.S_IMODE(status.st_mode),
+                                                      status.st_mtime_ns, _content(path))  # fmt: skip
+        return found
+
+    def fingerprint_of_repository(self) -> str:
+        """Every byte of the user's repository, its ``.git`` included."""
+        digest = hashlib.sha256()
+        root = self.folder / "app"
+        for path in sorted(root.rglob("*")):
+            digest.update(str(path.relative_to(root)).encode() + b"\0" + _content(path).encode())
+        return digest.hexdigest()
+
+    def damage_saved_content(self) -> None:
+        import sqlite3
+
+        connection = sqlite3.connect(self.folder / "home" / "objects.db")
+        connection.execute("UPDATE object SET data = zeroblob(length(data))")
+        connection.commit()
+        connection.close()
+
+
+def _content(path: Path) -> str:
+    if path.is_symlink():
+        return os.readlink(path)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
