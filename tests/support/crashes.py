@@ -27,11 +27,9 @@ def killed_at(moment: int, action: Callable[[], Any]) -> bool:
 
     Nothing of Holdfast may be open in this process.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the runner of the tests may have threads of its own
-        child = os.fork()
+    child = _fork()
     if child == 0:
-        _run(moment, action)
+        _run(action, _Killer(moment))
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         assert os.WTERMSIG(status) == signal.SIGKILL
@@ -40,11 +38,32 @@ def killed_at(moment: int, action: Callable[[], Any]) -> bool:
     return False
 
 
-def _run(moment: int, action: Callable[[], Any]) -> None:
+def count_of_changes(action: Callable[[], Any]) -> int:
+    """How many changes the action makes, which it does make, in a process of its own."""
+    reading, writing = os.pipe()
+    child = _fork()
+    if child == 0:
+        killer = _Killer(-1)
+        _run(action, killer, at_end=lambda: os.write(writing, str(-killer.left - 1).encode()))
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        count = int(answer.read() or b"0")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "the action failed; see its traceback"
+    return count
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the runner of the tests may have threads of its own
+        return os.fork()
+
+
+def _run(action: Callable[[], Any], killer: _Killer, at_end: Callable[[], Any] = lambda: None) -> None:
     status = 1
     try:
-        sys.addaudithook(_Killer(moment))
+        sys.addaudithook(killer)
         action()
+        at_end()
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -55,12 +74,12 @@ def _run(moment: int, action: Callable[[], Any]) -> None:
 
 class _Killer:
     def __init__(self, moment: int) -> None:
-        self._left = moment
+        self.left = moment
 
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:
         if event in CHANGES or (event == "open" and _is_for_writing(args[2])):
-            self._left -= 1
-            if self._left == 0:
+            self.left -= 1
+            if self.left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,9 @@ class Desk:
     def what_counts(self) -> dict[bytes, Thing]:
         """All real files, but of git's own only what a user can notice: new objects that nothing names are none."""
         tree = describe(self.real, without=[b"app/.git/objects", b"app/.git/logs"])
-        return {path: thing for path, thing in tree.items() if path not in (b"app/.git", b"app/.git/refs/heads")}
+        return {
+            path: replace(thing, mtime_ns=0) if path.startswith(b"app/.git") else thing for path, thing in tree.items()
+        }
 
     def assert_put_back(self, before: Mapping[bytes, Thing]) -> None:
         assert compare(before, self.what_counts()) == []
