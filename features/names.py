@@ -32,8 +32,5 @@ def identifier(context, name):
 def value_at(data, path):
     """``steps[1].state`` and the like; a trailing ``.length`` counts."""
     for part in re.findall(r"[^.\[\]]+", path):
-        if part == "length":
-            data = len(data)
-        else:
-            data = data[int(part)] if isinstance(data, list) else data[part]
+        data = len(data) if part == "length" else data[int(part) if isinstance(data, list) else part]
     return data

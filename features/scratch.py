@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
 from tests.support.trees import Thing, compare, describe
 
 PROGRAM = Path(sys.executable).with_name("holdfast")
@@ -120,7 +121,7 @@ class Scratch:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
         return {
             **kept,
-            # Compiled once a test run, also where the installed packages are not: a command then takes a third of the time.
+            # Compiled once a test run, also where the installed packages are not: it halves the time of every command.
             "PYTHONPYCACHEPREFIX": str(self.root.parent / "bytecode"),
             "PATH": f"{self.root / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(self.root / "user"),

@@ -35,3 +35,10 @@ The Demonstration Tells Its Story And Leaves Nothing
     ${said}=    Holdfast    demo
     Should Contain    ${said}    holdfast plan rollback
     Should Contain    ${said}    Applied.
+    Folder Should Hold    temporary
+
+The Demonstration Can Be Kept To Look Around
+    ${demo}=    Holdfast Json    demo    --keep
+    Folder Should Hold    ${demo}[folder]    fixed.yaml    home    orders    plan.yaml    shop
+    ${log}=    Evaluate    subprocess.check_output(['git', '-C', $demo['folder'] + '/shop', 'log', '--format=%s'], text=True)    subprocess
+    Should Be Equal    ${log}    raise the rate to 21 %\nthe shop as it is\n

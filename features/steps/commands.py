@@ -6,10 +6,10 @@ import shlex
 import signal
 
 from behave import step, use_step_matcher, when
-
 from features.names import identifier, named, value_at
 
 use_step_matcher("re")
+
 
 def arguments_of(context, command):
     program, *arguments = shlex.split(named(context, command))

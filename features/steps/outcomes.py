@@ -7,7 +7,6 @@ import re
 
 import yaml
 from behave import then, use_step_matcher
-
 from features.names import named, value_at
 from features.scratch import compare, describe
 
@@ -63,12 +62,6 @@ def check_said_often(context, words, times):
 @then(r"it is coloured")
 def check_coloured(context):
     assert "\x1b[" in context.ended.stdout, context.ended
-
-
-@then(r"the answer has")
-def check_answer(context):
-    for path, expected in context.table:
-        check_value(context, context.ended.envelope, path, expected)
 
 
 @then(r"the data has")
@@ -140,11 +133,6 @@ def check_sandbox_against_mine(context, exception, resource, place):
     expect_same(describe(context.scratch.root / place), sandbox)
 
 
-@then(r'the folder "([^"]+)" is exactly as "([^"]+)"')
-def check_folder(context, place, name):
-    expect_same(context.remembered[name], describe(context.scratch.root / place))
-
-
 @then(r'in (the sandbox of )?"([^"]+)" this prints')
 def check_printed_lines(context, in_sandbox, place):
     """The first line is the command, the others are what it prints."""
@@ -153,7 +141,7 @@ def check_printed_lines(context, in_sandbox, place):
     expect_equal(context.scratch.shell(command.removeprefix("$ "), folder).strip(), named(context, expected).strip())
 
 
-@then(r'there is no sandbox')
+@then(r"there is no sandbox")
 def check_no_sandbox(context):
     folder = context.scratch.home / "sandboxes"
     assert not folder.exists() or not any(folder.iterdir())
@@ -189,13 +177,6 @@ def check_size(context, name, what):
     checkpoint_id = named(context, f"{{{name}}}")
     group = next(each for each in context.scratch.groups() if each["checkpoint_id"] == checkpoint_id)
     expect_equal(sum(group["sizes"]) == 0, what == "adds nothing")
-
-
-@then(r"the plan has at most (\d+) checkpoints, from \"(\w+)\" to \"(\w+)\"")
-def check_retention(context, most, first, last):
-    groups = context.scratch.groups()
-    assert sum(len(group["resources"]) for group in groups) <= int(most), groups
-    expect_equal((groups[0]["triggers"], groups[-1]["triggers"]), ([first], [last]))
 
 
 # Processes

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from behave import given, step, use_step_matcher
 
-from features.scratch import describe
-
 use_step_matcher("re")
 
 
@@ -18,11 +16,6 @@ def do(context, place):
 @given(r"the plan")
 def write_plan(context):
     context.scratch.write_plan("plan.yaml", context.text)
-
-
-@given(r'the plan "([^"]+)"')
-def write_named_plan(context, name):
-    context.scratch.write_plan(name, context.text)
 
 
 @given(r'the file "([^"]+)"')
@@ -55,8 +48,3 @@ def lose_sandbox(context, resource):
 @step(r'I remember the sandboxes as "([^"]+)"')
 def remember_sandboxes(context, name):
     context.remembered[name] = context.scratch.described_sandboxes()
-
-
-@step(r'I remember the folder "([^"]+)" as "([^"]+)"')
-def remember_folder(context, place, name):
-    context.remembered[name] = describe(context.scratch.root / place)

@@ -22,14 +22,14 @@ CHANGES = frozenset(
 """Opening a file for writing is added to these."""
 
 
-def killed_at(moment: int, action: Callable[[], Any]) -> bool:
+def killed_at(moment: int, action: Callable[[], Any], *, touching: str = "") -> bool:
     """Run the action in a process of its own, killed before its change number ``moment``; False if it made fewer.
 
-    Nothing of Holdfast may be open in this process.
+    Only changes of paths with ``touching`` in them count. Nothing of Holdfast may be open in this process.
     """
     child = _fork()
     if child == 0:
-        _run(action, _Killer(moment))
+        _run(action, _Killer(moment, touching))
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         assert os.WTERMSIG(status) == signal.SIGKILL
@@ -73,14 +73,20 @@ def _run(action: Callable[[], Any], killer: _Killer, at_end: Callable[[], Any] =
 
 
 class _Killer:
-    def __init__(self, moment: int) -> None:
+    def __init__(self, moment: int, touching: str = "") -> None:
         self.left = moment
+        self._touching = touching
 
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:
-        if event in CHANGES or (event == "open" and _is_for_writing(args[2])):
+        is_change = event in CHANGES or (event == "open" and _is_for_writing(args[2]))
+        if is_change and any(self._touching in path for path in _paths_in(args)):
             self.left -= 1
             if self.left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _paths_in(args: tuple[Any, ...]) -> list[str]:
+    return [str(arg) if not isinstance(arg, bytes) else os.fsdecode(arg) for arg in args]
 
 
 def _is_for_writing(flags: int) -> bool:

@@ -91,22 +91,35 @@ def _temporary_index(repository: GitRepository, *, copied: bool = False) -> Iter
 def index_locked(repository: GitRepository, token: str) -> Iterator[None]:
     """Keep every other git away from the index, by git's own lock; ours is known by the token in it."""
     try:
-        descriptor = os.open(repository.index_lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        _lock_index(repository, token)
     except FileExistsError as error:
         raise ConflictError(
             f"Another git command is at work in {repository.root}: {repository.index_lock} exists.",
             hint="Wait for it to end; if none is running, remove that file. Then apply again.",
         ) from error
-    with os.fdopen(descriptor, "wb") as lock:
-        lock.write(_LOCK_MARK + token.encode())
     try:
         yield
     finally:
         release_index(repository, token)
 
 
+def _lock_index(repository: GitRepository, token: str) -> None:
+    """The lock appears with the token in it: one without would be nobody's after a crash, and stay for ever."""
+    prepared = _prepared_lock(repository, token)
+    prepared.write_bytes(_LOCK_MARK + token.encode())
+    try:
+        os.link(prepared, repository.index_lock)
+    finally:
+        prepared.unlink()
+
+
+def _prepared_lock(repository: GitRepository, token: str) -> Path:
+    return repository.git_dir / f"index.holdfast-{token}"
+
+
 def release_index(repository: GitRepository, token: str) -> None:
     """Remove the lock, if it is the one with this token."""
+    _prepared_lock(repository, token).unlink(missing_ok=True)
     try:
         if repository.index_lock.read_bytes() == _LOCK_MARK + token.encode():
             repository.index_lock.unlink()

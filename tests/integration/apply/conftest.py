@@ -89,7 +89,7 @@ class Desk:
         assert git(self.app, "fsck", "--no-progress", "--no-dangling") == ""
 
     def leftovers(self) -> list[Path]:
-        return [*self.real.rglob(".holdfast-*"), *self.real.rglob("*.lock"), *self.real.rglob("index.holdfast")]
+        return [*self.real.rglob(".holdfast-*"), *self.real.rglob("*.lock"), *self.real.rglob("index.holdfast*")]
 
     # Starting over, for tests that try one moment after the other
 

@@ -194,9 +194,36 @@ def test_killed_at_any_moment_it_is_undone_by_the_next_command(desk: Desk, plan:
     desk.start_over()
     assert changes > 40
     for moment in sorted({*range(1, changes, changes // moments), *range(changes - 4, changes + 1)}):
-        assert killed_at(moment, lambda: desk.apply(plan, commit=commit))
+        killed_at(moment, lambda: desk.apply(plan, commit=commit))
         assert_undone_by_the_next_command(desk, plan, before, commit=commit)
         desk.start_over()
+
+
+def test_killed_while_it_is_being_undone_it_is_undone_by_the_command_after(desk: Desk, plan: Plan):
+    before = desk.what_counts()
+    desk.keep()
+    changes = count_of_changes(lambda: desk.apply(plan))
+    desk.start_over()
+    for number, moment in enumerate(range(changes // 2, changes, changes // 12)):
+        killed_at(moment, lambda: desk.apply(plan))
+        killed_at(1 + 5 * number, lambda: desk.next_command(plan))
+        assert_undone_by_the_next_command(desk, plan, before)
+        desk.start_over()
+
+
+def test_killed_around_the_making_of_the_lock_it_leaves_none(desk: Desk):
+    """A lock that says nothing of its owner would be taken for another git's, and stay for ever."""
+    plan = desk.run(app="echo more >> a.txt")
+    desk.keep()
+    moment, found = 1, set()
+    while killed_at(moment, lambda: desk.apply(plan), touching=".git/index"):
+        found.add((desk.app / ".git" / "index.lock").exists())
+        if not is_applied(desk, plan):
+            desk.next_command(plan)
+        assert desk.leftovers() == [], f"killed at change {moment}"
+        desk.start_over()
+        moment += 1
+    assert found == {True, False}
 
 
 def test_killed_while_a_branch_without_a_commit_gets_its_first(desk: Desk):

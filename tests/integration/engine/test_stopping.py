@@ -71,4 +71,3 @@ def test_a_preview_of_resuming_says_from_where_and_changes_nothing(workshop: Wor
     assert (preview.step_index, preview.operations) == (1, ())
     assert preview.group_id == opened.store.unfinished_runs(plan.plan_id)[0].group_before_id
     assert (opened.find_plan(plan.plan_id), workshop.groups(plan)) == before
-

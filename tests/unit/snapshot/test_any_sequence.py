@@ -203,7 +203,7 @@ def test_after_every_restore_the_tree_is_exactly_what_it_was(machine: Any):
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=60,
+            max_examples=40,
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),

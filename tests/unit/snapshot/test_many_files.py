@@ -11,7 +11,7 @@ import pytest
 from tests.support.snapshots import Place
 from tests.support.trees import compare, describe, make_odd_tree, make_socket, write
 
-FILES = 3500
+FILES = 3100
 
 
 @pytest.fixture

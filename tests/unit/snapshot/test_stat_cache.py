@@ -187,7 +187,7 @@ def test_a_cache_in_which_a_bit_was_flipped_does_no_harm(place: Place, root: Pat
     place.next_process(remembering=True)
     (cache,) = place.caches
     good = cache.read_bytes()
-    for position in range(7, len(good), max(1, len(good) // 50)):
+    for position in range(7, len(good), max(1, len(good) // 25)):
         bad = bytearray(good)
         bad[position] ^= 0x04
         cache.write_bytes(bytes(bad))

@@ -86,11 +86,12 @@ def test_more_changes_than_the_kernel_remembers_are_seen(place: Place):
     burst = "import os\nfor n in range(20000): os.close(os.open(f'd{n % 50}/{n}', os.O_CREAT | os.O_WRONLY))"
     for number in range(50):
         (place.root / f"d{number}").mkdir()
-    assert_seen(
-        place,
-        lambda: subprocess.run(["python3", "-c", burst], cwd=place.root, check=True),
-        lambda: write(place.root / "d1" / "1", "changed"),
-    )
+
+    def change() -> None:
+        subprocess.run(["python3", "-c", burst], cwd=place.root, check=True)
+        write(place.root / "d1" / "1", "changed")
+
+    assert_seen(place, change)
 
 
 def test_a_restore_is_exact_when_something_changed_that_nobody_was_told_of(place: Place):
