@@ -33,7 +33,8 @@ def run_measured(session: nox.Session, *command: str) -> None:
         str(BIN / "coverage"),
         "run",
         *command,
-        env={"PATH": path, "COVERAGE_FILE": str(measured / "data")},
+        # Hundreds of commands are started: without bytecode each would compile its imports again.
+        env={"PATH": path, "COVERAGE_FILE": str(measured / "data"), "PYTHONDONTWRITEBYTECODE": ""},
     )
 
 

@@ -25,7 +25,14 @@ from holdfast.cli.output import (
     shortened,
     show_next,
 )
-from holdfast.cli.records import changes_data, duration_seconds, plan_data, resources_data, steps_data
+from holdfast.cli.records import (
+    changes_data,
+    duration_seconds,
+    plan_data,
+    resources_data,
+    steps_data,
+    switched_off,
+)
 from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED
 from holdfast.events import (
     CheckpointTaken,
@@ -204,7 +211,7 @@ def _succeeded(holdfast: Holdfast, plan: Plan, was_done: bool) -> Reply:
             screen.line(("Complete. ", "good"), changes_text(changes))
         show_next(screen, commands)
 
-    messages = (f"Plan {plan.plan_id} is {plan.state} already; nothing was run.",) if was_done else ()
+    messages = (f"Plan {plan.plan_id} is {plan.state} already; nothing was run.",) if was_done else switched_off(plan)
     return Reply(data, show, messages=messages)
 
 

@@ -161,7 +161,8 @@ def _failure(error: BaseException) -> _Failure:
         return _Failure("Interrupted", "Interrupted.", hint, EXIT_INTERRUPTED)
     if isinstance(error, OSError):
         about = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
-        return _Failure(type(error).__name__, f"{about}{error.strerror or error}.", "", SandboxError.exit_code)
+        hint = "Free the cause and run the command again; whatever was begun is finished or undone first."
+        return _Failure(type(error).__name__, f"{about}{error.strerror or error}.", hint, SandboxError.exit_code)
     return _Failure(
         type(error).__name__,
         f"Holdfast has a bug, or met something nobody thought of: {type(error).__name__}: {error}",

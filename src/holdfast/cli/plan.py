@@ -38,7 +38,7 @@ _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.argument("file", type=_FILE)
 def create(invocation: Invocation, file: Path) -> Reply:
     """Make a plan from a plan file, without running it; see `holdfast plan schema` for the format."""
-    from holdfast.cli.records import plan_data, resources_data, steps_data
+    from holdfast.cli.records import plan_data, resources_data, steps_data, switched_off
 
     with invocation.opened() as holdfast:
         plan = holdfast.create_plan(file)
@@ -130,7 +130,7 @@ def delete(invocation: Invocation, yes: bool, plan: str) -> Reply:
 def status(invocation: Invocation, plan: str) -> Reply:
     """Where a plan stands: its steps, its resources, the decisions that can be corrected."""
     from holdfast.cli.plan_text import show_status
-    from holdfast.cli.records import status_data
+    from holdfast.cli.records import status_data, switched_off
 
     with invocation.opened() as holdfast:
         found = holdfast.status(plan)
@@ -147,13 +147,6 @@ def _display_id(holdfast: Holdfast, plan: Plan) -> str | None:
         return None
     listed = [each.checkpoint_id for each in holdfast.store.checkpoints_of(plan.plan_id)]
     return display_ids([*listed, plan.last_checkpoint_id])[plan.last_checkpoint_id]
-
-
-def switched_off(plan: Plan) -> tuple[str, ...]:
-    if plan.policy.auto_create_on:
-        return ()
-    start_and_end = "there is nothing to go back to but its start and its end"
-    return (f"Automatic checkpoints are switched off for this plan (auto_create_on is empty): {start_and_end}.",)
 
 
 @command(group, "list", short_help="The plans of this project, newest first.")

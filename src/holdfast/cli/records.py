@@ -213,3 +213,10 @@ def changes_data(plan: Plan, changes: Iterable[FileChange]) -> list[dict[str, An
 def file_label(plan: Plan, resource: str, path: str) -> str:
     """The path in its resource; if the plan has several, with the resource's name in front."""
     return path if len(plan.resources) == 1 else f"{resource}/{path}"
+
+
+def switched_off(plan: Plan) -> tuple[str, ...]:
+    if plan.policy.auto_create_on:
+        return ()
+    start_and_end = "there is nothing to go back to but its start and its end"
+    return (f"Automatic checkpoints are switched off for this plan (auto_create_on is empty): {start_and_end}.",)
