@@ -29,6 +29,7 @@ def main() -> None:
         measured = [_measure(folder, files, options) for files in options.files]
         memory = peaks(folder, max(options.files))
         facts = machine_facts(folder)
+        say("removing the trees and stores")
     text = report(measured, memory, facts, _command(options), datetime.now(UTC).date().isoformat())
     sys.stdout.write(text + "\n")
     if options.output is not None:
@@ -41,7 +42,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--files", type=int, nargs="+", default=[1000, 10_000, 100_000], help="sizes of the trees")
     parser.add_argument("--rounds", type=int, default=5, help="how often everything is measured")
     parser.add_argument(
-        "--patience", type=float, default=60, help="seconds after which a slow one is not measured another time"
+        "--patience", type=float, default=40, help="seconds after which a slow one is not measured another time"
     )
     parser.add_argument("--output", type=Path, help="folder of performance.md, which then gets the result")
     parser.add_argument("--workdir", type=Path, help="where to put the trees and stores, on the disk to measure")
@@ -54,8 +55,9 @@ def _command(options: argparse.Namespace) -> str:
 
 
 def _measure(folder: Path, files: int, options: argparse.Namespace) -> Measured:
-    with tempfile.TemporaryDirectory(dir=folder) as own:
-        return Measuring(Path(own), files, options.rounds, options.patience).run()
+    own = folder / str(files)
+    own.mkdir()
+    return Measuring(own, files, options.rounds, options.patience).run()
 
 
 def _write(output: Path, text: str, measured: Sequence[Measured]) -> None:

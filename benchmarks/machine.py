@@ -31,10 +31,14 @@ def _cpu_model() -> str:
 
 
 def _file_system(path: Path) -> str:
-    """The type of the file system with the longest mount point above the path."""
-    mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
-    above = [(mount[1], mount[2]) for mount in mounts if path.resolve().is_relative_to(mount[1])]
-    return max(above, key=lambda mount: len(mount[0]))[1]
+    """The file system with the longest mount point above the path, and whether it has a journal."""
+    mounts = [line.split()[:3] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    above = [mount for mount in mounts if path.resolve().is_relative_to(mount[1])]
+    device, _, kind = max(above, key=lambda mount: len(mount[1]))
+    journals = Path("/proc/fs/jbd2")
+    if kind == "ext4" and journals.is_dir() and not list(journals.glob(f"{Path(device).resolve().name}-*")):
+        return "ext4 without a journal"
+    return kind
 
 
 def _program_version(name: str) -> str:

@@ -87,14 +87,12 @@ class Measuring:
             raise SystemExit("The kernel grants too few watches for this tree: raise fs.inotify.max_user_watches.")
         with ExitStack() as opened:
             for peer in self._peers:
-                opened.callback(peer.close)
+                opened.callback(peer.stop)
             self._in_rounds(Work.FIRST, self._peers, self._first)
             self._in_rounds(Work.NOTHING, self._peers, lambda peer: peer.checkpoint())
             self._in_rounds(Work.TEN, self._peers, lambda peer: peer.checkpoint(), before=self._change_ten)
             self._in_rounds(Work.ROLLBACK, self._rolling, self._roll_back)
-            self._snapshot.remember()
-            self._in_rounds(Work.NEW_PROCESS, self._fresh, lambda peer: peer.new_process())
-            self.measured.whole_process_seconds = statistics.median(self._snapshot.whole_process_seconds)
+            self._measure_new_processes()
             self._measure_disk()
             self._measure_append()
         return self.measured
@@ -141,6 +139,13 @@ class Measuring:
         if [path.read_bytes() for path in files] != before:
             raise SystemExit(f"{peer.name} did not roll back.")
         return seconds
+
+    def _measure_new_processes(self) -> None:
+        for peer in self._fresh:
+            peer.checkpoint()
+        self._snapshot.remember()
+        self._in_rounds(Work.NEW_PROCESS, self._fresh, lambda peer: peer.new_process())
+        self.measured.whole_process_seconds = statistics.median(self._snapshot.whole_process_seconds)
 
     def _measure_disk(self) -> None:
         self._say(f"disk use of {DISK_CHECKPOINTS} checkpoints")

@@ -59,7 +59,7 @@ def _peak(what: str, tree: Path, store: Path, change: Callable[[], None]) -> Pea
             own = int(peer.ask("peak")["bytes"])
         return Peak(what, own, max(own, *sampled))
     finally:
-        peer.close()
+        peer.stop()
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -21,12 +20,12 @@ class Peer(Protocol):
     name: str
 
     def start(self) -> None:
-        """Make an empty store, in place of the one there may be."""
+        """Make an empty store and use it from now on."""
         ...
 
     def checkpoint(self) -> float: ...
 
-    def close(self) -> None: ...
+    def stop(self) -> None: ...
 
 
 class RollingPeer(Peer, Protocol):
@@ -66,20 +65,30 @@ class _Commands:
         return time.perf_counter() - begin
 
 
+def _new_store(folder: Path) -> Path:
+    """Another empty folder; the earlier ones stay until the end.
+
+    For minutes after many files were deleted, ext4 without a journal makes new ones slowly.
+    """
+    folder.mkdir(exist_ok=True)
+    store = folder / str(sum(1 for _ in folder.iterdir()))
+    store.mkdir()
+    return store
+
+
 class GitWay:
     """A private git directory and index beside the tree, as many tools for agents do it."""
 
     name = "git way"
 
-    def __init__(self, tree: Path, store: Path) -> None:
-        self._store = store
-        settings = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-        places = {"GIT_DIR": str(store), "GIT_WORK_TREE": str(tree)}
-        self._git = _Commands(tree, {**settings, **places})
-        self._tree_id = ""
+    def __init__(self, tree: Path, folder: Path) -> None:
+        self._tree, self._folder = tree, folder
 
     def start(self) -> None:
-        shutil.rmtree(self._store, ignore_errors=True)
+        self._store = _new_store(self._folder)
+        settings = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+        places = {"GIT_DIR": str(self._store), "GIT_WORK_TREE": str(self._tree)}
+        self._git = _Commands(self._tree, {**settings, **places})
         self._git.run("git", "init", "--quiet")
 
     def checkpoint(self) -> float:
@@ -97,79 +106,64 @@ class GitWay:
     def disk_bytes(self) -> int:
         return used_bytes(self._store / "objects")
 
-    def close(self) -> None:
-        shutil.rmtree(self._store, ignore_errors=True)
+    def stop(self) -> None:
+        """Nothing is running."""
 
 
 class Restic:
     name = "restic"
 
-    def __init__(self, tree: Path, store: Path) -> None:
-        self._tree, self._store = tree, store
-        self._restic = _Commands(
-            tree,
-            {
-                "RESTIC_REPOSITORY": str(store / "repository"),
-                "RESTIC_CACHE_DIR": str(store / "cache"),
-                "RESTIC_PASSWORD": "benchmark",
-            },
-        )
+    def __init__(self, tree: Path, folder: Path) -> None:
+        self._tree, self._folder = tree, folder
 
     def start(self) -> None:
-        shutil.rmtree(self._store, ignore_errors=True)
-        self._store.mkdir()
+        store = _new_store(self._folder)
+        places = {"RESTIC_REPOSITORY": str(store / "repository"), "RESTIC_CACHE_DIR": str(store / "cache")}
+        self._restic = _Commands(self._tree, {**places, "RESTIC_PASSWORD": "benchmark"})
         self._restic.run("restic", "init", "--quiet")
 
     def checkpoint(self) -> float:
         return self._restic.timed("restic", "backup", "--quiet", ".")
 
-    def close(self) -> None:
-        shutil.rmtree(self._store, ignore_errors=True)
+    def stop(self) -> None:
+        """Nothing is running."""
 
 
 class Borg:
     name = "borg"
 
-    def __init__(self, tree: Path, store: Path) -> None:
-        self._tree, self._store = tree, store
+    def __init__(self, tree: Path, folder: Path) -> None:
+        self._tree, self._folder = tree, folder
         self._taken = 0
-        self._borg = _Commands(
-            tree,
-            {
-                "BORG_REPO": str(store / "repository"),
-                "BORG_BASE_DIR": str(store / "base"),
-                "BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK": "yes",
-            },
-        )
 
     def start(self) -> None:
-        shutil.rmtree(self._store, ignore_errors=True)
-        (self._store / "base").mkdir(parents=True)
+        store = _new_store(self._folder)
+        places = {"BORG_REPO": str(store / "repository"), "BORG_BASE_DIR": str(store)}
+        self._borg = _Commands(self._tree, {**places, "BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK": "yes"})
         self._borg.run("borg", "init", "--encryption", "none")
 
     def checkpoint(self) -> float:
         self._taken += 1
         return self._borg.timed("borg", "create", f"::{self._taken}", ".")
 
-    def close(self) -> None:
-        shutil.rmtree(self._store, ignore_errors=True)
+    def stop(self) -> None:
+        """Nothing is running."""
 
 
 class HoldfastPeer:
     """Holdfast in a process of its own, with the kernel telling it what changes."""
 
-    def __init__(self, tree: Path, store: Path, *, level: str, name: str) -> None:
+    def __init__(self, tree: Path, folder: Path, *, level: str, name: str) -> None:
         self.name = name
-        self._level, self._tree, self._store = level, tree, store
+        self._level, self._tree, self._folder = level, tree, folder
         self._process: subprocess.Popen[str] | None = None
         self._remembered = ""
         self.whole_process_seconds: list[float] = []
         """For every new process: from starting the interpreter to its end."""
 
     def start(self) -> None:
-        self._stop()
-        shutil.rmtree(self._store, ignore_errors=True)
-        self._store.mkdir()
+        self.stop()
+        self._store = _new_store(self._folder)
         self._open()
 
     def _open(self) -> None:
@@ -221,20 +215,16 @@ class HoldfastPeer:
         return float(answer["seconds"])
 
     def disk_bytes(self) -> int:
-        self._stop()
+        self.stop()
         size = sum(used_bytes(path) for path in self._store.glob("*.db*"))
         self._open()
         self.watch()
         return size
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
         if self._process is not None:
             self._process.communicate()
             self._process = None
-
-    def close(self) -> None:
-        self._stop()
-        shutil.rmtree(self._store, ignore_errors=True)
 
 
 def used_bytes(path: Path) -> int:
