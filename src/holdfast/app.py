@@ -18,6 +18,7 @@ from holdfast.errors import AmbiguousError, ConflictError, NotFoundError, Sandbo
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
+    CheckpointRetentionPolicy,
     Decision,
     DecisionType,
     Lease,
@@ -456,7 +457,8 @@ class Holdfast:
     def prune(self, reference: str, keep: int | None = None) -> int:
         """Prune to ``keep`` checkpoints, or to what the plan's policy says; how many went."""
         with self._changing(reference, "checkpoint prune") as (plan, lease):
-            return self.service.prune_checkpoints(plan, lease, keep or plan.policy.max_checkpoints)
+            policy = CheckpointRetentionPolicy(max_checkpoints=keep) if keep is not None else plan.policy.retention
+            return self.service.prune_checkpoints(plan, lease, policy)
 
     # Looking
 

@@ -16,6 +16,7 @@ from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
     CheckpointMetadata,
+    CheckpointRetentionPolicy,
     Correction,
     Decision,
     DecisionType,
@@ -151,7 +152,7 @@ class CheckpointService:
                 plan = self._record(plan, occasion, taken, changed or [occasion.resource or plan.resources[0].name])
                 for record in records:
                     self.store.save(record)
-                pruned = self._prune(plan)
+                pruned = self._prune(plan, plan.policy.retention)
         self._free(pruned)
         return plan
 
@@ -491,10 +492,10 @@ class CheckpointService:
 
     # Keeping house
 
-    def prune_checkpoints(self, plan: Plan, lease: Lease, limit: int) -> int:
-        """Prune down to ``limit`` now and free the content; how many checkpoints went."""
+    def prune_checkpoints(self, plan: Plan, lease: Lease, policy: CheckpointRetentionPolicy) -> int:
+        """Prune to what the policy keeps, and free the content; how many checkpoints went."""
         with self.store.transaction(lease):
-            pruned = self._prune(plan, limit)
+            pruned = self._prune(plan, policy)
         self.manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in pruned))
         self.collect()
         return len(pruned)
@@ -515,10 +516,9 @@ class CheckpointService:
         self.collect()
         return len(gone)
 
-    def _prune(self, plan: Plan, limit: int | None = None) -> list[Checkpoint]:
+    def _prune(self, plan: Plan, policy: CheckpointRetentionPolicy) -> list[Checkpoint]:
         """Delete the records of the groups retention gives up; their content may be freed once this is committed."""
-        limit = limit or plan.policy.max_checkpoints
-        if self.store.checkpoint_count(plan.plan_id) <= limit:
+        if self.store.checkpoint_count(plan.plan_id) <= policy.max_checkpoints:
             return []
         groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id)}
         rows: dict[str, list[Checkpoint]] = {group_id: [] for group_id in groups}
@@ -528,7 +528,7 @@ class CheckpointService:
             GroupFacts(group.group_id, group.sequence, group.label, len(rows[group.group_id]))
             for group in groups.values()
         ]
-        decision = retention(facts, limit, self._needed(plan))
+        decision = retention(facts, policy.max_checkpoints, self._needed(plan))
         self._delete_groups(groups, decision.remove)
         return [checkpoint for group_id in decision.remove for checkpoint in rows[group_id]]
 
@@ -545,7 +545,7 @@ class CheckpointService:
     def _make_room(self, plan: Plan, lease: Lease) -> bool:
         """Prune all that retention can spare of this plan and free everything nobody needs; whether that freed any."""
         before_bytes = self.manager.objects.content_bytes()
-        self.prune_checkpoints(plan, lease, _FEWEST)
+        self.prune_checkpoints(plan, lease, CheckpointRetentionPolicy(max_checkpoints=_FEWEST))
         return self.manager.objects.content_bytes() < before_bytes
 
     def _needed(self, plan: Plan) -> set[str]:

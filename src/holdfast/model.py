@@ -171,8 +171,14 @@ class Policy(Record):
     max_checkpoints: int = Field(default=DEFAULT_MAX_CHECKPOINTS, ge=2)
     auto_create_on: tuple[Trigger, ...] = DEFAULT_TRIGGERS
 
+    @property
+    def retention(self) -> CheckpointRetentionPolicy:
+        return CheckpointRetentionPolicy(max_checkpoints=self.max_checkpoints)
+
 
 class CheckpointRetentionPolicy(Record):
+    """How much of a plan's history is kept; the first, the last and labelled checkpoints always are."""
+
     max_checkpoints: int = Field(default=DEFAULT_MAX_CHECKPOINTS, ge=2)
 
 
