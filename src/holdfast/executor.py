@@ -143,7 +143,7 @@ class PlanExecutor:
             self._service.manager.forget(Path(resource.sandbox_path))
             sandbox = sandbox_for(plan, resource, include_ignored=self._settings.include_ignored)
             resources.append(sandbox.create())
-            self._tell(SandboxMade(resource))
+            self._tell(SandboxMade(resources[-1]))
         plan = plan.changed(resources=tuple(resources))
         return self.group(plan, lease, Occasion((Moment.PRE_EXECUTE,), reason="before the first step"))
 

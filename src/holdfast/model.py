@@ -182,6 +182,13 @@ class CheckpointRetentionPolicy(Record):
     max_checkpoints: int = Field(default=DEFAULT_MAX_CHECKPOINTS, ge=2)
 
 
+class Unheld(Record):
+    """Something a snapshot or a sandbox could not hold, and why."""
+
+    path: str
+    reason: str
+
+
 class Resource(Record):
     """A real thing a plan works on, and the private sandbox that stands in for it; the name is its id in the plan."""
 
@@ -191,6 +198,8 @@ class Resource(Record):
     sandbox_path: str
     base: dict[str, str] = Field(default_factory=dict)
     """What the sandbox started from; for git the ``commit`` and the ``branch`` that were checked out."""
+    left_out: tuple[Unheld, ...] = ()
+    """What could not be copied into the sandbox; it is not touched by apply either."""
 
     @property
     def strategy(self) -> Strategy:
@@ -338,13 +347,6 @@ class StepRun(Record):
     is_superseded: bool = False
     started_at: datetime
     finished_at: datetime | None = None
-
-
-class Unheld(Record):
-    """Something a snapshot could not hold, and why."""
-
-    path: str
-    reason: str
 
 
 class CheckpointGroup(Record):

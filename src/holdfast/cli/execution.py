@@ -55,6 +55,7 @@ TAIL_LINES = 20
 WIDEST_NAME = 44
 _ROOM_BESIDE_NAME = 40
 _OUTPUT_KEPT = 4096
+_MOST_LEFT_OUT = 5
 _TIME_CHARACTERS = 10
 """How many of a ULID's characters are its time."""
 _DONE = (PlanState.COMPLETE, PlanState.APPLIED)
@@ -113,6 +114,10 @@ class Progress:
                 name = f"{resource.name:<{self._resource_width}}"
                 origin = f"{resource.strategy} of {name_text(resource.path)}"
                 self._screen.line(("sandbox  ", "dim"), f"{name}  ", (origin, "dim"))
+                for each in resource.left_out[:_MOST_LEFT_OUT]:
+                    self._screen.line(("left out ", "warn"), f"{name_text(each.path)}: {each.reason}")
+                if len(resource.left_out) > _MOST_LEFT_OUT:
+                    self._screen.line(("left out ", "warn"), f"{len(resource.left_out)} in all; see `plan status`")
             case CheckpointTaken(group, checkpoint_id):
                 self._note_checkpoint(group, checkpoint_id)
             case StepStarted(index, count, run):

@@ -9,6 +9,8 @@ import stat
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from holdfast.model import Unheld
+
 _FICLONE = 0x40049409
 _CHUNK = 1 << 30
 _CANNOT_CLONE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS)
@@ -25,7 +27,7 @@ class TreeCopy:
         self._skip = skip
         self._links: dict[tuple[int, int], bytes] = {}
         self._can_clone = True
-        self.left_out: list[tuple[str, str]] = []
+        self.left_out: list[Unheld] = []
 
     def run(self) -> TreeCopy:
         os.mkdir(self._target, 0o700)
@@ -104,7 +106,7 @@ class TreeCopy:
                 raise  # it did not vanish: something else is wrong
 
     def _leave_out(self, path: bytes, reason: str) -> None:
-        self.left_out.append((os.fsdecode(path), reason))
+        self.left_out.append(Unheld(path=path.decode(errors="backslashreplace"), reason=reason))
 
     def _copy_file(self, path: bytes) -> None:
         source = os.open(self._from(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

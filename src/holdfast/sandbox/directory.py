@@ -29,8 +29,8 @@ class DirectorySandbox:
     def create(self) -> Resource:
         self.check()
         with made_whole(self.path) as unfinished:
-            TreeCopy(Path(self.resource.path), unfinished).run()
-        return self.resource
+            copy = TreeCopy(Path(self.resource.path), unfinished).run()
+        return self.resource.model_copy(update={"left_out": tuple(copy.left_out)})
 
     def remove(self) -> None:
         remove_tree(self.path)

@@ -56,7 +56,7 @@ class GitWorktreeSandbox:
             _borrow(repository, unfinished, self.branch)
             _borrow_submodules(repository, unfinished)
         base = {"commit": repository.head() or "", "branch": repository.branch() or ""}
-        return self.resource.model_copy(update={"base": base})
+        return self.resource.model_copy(update={"base": base, "left_out": tuple(copy.left_out)})
 
     def _wanted_ignored_files(self, repository: GitRepository) -> list[bytes]:
         if not self._include_ignored:

@@ -137,9 +137,10 @@ def test_killed_while_it_is_made_it_is_there_as_a_whole_or_not_at_all(
         assert git(sandbox.path, "fsck", "--no-progress") == ""
 
 
-def test_what_no_sandbox_can_hold_is_left_out(sandbox: Sandbox, real: Path):
+def test_what_no_sandbox_can_hold_is_left_out_and_listed(sandbox: Sandbox, real: Path):
     make_socket(real / "socket")
-    sandbox.create()
+    made = sandbox.create()
+    assert [(each.path, each.reason) for each in made.left_out] == [("socket", "a socket or a device")]
     assert not os.path.lexists(sandbox.path / "socket")
     assert (sandbox.path / "plain.txt").read_text() == "plain\n"
 
