@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ _PLOTS = {
 
 def main() -> None:
     options = _options()
+    # Ended from outside, it still stops its processes and removes its folder.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.workdir) as name:
         folder = Path(name)
         measured = [_measure(folder, files, options) for files in options.files]
@@ -42,7 +45,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--files", type=int, nargs="+", default=[1000, 10_000, 100_000], help="sizes of the trees")
     parser.add_argument("--rounds", type=int, default=5, help="how often everything is measured")
     parser.add_argument(
-        "--patience", type=float, default=40, help="seconds after which a slow one is not measured another time"
+        "--patience", type=float, default=30, help="seconds after which a slow one is not measured another time"
     )
     parser.add_argument("--output", type=Path, help="folder of performance.md, which then gets the result")
     parser.add_argument("--workdir", type=Path, help="where to put the trees and stores, on the disk to measure")
