@@ -12,7 +12,7 @@ import psutil
 
 from benchmarks.peers import HoldfastPeer
 from benchmarks.progress import say
-from benchmarks.trees import append_random, change_files, make_sparse_file, make_tree
+from benchmarks.trees import append_random, change_files, make_tree
 
 LARGE_FILE_BYTES = 2 << 30
 FROM_FILES = 100_000
@@ -38,9 +38,13 @@ def peaks(folder: Path, files: int) -> list[Peak]:
     say("memory for a large file")
     lone = folder / "large" / "tree"
     lone.mkdir(parents=True)
-    make_sparse_file(lone / "large.bin", LARGE_FILE_BYTES)
-    name = f"one file of {LARGE_FILE_BYTES >> 30} GB, half of it holes"
-    large = _peak(name, lone, folder / "large-store", lambda: append_random(lone / "large.bin", 1 << 20))
+    append_random(lone / "large.bin", LARGE_FILE_BYTES)
+    large = _peak(
+        f"one file of {LARGE_FILE_BYTES >> 30} GB",
+        lone,
+        folder / "large-store",
+        lambda: append_random(lone / "large.bin", 1 << 20),
+    )
     return [many, large]
 
 

@@ -49,13 +49,3 @@ def append_random(path: Path, size_bytes: int) -> None:
     with path.open("ab") as file:
         for start in range(0, size_bytes, _BLOCK_BYTES):
             file.write(os.urandom(min(_BLOCK_BYTES, size_bytes - start)))
-
-
-def make_sparse_file(path: Path, size_bytes: int, *, stretch_bytes: int = 64 << 20) -> None:
-    """Stretches of random content and holes in turn, half of each."""
-    with path.open("wb") as file:
-        for start in range(0, size_bytes, 2 * stretch_bytes):
-            file.seek(start)
-            for _ in range(0, min(stretch_bytes, size_bytes - start), _BLOCK_BYTES):
-                file.write(os.urandom(_BLOCK_BYTES))
-        file.truncate(size_bytes)

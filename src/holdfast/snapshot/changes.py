@@ -15,6 +15,8 @@ import select
 import struct
 import termios
 import threading
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.snapshot.descent import join
@@ -25,11 +27,17 @@ _DELETE_SELF, _MOVE_SELF = 0x400, 0x800
 _OVERFLOW, _IGNORED, _IS_DIRECTORY = 0x4000, 0x8000, 0x40000000
 _ONLY_DIRECTORY, _DONT_FOLLOW = 0x1000000, 0x2000000
 _WATCHED = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
+_SELF_GOES = _DELETE_SELF | _MOVE_SELF
+_SAYS_MORE = _OVERFLOW | _IGNORED | _IS_DIRECTORY | _SELF_GOES
 
 _HEADER = struct.Struct("iIII")
 _READ_BYTES = 1 << 20
-_GATHER_SECONDS = 0.02
-"""Events are read this often, so that a burst does not overflow the kernel's queue."""
+_LOOK_SECONDS = 0.02
+"""So often the kernel's queue is looked at, so that a burst does not overflow it."""
+_READ_FROM_BYTES = 32 << 10
+"""A fraction of what the queue holds; what is less waits there until somebody asks."""
+_RESTLESS_LOOKS = 100
+"""After so many looks without anything new the kernel has to wake us."""
 
 Changes = dict[bytes, "set[bytes] | None"]
 
@@ -43,11 +51,15 @@ class ChangeTracker:
         self._paths: dict[int, bytes] = {}
         self._watches: dict[bytes, int] = {}
         self._changes: Changes = {}
+        self._heard_bytes = 0
         self._in_doubt = True
         self._is_blind = False
+        self.shape = 0
+        """Another number whenever a directory came, went or moved; up to date after ``take``."""
         self._descriptor = -1
         self._stop_reading, self._stop_writing = -1, -1
         self._thread: threading.Thread | None = None
+        self._chores: deque[Callable[[], None]] = deque()
 
     def start(self) -> bool:
         """Begin to watch; False where the kernel cannot, and then ``take`` always answers "look yourself"."""
@@ -86,35 +98,70 @@ class ChangeTracker:
             self._changes, self._in_doubt = {}, False
         return None if in_doubt else changes
 
-    def _gather(self) -> None:
-        while True:
-            ready, _, _ = select.select([self._descriptor, self._stop_reading], [], [])
-            if self._stop_reading in ready:
-                return
-            with self._mutex:
+    def heard(self) -> int:
+        """A number that grows with everything told; what was told is still there to be taken."""
+        with self._mutex:
+            if self._descriptor >= 0:
                 self._drain()
-            # Waiting a little makes one reading of many events.
-            if select.select([self._stop_reading], [], [], _GATHER_SECONDS)[0]:
-                return
+            return self._heard_bytes
+
+    def put_back(self, changes: Changes) -> None:
+        """What was taken and not looked at is told again."""
+        with self._mutex:
+            for directory, names in changes.items():
+                known = self._changes.setdefault(directory, set())
+                self._changes[directory] = None if names is None or known is None else known | names
+
+    def soon(self, chore: Callable[[], None]) -> None:
+        """Have something done by the thread that watches; waking one of its own would disturb whoever is in a hurry."""
+        self._chores.append(chore)
+
+    def _gather(self) -> None:
+        """Looks now and then, instead of being woken by every event: that would slow down whoever causes them."""
+        restless, seen_bytes = _RESTLESS_LOOKS, 0
+        while not self._is_told_to_stop(_LOOK_SECONDS):
+            waiting_bytes = self._waiting_bytes()
+            restless = restless - 1 if waiting_bytes == seen_bytes else _RESTLESS_LOOKS
+            seen_bytes = waiting_bytes
+            if waiting_bytes >= _READ_FROM_BYTES or not restless:
+                with self._mutex:
+                    self._drain()
+            while self._chores:
+                self._chores.popleft()()
+            if not restless:
+                select.select([self._descriptor, self._stop_reading], [], [])
+                restless = _RESTLESS_LOOKS
+
+    def _is_told_to_stop(self, within_seconds: float) -> bool:
+        return bool(select.select([self._stop_reading], [], [], within_seconds)[0])
+
+    def _waiting_bytes(self) -> int:
+        waiting = array.array("i", [0])
+        fcntl.ioctl(self._descriptor, termios.FIONREAD, waiting)
+        return waiting[0]
 
     def _drain(self) -> None:
         """Take note of all events that are there now; of those that come meanwhile there may be no end."""
-        waiting = array.array("i", [0])
-        fcntl.ioctl(self._descriptor, termios.FIONREAD, waiting)
-        while waiting[0] > 0:
+        waiting_bytes = self._waiting_bytes()
+        while waiting_bytes > 0:
             data = os.read(self._descriptor, _READ_BYTES)
-            waiting[0] -= len(data)
-            position = 0
+            waiting_bytes -= len(data)
+            self._heard_bytes += len(data)
+            position, last = 0, None
             while position < len(data):
                 watch, mask, _, length = _HEADER.unpack_from(data, position)
-                position += _HEADER.size
-                self._note(watch, mask, data[position : position + length].rstrip(b"\0"))
-                position += length
+                position += _HEADER.size + length
+                what = (watch, data[position - length : position])
+                # Of one file there are mostly several events in a row, and all say the same: it changed.
+                if what != last or mask & _SAYS_MORE:
+                    self._note(watch, mask, what[1].rstrip(b"\0"))
+                    last = what
 
     def _note(self, watch: int, mask: int, name: bytes) -> None:
         if mask & _OVERFLOW:
             # What was lost may include new directories, which then nobody watches.
             self._in_doubt = True
+            self.shape += 1
             self._watches.clear()
             self._watch_tree(b"")
             return
@@ -125,6 +172,8 @@ class ChangeTracker:
             self._paths.pop(watch)
             self._watches.pop(directory, None)
             return
+        if mask & _SELF_GOES:
+            self.shape += 1
         names = self._changes.setdefault(directory, set())
         if name and names is not None:
             names.add(name)
@@ -132,6 +181,8 @@ class ChangeTracker:
             self._note_directory(join(directory, name), mask)
 
     def _note_directory(self, path: bytes, mask: int) -> None:
+        if mask & (_CREATE | _DELETE | _MOVED_FROM | _MOVED_TO):
+            self.shape += 1
         if mask & _MOVED_FROM:
             self._unwatch(path)
         elif mask & (_CREATE | _MOVED_TO) or path not in self._watches:

@@ -10,6 +10,8 @@ import stat
 from pathlib import Path
 from types import TracebackType
 
+from holdfast.snapshot.beneath import open_directory_beneath
+
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 IS_ROOT = os.geteuid() == 0
 _MOST_OPEN = 64
@@ -38,15 +40,25 @@ class Descent:
 
     def _descend(self, path: bytes) -> int:
         missing = []
-        while path not in self._open:
-            missing.append(path)
-            path = split(path)[0]
-        descriptor = self._open[path]
+        above = path
+        while above not in self._open:
+            missing.append(above)
+            above = split(above)[0]
+        if len(missing) > 1:
+            direct = open_directory_beneath(path, self._root)
+            if direct is not None:
+                return self._opened(path, direct)
+        descriptor = self._open[above]
         for below in reversed(missing):
-            descriptor = self._open_directory(below, descriptor)
-            self._open[below] = descriptor
-            if len(self._open) > _MOST_OPEN:
-                self._close(next(path for path in self._open if path and path != below))
+            descriptor = self._opened(below, self._open_directory(below, descriptor))
+        return descriptor
+
+    def _opened(self, path: bytes, descriptor: int) -> int:
+        if not IS_ROOT:
+            self._open_up(path, descriptor)
+        self._open[path] = descriptor
+        if len(self._open) > _MOST_OPEN:
+            self._close(next(other for other in self._open if other and other != path))
         return descriptor
 
     def mode_of(self, path: bytes, found: os.stat_result) -> int:
@@ -60,13 +72,10 @@ class Descent:
     def _open_directory(self, path: bytes, parent: int) -> int:
         name = split(path)[1]
         try:
-            descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
+            return os.open(name, _DIRECTORY, dir_fd=parent)
         except PermissionError:
             with made_accessible(name, parent, 0o500):
-                descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
-        if not IS_ROOT:
-            self._open_up(path, descriptor)
-        return descriptor
+                return os.open(name, _DIRECTORY, dir_fd=parent)
 
     def _open_up(self, path: bytes, descriptor: int) -> None:
         """Our own directory, closed to ourselves, is opened while we are in it."""

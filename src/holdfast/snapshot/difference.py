@@ -86,6 +86,10 @@ class StateReader:
         for digest in self.pieces(entry) if entry.kind == PIECES else [entry.content]:
             yield self._objects.read(digest)
 
+    def small_contents(self, entries: Iterable[Entry]) -> dict[bytes, bytes]:
+        """What these files hold, by its name; for files that are not stored in pieces."""
+        return self._objects.read_all(entry.content for entry in entries if entry.size)
+
     def differences(self, old: State | None, new: State | None) -> Iterator[Difference]:
         """All paths that differ, parents before what they hold; links between names do not count as content."""
         yield from self._between(b"", old.root if old else None, new.root if new else None)

@@ -18,6 +18,7 @@ from holdfast.snapshot.format import (
     SYMLINK,
     UNKNOWN_OWNER,
     Entry,
+    digest_of,
     encode_pieces,
 )
 
@@ -35,15 +36,34 @@ class Taker(Protocol):
     def add(self, content: bytes) -> bytes: ...
 
 
-def directory_entry(name: bytes, descriptor: int) -> Entry:
-    """A directory as an entry, without what it holds."""
-    found = os.fstat(descriptor)
-    return Entry(name, DIRECTORY, stat.S_IMODE(found.st_mode), found.st_mtime_ns, *_owner(found), 0, b"",
-                 _xattrs(descriptor))  # fmt: skip
+class Hasher:
+    """Names content without keeping it."""
+
+    def add(self, content: bytes) -> bytes:
+        return digest_of(content)
 
 
-def read_entry(directory: int, name: bytes, taker: Taker) -> tuple[Entry, os.stat_result]:
-    """One file, symlink or fifo as an entry, its content stored; and what the kernel said of it."""
+def directory_entry(
+    name: bytes,
+    descriptor: int,
+    *,
+    found: os.stat_result | None = None,
+    mode: int | None = None,
+    content: bytes = b"",
+) -> Entry:
+    """A directory as an entry; what it holds, and what is known of it already, is given."""
+    found = found or os.fstat(descriptor)
+    mode = stat.S_IMODE(found.st_mode) if mode is None else mode
+    return Entry(name, DIRECTORY, mode, found.st_mtime_ns, *_owner(found), 0, content, _xattrs(descriptor))
+
+
+def read_entry(directory: int, name: bytes, taker: Taker, *, is_file: bool = False) -> tuple[Entry, os.stat_result]:
+    """One file, symlink or fifo as an entry, its content stored; and what the kernel said of it.
+
+    Who knows that it was a regular file a moment ago says so: if it is none any more, it has ``Moved``.
+    """
+    if is_file:
+        return _read_file(directory, name, taker)
     found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     kind = stat.S_IFMT(found.st_mode)
     if kind == stat.S_IFREG:
@@ -94,7 +114,9 @@ def _stored_content(descriptor: int, size: int, taker: Taker) -> tuple[int, int,
     """Kind, size and digest of what the file holds now."""
     if size < PIECES_FROM_BYTES:
         # Asking for much more than there is would make Python allocate it all first.
-        content = _read_fully(descriptor, min(size + 1, PIECES_FROM_BYTES))
+        content = os.read(descriptor, size + 1)
+        if len(content) < size:
+            content += _read_fully(descriptor, size + 1 - len(content))
         if len(content) > size:
             content += _read_fully(descriptor, PIECES_FROM_BYTES - len(content))
         if len(content) < PIECES_FROM_BYTES:

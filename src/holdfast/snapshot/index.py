@@ -20,10 +20,11 @@ from holdfast.errors import SandboxError
 from holdfast.snapshot.descent import Descent, depth, join, split
 from holdfast.snapshot.difference import Difference
 from holdfast.snapshot.directories import RecentDirectories
-from holdfast.snapshot.entries import Moved, directory_entry, read_entry
+from holdfast.snapshot.entries import Hasher, Moved, directory_entry, read_entry
 from holdfast.snapshot.format import (
     DIGEST_BYTES,
     DIRECTORY,
+    FORMAT_VERSION,
     Entry,
     State,
     decode_directory,
@@ -33,21 +34,17 @@ from holdfast.snapshot.format import (
 )
 from holdfast.snapshot.objects import Batch
 from holdfast.snapshot.reading import PARALLEL_FROM_FILES, Found, read_in_parallel
+from holdfast.snapshot.stamps import UNTRUSTED, Stamp, look, pack_stamps, unpack_stamps
 
 _RACY_NS = 20_000_000
 """Before Linux 6.13 timestamps move in steps of up to 10 ms: a file changed that shortly before it was read may change
 again without its timestamps moving, so it is read again the next time."""
-_UNTRUSTED = -1
 _RESTLESS_TRIES = 3
-_CACHE_VERSION = 1
+_CACHE_VERSION = 2
 _ENCODING, _ENCODING_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
 Changed = Mapping[bytes, "set[bytes] | None"]
 """Directories in which something changed: the names, or None for the directory and all that lies below it."""
-
-
-Stamp = tuple[int, int, int, int]
-"""Inode, ctime, mtime and size of a file when it was read; its mode cannot change without its ctime."""
 
 
 class _Node:
@@ -56,13 +53,25 @@ class _Node:
     What comes from the cache stays packed until somebody needs it, because mostly nobody does.
     """
 
-    __slots__ = ("_entries", "_packed", "_packed_stamps", "_stamps", "children", "digest", "head", "is_placed", "stamp")
+    __slots__ = (
+        "_entries",
+        "_newer_stamps",
+        "_packed",
+        "_packed_stamps",
+        "_stamps",
+        "children",
+        "digest",
+        "head",
+        "is_placed",
+        "stamp",
+    )
 
     def __init__(self) -> None:
         self._entries: dict[bytes, Entry] = {}
         self._packed: bytes | None = None
         self._stamps: dict[bytes, Stamp] = {}
-        self._packed_stamps: bytes | None = None
+        self._packed_stamps: tuple[list[bytes], bytes] | None = None
+        self._newer_stamps: dict[bytes, Stamp] = {}
         self.children: dict[bytes, _Node] = {}
         self.digest: bytes | None = None
         self.head: Entry | None = None
@@ -79,20 +88,37 @@ class _Node:
     @property
     def stamps(self) -> dict[bytes, Stamp]:
         if self._packed_stamps is not None:
-            self._stamps, self._packed_stamps = _decode_stamps(self._packed_stamps), None
+            self._stamps, self._packed_stamps = unpack_stamps(*self._packed_stamps), None
+            self._stamps.update(self._newer_stamps)
+            self._newer_stamps.clear()
         return self._stamps
+
+    def note_stamp(self, name: bytes, stamp: Stamp) -> None:
+        stamps = self._stamps if self._packed_stamps is None else self._newer_stamps
+        stamps[name] = stamp
+
+    @property
+    def packed_stamps(self) -> tuple[list[bytes], bytes]:
+        if self._packed_stamps is None or self._newer_stamps:
+            stamps = self.stamps
+            self._stamps, self._packed_stamps = {}, pack_stamps(stamps)
+        return self._packed_stamps
+
+    @property
+    def is_named(self) -> bool:
+        """Whether nothing about it is to be written down anew."""
+        return self.digest is not None and self.is_placed and self.head is not None and self.head.content == self.digest
 
     def packed(self, path: bytes) -> _CachedNode:
         assert self.head is not None
         assert self.digest is not None
         entries = encode_directory(self._entries) if self._packed is None else self._packed
-        stamps = msgspec.msgpack.encode(self._stamps) if self._packed_stamps is None else self._packed_stamps
-        return _CachedNode(path, self.head, self.stamp, self.digest, entries, stamps)
+        return _CachedNode(path, self.head, self.stamp, self.digest, entries, *self.packed_stamps)
 
     @classmethod
     def unpacked(cls, cached: _CachedNode) -> _Node:
         node = cls()
-        node._packed, node._packed_stamps = cached.entries, cached.stamps
+        node._packed, node._packed_stamps = cached.entries, (cached.names, cached.stamps)
         node.digest, node.head, node.stamp, node.is_placed = cached.digest, cached.head, cached.stamp, True
         return node
 
@@ -103,10 +129,8 @@ class _CachedNode(msgspec.Struct, array_like=True, gc=False):
     stamp: tuple[int, int]
     digest: bytes
     entries: bytes
+    names: list[bytes]
     stamps: bytes
-
-
-_decode_stamps = msgspec.msgpack.Decoder(dict[bytes, Stamp]).decode
 
 
 class _Cache(msgspec.Struct, array_like=True):
@@ -117,30 +141,36 @@ class _Cache(msgspec.Struct, array_like=True):
     nodes: list[_CachedNode]
     unheld: dict[bytes, str]
     linked: dict[bytes, tuple[int, int]]
+    link_counts: dict[tuple[int, int], int]
 
 
 class _FileToRead(msgspec.Struct):
     node: _Node
     directory: bytes
     name: bytes
+    is_file: bool = False
+    """It was a regular file a moment ago."""
 
 
 class _Links:
     """Which paths are names of files that have several, and so which paths are one file."""
 
-    def __init__(self, by_path: dict[bytes, tuple[int, int]] | None = None) -> None:
+    def __init__(
+        self, by_path: dict[bytes, tuple[int, int]] | None = None, counts: dict[tuple[int, int], int] | None = None
+    ) -> None:
         self.by_path = by_path or {}
         self._by_inode: dict[tuple[int, int], set[bytes]] = {}
         for path, inode in self.by_path.items():
             self._by_inode.setdefault(inode, set()).add(path)
-        self._names: dict[tuple[int, int], int] = {}
+        self.counts = counts or {}
+        """How many names each of these files has, in the tree and elsewhere."""
         self._groups: tuple[tuple[bytes, ...], ...] | None = None
 
     def note(self, path: bytes, inode: tuple[int, int], names: int) -> None:
         if names == 1:
             self.forget(path)
             return
-        self._names[inode] = names
+        self.counts[inode] = names
         if self.by_path.get(path) != inode:
             self.forget(path)
             self.by_path[path] = inode
@@ -158,7 +188,7 @@ class _Links:
 
     def with_names_outside(self) -> list[bytes]:
         """Paths of files that have names outside the tree, and so may change without our being told."""
-        return [path for path, inode in self.by_path.items() if len(self._by_inode[inode]) < self._names.get(inode, 0)]
+        return [path for path, inode in self.by_path.items() if len(self._by_inode[inode]) < self.counts.get(inode, 0)]
 
     def groups(self) -> tuple[tuple[bytes, ...], ...]:
         if self._groups is None:
@@ -206,16 +236,23 @@ class TreeIndex:
     def _refreshed(self, batch: Batch, changed: Changed | None) -> bytes:
         now_ns = time.time_ns()
         with Descent(self.root) as descent:
-            look = _Look(self, descent, batch, now_ns)
+            seeing = _Look(self, descent, batch, now_ns)
             if changed is None:
-                look.at_subtree(b"", self._top)
+                seeing.at_subtree(b"", self._top)
             else:
-                look.at_changes(changed)
-            look.read_files()
-            look.encode_directories()
+                seeing.at_changes(changed)
+            seeing.at_ancestors()
+            seeing.read_files()
+            seeing.encode_directories()
         head = self._top.head
         assert head is not None
         return batch.add(encode_state(head, self.links.groups()))
+
+    def known_state(self) -> State | None:
+        """The tree as it was when it was last looked at."""
+        if self.state is None or self._top.head is None:
+            return None
+        return State(FORMAT_VERSION, self._top.head, self.links.groups())
 
     def node_at(self, path: bytes) -> _Node | None:
         node: _Node | None = self._top
@@ -224,15 +261,18 @@ class TreeIndex:
         return node
 
     def adopt(
-        self, differences: Iterable[Difference], touched: Mapping[bytes, set[bytes]], target: State, state: bytes
+        self,
+        descent: Descent,
+        differences: Iterable[Difference],
+        touched: Mapping[bytes, set[bytes]],
+        target: State,
+        state: bytes,
     ) -> bool:
         """Take over what a restore made, after looking at everything it touched; False if anything is not as wanted."""
-        now_ns = time.time_ns()
         try:
-            with Descent(self.root) as descent:
-                adoption = _Adoption(self, descent, now_ns)
-                done = all(adoption.take(difference, touched) for difference in differences)
-                adoption.finish()
+            adoption = _Adoption(self, descent)
+            done = all(adoption.take(difference, touched) for difference in differences)
+            adoption.finish()
         except (OSError, Moved):
             done = False
         if not done or self.links.groups() != target.links:
@@ -268,7 +308,14 @@ class TreeIndex:
             return
         nodes = [node.packed(path) for path, node in self._nodes()]
         cache = _Cache(
-            _CACHE_VERSION, _boot_id(), self.root.stat().st_ino, self.state, nodes, self.unheld, self.links.by_path
+            _CACHE_VERSION,
+            _boot_id(),
+            self.root.stat().st_ino,
+            self.state,
+            nodes,
+            self.unheld,
+            self.links.by_path,
+            {inode: self.links.counts[inode] for inode in self.links.by_path.values()},
         )
         temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
         content = msgspec.msgpack.encode(cache)
@@ -299,7 +346,7 @@ class TreeIndex:
                 directory, name = split(cached.path)
                 nodes[directory].children[name] = node
         self._top, self.state = nodes[b""], cache.state
-        self.unheld, self.links = cache.unheld, _Links(cache.linked)
+        self.unheld, self.links = cache.unheld, _Links(cache.linked, cache.link_counts)
 
 
 class _Look:
@@ -309,6 +356,8 @@ class _Look:
         self._index, self._descent, self._batch, self._now_ns = index, descent, batch, now_ns
         self._to_read: list[_FileToRead] = []
         self._to_encode: dict[bytes, _Node] = {}
+        # What cannot be held now may be readable the next time, without the directory telling.
+        self._with_unheld = {split(path)[0] for path in index.unheld}
 
     def at_subtree(self, path: bytes, node: _Node) -> None:
         pending = [(path, node)]
@@ -322,6 +371,10 @@ class _Look:
     def _at_directory(self, directory: bytes, node: _Node) -> list[tuple[bytes, _Node]]:
         """Look at every entry of one directory; the directories in it, to be looked at next."""
         descriptor = self._open(directory)
+        if self._is_as_known(directory, node, descriptor):
+            if not node.is_named:
+                self._to_encode[directory] = node
+            return [(join(directory, name), child) for name, child in node.children.items()]
         stamps, links = node.stamps, self._index.links
         seen = set()
         below = []
@@ -348,6 +401,14 @@ class _Look:
         self._note_head(directory, node, descriptor)
         return below
 
+    def _is_as_known(self, directory: bytes, node: _Node, descriptor: int) -> bool:
+        """Whether nothing in the directory itself changed. No name in it did if its own ctime is what it was."""
+        found = os.fstat(descriptor)
+        if node.stamp != (found.st_ino, found.st_ctime_ns) or directory in self._with_unheld:
+            return False
+        names, stamps = node.packed_stamps
+        return look(descriptor, names) == stamps
+
     def _leave_out(self, directory: bytes) -> None:
         if not directory:
             raise SandboxError(
@@ -373,12 +434,16 @@ class _Look:
         found = os.fstat(descriptor)
         stamp = (found.st_ino, found.st_ctime_ns)
         if node.head is None or node.stamp != stamp:
-            head = directory_entry(split(directory)[1], descriptor)
-            content = node.head.content if node.head is not None else b""
-            head = msgspec.structs.replace(head, mode=self._descent.mode_of(directory, found), content=content)
+            head = directory_entry(
+                split(directory)[1],
+                descriptor,
+                found=found,
+                mode=self._descent.mode_of(directory, found),
+                content=node.head.content if node.head is not None else b"",
+            )
             if head != node.head:
                 node.head, node.is_placed = head, False
-            node.stamp = stamp if self._is_settled(found) else (found.st_ino, _UNTRUSTED)
+            node.stamp = stamp if self._is_settled(found) else (found.st_ino, UNTRUSTED)
         self._to_encode[directory] = node
 
     def _at_entry(self, directory: bytes, node: _Node, name: bytes, found: os.stat_result) -> _Node | None:
@@ -394,7 +459,7 @@ class _Look:
             self._index.forget_entry(directory, node, name)
         self._index.unheld.pop(join(directory, name), None)
         if kind in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO):
-            self._to_read.append(_FileToRead(node, directory, name))
+            self._to_read.append(_FileToRead(node, directory, name, kind == stat.S_IFREG))
         else:
             self._index.forget_entry(directory, node, name)
             self._index.unheld[join(directory, name)] = _KIND_NAMES.get(kind, "an unknown kind of file")
@@ -411,6 +476,9 @@ class _Look:
                 self._at_names(directory, node, names)
         for path in self._index.links.with_names_outside():
             self._at_linked(path)
+
+    def at_ancestors(self) -> None:
+        """What changed in a directory changes all above it."""
         for directory in list(self._to_encode):
             self._encode_ancestors(directory)
 
@@ -485,7 +553,7 @@ class _Look:
     def _read(self, wanted: _FileToRead) -> None:
         node, directory, name = wanted.node, wanted.directory, wanted.name
         try:
-            entry, status = read_entry(self._open(directory), name, self._batch)
+            entry, status = read_entry(self._open(directory), name, self._batch, is_file=wanted.is_file)
         except FileNotFoundError:
             self._index.forget_entry(directory, node, name)
         except PermissionError:
@@ -498,8 +566,8 @@ class _Look:
         node = wanted.node
         node.digest = None
         node.entries[wanted.name] = entry
-        ctime = found.ctime_ns if found.ctime_ns < self._now_ns - _RACY_NS else _UNTRUSTED
-        node.stamps[wanted.name] = (found.inode, ctime, found.mtime_ns, found.size)
+        ctime = found.ctime_ns if found.ctime_ns < self._now_ns - _RACY_NS else UNTRUSTED
+        node.note_stamp(wanted.name, (found.inode, ctime, found.mtime_ns, found.size))
         self._index.links.note(join(wanted.directory, wanted.name), (found.device, found.inode), found.names)
 
     def _is_settled(self, found: os.stat_result) -> bool:
@@ -524,18 +592,11 @@ class _Look:
                 node.is_placed = True
 
 
-class _Hasher:
-    """Names content without storing it."""
-
-    def add(self, content: bytes) -> bytes:
-        return digest_of(content)
-
-
 class _Adoption:
     """Compares what is on the disk with what should be, path by path, and notes it as known."""
 
-    def __init__(self, index: TreeIndex, descent: Descent, now_ns: int) -> None:
-        self._index, self._descent, self._now_ns, self._hasher = index, descent, now_ns, _Hasher()
+    def __init__(self, index: TreeIndex, descent: Descent) -> None:
+        self._index, self._descent, self._now_ns, self._hasher = index, descent, time.time_ns(), Hasher()
         self._directories: list[tuple[_Node, bytes]] = []
 
     def finish(self) -> None:
@@ -556,10 +617,10 @@ class _Adoption:
             return self._take_directory(path, parent, new, is_touched=path in touched)
         if name in parent.children:
             self._index.forget_entry(directory, parent, name)
-        entry, status = read_entry(self._descent.open(directory), name, self._hasher)
+        entry, status = read_entry(self._descent.open(directory), name, self._hasher, is_file=new.is_file)
         parent.entries[name] = new
-        ctime = status.st_ctime_ns if status.st_ctime_ns < self._now_ns - _RACY_NS else _UNTRUSTED
-        parent.stamps[name] = (status.st_ino, ctime, status.st_mtime_ns, status.st_size)
+        ctime = status.st_ctime_ns if status.st_ctime_ns < self._now_ns - _RACY_NS else UNTRUSTED
+        parent.note_stamp(name, (status.st_ino, ctime, status.st_mtime_ns, status.st_size))
         self._index.links.note(path, (status.st_dev, status.st_ino), status.st_nlink)
         return entry == new
 
@@ -585,10 +646,9 @@ class _Adoption:
             return True
         descriptor = self._descent.open(path)
         found = os.fstat(descriptor)
-        node.stamp = (found.st_ino, _UNTRUSTED)
-        there = directory_entry(name, descriptor)
-        wanted = msgspec.structs.replace(new, content=b"")
-        return msgspec.structs.replace(there, mode=self._descent.mode_of(path, found)) == wanted
+        node.stamp = (found.st_ino, UNTRUSTED)
+        mode = self._descent.mode_of(path, found)
+        return directory_entry(name, descriptor, found=found, mode=mode, content=new.content) == new
 
 
 _KIND_NAMES = {stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a block device", stat.S_IFCHR: "a character device"}

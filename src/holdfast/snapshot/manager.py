@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
-import shutil
-import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,21 +11,14 @@ from typing import Any
 from holdfast.errors import NotFoundError, SandboxError
 from holdfast.model import Phase, SandboxCheckpoint, Unheld, new_id, now
 from holdfast.snapshot.changes import Changes, ChangeTracker
-from holdfast.snapshot.descent import join
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.directories import RecentDirectories
 from holdfast.snapshot.format import State
+from holdfast.snapshot.going_back import GoingBack, refreshed
 from holdfast.snapshot.index import TreeIndex
 from holdfast.snapshot.objects import Batch, ObjectStore
-from holdfast.snapshot.restore import (
-    Restored,
-    RestorePlan,
-    Workshop,
-    carry_out,
-    check_content,
-    plan_restore,
-    unheld_name,
-)
+from holdfast.snapshot.restore import Restored, Workshop, plan_restore, unheld_name
+from holdfast.snapshot.staging import Stagings
 
 
 class CheckpointManager:
@@ -40,8 +31,11 @@ class CheckpointManager:
         self._caches = caches
         self._indexes: dict[Path, TreeIndex] = {}
         self._trackers: dict[Path, ChangeTracker] = {}
-        self._cleaners: list[threading.Thread] = []
-        self._swept: set[Path] = set()
+        self._stagings = Stagings()
+
+    def sibling(self) -> CheckpointManager:
+        """Another manager on the same content, for another thread."""
+        return CheckpointManager(ObjectStore(self.objects.path), self._caches)
 
     @contextmanager
     def watching(self, paths: Iterable[Path]) -> Iterator[None]:
@@ -57,6 +51,12 @@ class CheckpointManager:
         finally:
             for path in started:
                 self._trackers.pop(path).stop()
+                self._stagings.remove(path)
+
+    def heard(self, path: Path) -> int | None:
+        """A number that grows with every change of a sandbox that is being watched; None if nobody watches it."""
+        tracker = self._trackers.get(path)
+        return tracker.heard() if tracker else None
 
     @contextmanager
     def taking(self, limit_bytes: int | None = None) -> Iterator[Batch]:
@@ -82,7 +82,8 @@ class CheckpointManager:
         """
         index = self._index(path)
         before_bytes = batch.added_bytes()
-        state = self._refreshed(index, batch, thorough=thorough)
+        told = self._told(index)
+        state = refreshed(index, batch, None if thorough else told)
         checkpoint = SandboxCheckpoint(
             checkpoint_id=new_id(),
             sandbox_id=sandbox_id,
@@ -108,72 +109,47 @@ class CheckpointManager:
         set aside if it can be read now, and never deleted.
         """
         index = self._index(path)
+        workshop = Workshop(aside, lambda: self._stagings.staging_for(path))
         with self.taking() as batch:
-            present = self._refreshed(index, batch)
-            batch.commit()
-            target = self.reader.state(state_hash)
-            plan = plan_restore(self.reader, self.reader.state(present.hex()), target, list(index.unheld), unheld)
-            contents = check_content(self.reader, plan)
-            if present.hex() == state_hash and not plan.in_the_way:
-                return [], Restored()
-            with self._staging(path) as staging:
-                try:
-                    restored = carry_out(plan, self.reader, path, Workshop(aside, staging), contents)
-                except OSError as error:
-                    index.forget()
-                    raise SandboxError(
-                        f"Restoring {path} failed: {error.strerror or error}.",
-                        hint="Free the cause and run the same command again; it goes on where it stopped.",
-                    ) from error
-                self._verify(index, batch, plan, restored, state_hash, target)
+            going = GoingBack(index, self.reader, batch, self._trackers.get(path), state_hash)
+            try:
+                plan, restored = going.restore(workshop, unheld)
+            finally:
+                self._clean_up(path)
+        if not plan.changes_anything:
+            return [], restored
         return [difference for difference in plan.differences if difference.path], restored
 
-    def _verify(
-        self, index: TreeIndex, batch: Batch, plan: RestorePlan, restored: Restored, state_hash: str, target: State
-    ) -> None:
-        """Look at everything the restore touched; the tree must be that state and nothing else."""
-        changes = self._with_own_changes(index.root, restored)
-        if _are_only(changes, restored.touched) and index.adopt(
-            plan.differences, restored.touched, target, bytes.fromhex(state_hash)
-        ):
-            return
-        if index.refresh(batch, changes).hex() != state_hash:
-            index.forget()
-            raise SandboxError(
-                f"{index.root} is not exactly the saved state after restoring it: something changed it meanwhile.",
-                hint="Stop the program that works in the sandbox and roll back again.",
-            )
-
-    @contextmanager
-    def _staging(self, path: Path) -> Iterator[Path]:
-        """A directory beside the sandbox to make files in; what is left in it goes while we do other things."""
-        if path not in self._swept:
-            self._swept.add(path)
-            for leftover in path.parent.glob(f".staging-{path.name}-*"):
-                shutil.rmtree(leftover, ignore_errors=True)
-        staging = path.parent / f".staging-{path.name}-{secrets.token_hex(4)}"
-        staging.mkdir(mode=0o700)
-        try:
-            yield staging
-        finally:
-            cleaner = threading.Thread(target=shutil.rmtree, args=(staging,), kwargs={"ignore_errors": True})
-            cleaner.start()
-            self._cleaners.append(cleaner)
+    def _clean_up(self, path: Path) -> None:
+        """The staging directory is kept while the sandbox is watched, because then the next restore may come soon."""
+        tracker = self._trackers.get(path)
+        if tracker is None:
+            self._stagings.remove(path)
+        elif (cleaning := self._stagings.cleaning(path)) is not None:
+            tracker.soon(cleaning)
 
     def check(self, path: Path, state_hash: str) -> None:
         """Refuse if content that a restore to that state needs is missing or damaged; touches nothing."""
         index = self._index(path)
         with self.taking() as batch:
-            present = self._refreshed(index, batch)
-            batch.commit()
-            target = self.reader.state(state_hash)
-            plan = plan_restore(self.reader, self.reader.state(present.hex()), target, ())
-            check_content(self.reader, plan)
+            GoingBack(index, self.reader, batch, self._trackers.get(path), state_hash).check()
 
-    def state_of(self, path: Path) -> str:
-        """The state hash of what is there now, every file looked at; its content is stored, but nothing names it."""
+    def in_the_way(self, path: Path, state_hash: str, unheld: Collection[str] = ()) -> list[Path]:
+        """What ``rollback_to`` would set aside; touches nothing."""
+        index = self._index(path)
         with self.taking() as batch:
-            state = self._refreshed(self._index(path), batch, thorough=True)
+            present = refreshed(index, batch, self._told(index))
+            batch.commit()
+            states = self.reader.state(present.hex()), self.reader.state(state_hash)
+            found = plan_restore(self.reader, *states, list(index.unheld), unheld).in_the_way
+            return [path / os.fsdecode(each) for each in found]
+
+    def state_of(self, path: Path, *, thorough: bool = True) -> str:
+        """The state hash of what is there now; its content is stored, but nothing names it."""
+        with self.taking() as batch:
+            index = self._index(path)
+            told = self._told(index)
+            state = refreshed(index, batch, None if thorough else told)
             batch.commit()
             return state.hex()
 
@@ -203,9 +179,7 @@ class CheckpointManager:
 
     def remember(self) -> None:
         """Keep what is known of the sandboxes for the next process."""
-        for cleaner in self._cleaners:
-            cleaner.join()
-        self._cleaners.clear()
+        self._stagings.wait()
         for path, index in self._indexes.items():
             if path.is_dir():
                 index.save(self._cache_file(path))
@@ -216,7 +190,7 @@ class CheckpointManager:
         self._cache_file(path).unlink(missing_ok=True)
 
     def _index(self, path: Path) -> TreeIndex:
-        if not path.is_dir():
+        if not os.path.isdir(path):  # pathlib would take three times as long
             raise SandboxError(
                 f"The sandbox {path} is missing.",
                 hint="Something removed it. Its checkpoints are safe: `holdfast plan execute` makes it anew.",
@@ -227,39 +201,13 @@ class CheckpointManager:
             index.load(self._cache_file(path))
         return index
 
-    def _with_own_changes(self, path: Path, restored: Restored) -> Changes | None:
-        """What a restore touched, and what the kernel told of meanwhile, which is mostly the same."""
-        changes: Changes = {directory: set(names) for directory, names in restored.touched.items()}
-        tracker = self._trackers.get(path)
-        told = tracker.take() if tracker else {}
-        if told is None:
-            return None
-        for directory, names in told.items():
-            known = changes.setdefault(directory, set())
-            changes[directory] = None if names is None or known is None else known | names
-        return changes
-
-    def _refreshed(self, index: TreeIndex, batch: Batch, *, thorough: bool = False) -> bytes:
+    def _told(self, index: TreeIndex) -> Changes | None:
+        """What the kernel told of since it was last asked; None if that is not known."""
         tracker = self._trackers.get(index.root)
-        changes = tracker.take() if tracker else None
-        try:
-            return index.refresh(batch, None if thorough else changes)
-        except OSError as error:
-            raise SandboxError(
-                f"Reading {index.root} failed: {error.strerror or error}.", hint="Free the cause and try again."
-            ) from error
+        return tracker.take() if tracker else None
 
     def _cache_file(self, path: Path) -> Path:
         return self._caches / f"{path.parent.name}-{path.name}.index"
-
-
-def _are_only(changes: Changes | None, touched: Mapping[bytes, set[bytes]]) -> bool:
-    """Whether nothing changed but what we touched; setting what a directory is shows in its parent too."""
-    return changes is not None and all(
-        names is not None
-        and all(name in touched.get(directory, ()) or join(directory, name) in touched for name in names)
-        for directory, names in changes.items()
-    )
 
 
 def _unheld(index: TreeIndex) -> tuple[Unheld, ...]:

@@ -28,6 +28,9 @@ _FLUSH_BYTES = 32 << 20
 _WAITING_BYTES = 4 << 20
 _ASKED_AT_ONCE = 500
 _SCHEMA_VERSION = 1
+_COUNTER_BYTES = 8
+_CACHE_KB = 16_000
+"""Names are random, so every question meets another page: those of a hundred thousand objects fit."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -53,11 +56,18 @@ class ObjectStore:
         self.path = path
         self._lock_path = path.with_suffix(".lock")
         self._mutex = threading.RLock()
+        self._lock = -1
+        self._holders = 0
+        self._holding_mutex = threading.Lock()
+        self._collections_seen = b""
+        self._sure: set[bytes] = set()
+        """States found or put into the store since something was last collected from it."""
         self._compressor = new_compressor()
         self._decompressor = zstandard.ZstdDecompressor()
         self._connection: Any = None
         with translated_errors(path):
             self._connection = connect(path, auto_vacuum=True)
+            self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
             self.store_id = self._prepare()
 
     def _prepare(self) -> str:
@@ -80,6 +90,9 @@ class ObjectStore:
     def close(self) -> None:
         with self._mutex:
             self._connection.close()
+            if self._lock >= 0:
+                os.close(self._lock)
+                self._lock = -1
 
     def _execute(self, sql: str, parameters: tuple[Any, ...] = ()) -> Any:
         try:
@@ -105,6 +118,18 @@ class ObjectStore:
     def has(self, digest: bytes) -> bool:
         return self._execute("SELECT 1 FROM object WHERE digest = ?", (digest,)).fetchone() is not None
 
+    def surely_has(self, digest: bytes) -> bool:
+        """The same for whoever holds the store, without a question to the database if it was there before.
+
+        Only collecting removes anything, and whoever holds the store knows whether that happened since.
+        """
+        if digest in self._sure:
+            return True
+        if not self.has(digest):
+            return False
+        self._sure.add(digest)
+        return True
+
     def known_among(self, digests: Sequence[bytes]) -> set[bytes]:
         found: set[bytes] = set()
         for start in range(0, len(digests), _ASKED_AT_ONCE):
@@ -117,11 +142,31 @@ class ObjectStore:
         """The content of that name, checked against it."""
         row = self._execute("SELECT data, size_bytes FROM object WHERE digest = ?", (digest,)).fetchone()
         if row is None:
-            raise ContentError(
-                f"Saved content {digest.hex()[:16]} is missing from {self.path.name}.",
-                hint="Run `holdfast doctor` to see which checkpoints it affects.",
-            )
-        content = self._unpacked(row[0], row[1])
+            raise self._missing(digest)
+        return self._checked(digest, *row)
+
+    def read_all(self, digests: Iterable[bytes]) -> dict[bytes, bytes]:
+        """The contents of these names, each checked against it; all are in memory at once."""
+        wanted = list(dict.fromkeys(digests))
+        found: dict[bytes, bytes] = {}
+        for start in range(0, len(wanted), _ASKED_AT_ONCE):
+            asked = tuple(wanted[start : start + _ASKED_AT_ONCE])
+            sql = f"SELECT digest, data, size_bytes FROM object WHERE digest IN ({', '.join('?' * len(asked))})"
+            for digest, data, size in self._execute(sql, asked).fetchall():
+                found[digest] = self._checked(digest, data, size)
+        for digest in wanted:
+            if digest not in found:
+                raise self._missing(digest)
+        return found
+
+    def _missing(self, digest: bytes) -> ContentError:
+        return ContentError(
+            f"Saved content {digest.hex()[:16]} is missing from {self.path.name}.",
+            hint="Run `holdfast doctor` to see which checkpoints it affects.",
+        )
+
+    def _checked(self, digest: bytes, data: object, size: int) -> bytes:
+        content = self._unpacked(data, size)
         if content is None or digest_of(content) != digest:
             raise ContentError(
                 f"Saved content {digest.hex()[:16]} in {self.path.name} is damaged.",
@@ -150,14 +195,38 @@ class ObjectStore:
     @contextmanager
     def holding(self) -> Iterator[None]:
         """Nothing is collected from the store until this ends."""
-        with self._locked(fcntl.LOCK_SH):
+        with self._holding_mutex:
+            if not self._holders:
+                self._hold()
+            self._holders += 1
+        try:
             yield
+        finally:
+            with self._holding_mutex:
+                self._holders -= 1
+                if not self._holders:
+                    fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _hold(self) -> None:
+        if self._lock < 0:
+            self._lock = self._open_lock()
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+        collections = os.pread(self._lock, _COUNTER_BYTES, 0)
+        if collections != self._collections_seen:
+            self._collections_seen = collections
+            self._sure.clear()
+
+    def _open_lock(self) -> int:
+        return os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     @contextmanager
-    def _locked(self, how: int) -> Iterator[None]:
-        descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def _collecting(self) -> Iterator[None]:
+        """Nobody holds the store while this lasts, and who holds it next sees that something may be gone."""
+        descriptor = self._open_lock()
         try:
-            fcntl.flock(descriptor, how)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            count = int.from_bytes(os.pread(descriptor, _COUNTER_BYTES, 0))
+            os.pwrite(descriptor, (count + 1).to_bytes(_COUNTER_BYTES), 0)
             yield
         finally:
             os.close(descriptor)
@@ -173,6 +242,7 @@ class ObjectStore:
         with self._writing():
             self._connection.executemany("INSERT OR IGNORE INTO object VALUES (?, ?, ?)", rows)
             self._connection.executemany("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)", snapshots)
+        self._sure.update(state for _, _, state, _ in snapshots)
 
     # The catalogue of snapshots
 
@@ -196,7 +266,7 @@ class ObjectStore:
 
         Both functions are asked after the lock is held: what they see then is all there is.
         """
-        with self._locked(fcntl.LOCK_EX):
+        with self._collecting():
             keep, kept_states = reachable(), states()
             rows = self._execute("SELECT digest, length(data) FROM object").fetchall()
             doomed = [(digest, size) for digest, size in rows if digest not in keep]
@@ -210,7 +280,8 @@ class ObjectStore:
             with self._writing():
                 self._connection.executemany("DELETE FROM object WHERE digest = ?", [(d,) for d, _ in doomed])
                 self._connection.executemany("DELETE FROM snapshot WHERE checkpoint_id = ?", orphans)
-            self._execute("PRAGMA incremental_vacuum").fetchall()
+            with self._mutex, translated_errors(self.path):
+                self._connection.execute("PRAGMA incremental_vacuum").fetchall()
             return sum(size for _, size in doomed)
 
     def size_bytes(self) -> int:
@@ -265,7 +336,7 @@ class Batch:
         return digest
 
     def has(self, digest: bytes) -> bool:
-        return digest in self._waiting or digest in self._rows or self._store.has(digest)
+        return digest in self._waiting or digest in self._rows or self._store.surely_has(digest)
 
     def add_packed(self, objects: Sequence[tuple[bytes, int, bytes]]) -> None:
         """Objects that somebody else has read and packed."""

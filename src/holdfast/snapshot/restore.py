@@ -9,8 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import ExitStack, suppress
+import stat
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from holdfast.snapshot.entries import is_held_xattr, owner_to_set
 from holdfast.snapshot.exchange import exchange
 from holdfast.snapshot.format import (
     DIRECTORY,
-    FIFO,
     FILE,
     PIECE_BYTES,
     PIECES,
@@ -29,9 +29,9 @@ from holdfast.snapshot.format import (
     Entry,
     State,
 )
+from holdfast.snapshot.staging import Staging, temporary_names
 
 _AS_IT_IS = (-1, -1)
-TEMPORARY_PREFIX = b".holdfast-"
 _KEPT_BYTES = 16 << 20
 
 
@@ -44,6 +44,11 @@ class RestorePlan:
     """Paths that no snapshot holds and that must be moved aside."""
     links: tuple[tuple[bytes, ...], ...]
     """Groups of names that have to become one file again."""
+
+    @property
+    def changes_anything(self) -> bool:
+        """The root is always listed, also when it is the same."""
+        return bool(self.in_the_way) or len(self.differences) > 1 or any(old != new for _, old, new in self.differences)
 
 
 @dataclass
@@ -62,7 +67,7 @@ def plan_restore(
 ) -> RestorePlan:
     """``unheld``: what no snapshot can hold now; ``unheld_then``: what the target's snapshot lists as not held."""
     differences = {difference.path: difference for difference in reader.differences(present, target)}
-    links = _links_to_make(reader, present, target, differences)
+    links = links_to_remake(reader, present, target, differences)
     in_the_way = [path for path in unheld if _stands_in_the_way(reader, target, path)]
     # It was there and could not be read; that the snapshot has no entry for it does not mean it has to go.
     in_the_way += [
@@ -76,7 +81,7 @@ def unheld_name(path: bytes) -> str:
     return path.decode(errors="backslashreplace")
 
 
-def _links_to_make(
+def links_to_remake(
     reader: StateReader, present: State, target: State, differences: dict[bytes, Difference]
 ) -> tuple[tuple[bytes, ...], ...]:
     """Link groups that are not as they should be; their files, and those of groups to be parted, are written anew."""
@@ -104,17 +109,19 @@ def check_content(reader: StateReader, plan: RestorePlan) -> dict[bytes, bytes]:
 
     What is not much is handed on, so that it need not be read again.
     """
-    kept: dict[bytes, bytes] = {}
+    kept: list[Entry] = []
     room = _KEPT_BYTES
     for difference in plan.differences:
         new = difference.new
         if new is None or not new.is_file:
             continue
-        for content in reader.content(new):
-            if new.kind == FILE and len(content) <= room:
-                kept[new.content] = content
-                room -= len(content)
-    return kept
+        if new.kind == FILE and new.size <= room:
+            kept.append(new)
+            room -= new.size
+        else:
+            for _ in reader.content(new):
+                pass
+    return reader.small_contents(kept)
 
 
 @dataclass(frozen=True)
@@ -122,24 +129,41 @@ class Workshop:
     """Where and how a restore works: where it puts what it must not delete, and where it makes new files."""
 
     aside: Path
-    staging: Path | None = None
-    """A directory on the same file system: files are made in it, and what they replace stays in it. Without one a file
-    is made beside its target, and what it replaces is deleted."""
+    staging: Callable[[], Staging] | None = None
+    """Gives a directory on the same file system: files are made in it, and what they replace stays in it. Without one a
+    file is made beside its target, and what it replaces is deleted."""
     durable: bool = False
     """All is on the disk when the restore returns. A sandbox can be made anew from its checkpoints, real files not."""
 
 
 def carry_out(
-    plan: RestorePlan, reader: StateReader, root: Path, workshop: Workshop, contents: Mapping[bytes, bytes]
+    plan: RestorePlan, reader: StateReader, descent: Descent, workshop: Workshop, contents: Mapping[bytes, bytes]
 ) -> Restored:
-    with Descent(root) as descent, ExitStack() as opened:
-        staging = None
-        if workshop.staging is not None:
-            staging = os.open(workshop.staging, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            opened.callback(os.close, staging)
-        restorer = _Restorer(reader, descent, workshop, staging, contents)
+    bench = None if workshop.staging is None else _Bench(workshop.staging())
+    try:
+        restorer = _Restorer(reader, descent, workshop, bench, contents)
         restorer.run(plan)
         return restorer.restored
+    finally:
+        if bench is not None:
+            os.close(bench.descriptor)
+
+
+class _Bench:
+    """A staging directory that is open."""
+
+    def __init__(self, staging: Staging) -> None:
+        self.staging = staging
+        self.descriptor = os.open(staging.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _unlink_or_return(temporary: bytes, name: bytes, parent: int) -> None:
+    """Delete what a file was exchanged for; a directory that somebody put there meanwhile gets its place back."""
+    try:
+        os.unlink(temporary, dir_fd=parent)
+    except IsADirectoryError:
+        exchange(temporary, parent, name, parent)
+        raise
 
 
 class _Restorer:
@@ -148,22 +172,25 @@ class _Restorer:
         reader: StateReader,
         descent: Descent,
         workshop: Workshop,
-        staging: int | None,
+        bench: _Bench | None,
         contents: Mapping[bytes, bytes],
     ) -> None:
-        self._reader, self._descent, self._workshop, self._staging = reader, descent, workshop, staging
+        self._reader, self._descent, self._workshop, self._bench = reader, descent, workshop, bench
         self._contents = contents
+        self._names = temporary_names()
         self._opened: dict[bytes, int] = {}
         self.restored = Restored()
 
     def run(self, plan: RestorePlan) -> None:
-        for path in plan.in_the_way:
-            self._move_aside(path)
-        self._descent.forget()
-        for difference in reversed(plan.differences):
-            if difference.is_removal:
-                self._remove(difference)
-        self._descent.forget()
+        if plan.in_the_way:
+            for path in plan.in_the_way:
+                self._move_aside(path)
+            self._descent.forget()
+        removals = [difference for difference in plan.differences if difference.is_removal]
+        for difference in reversed(removals):
+            self._remove(difference)
+        if removals:
+            self._descent.forget()
         self._make_all(plan)
         for difference in sorted(plan.differences, key=lambda difference: depth(difference.path), reverse=True):
             if difference.new is not None and difference.new.kind == DIRECTORY:
@@ -252,26 +279,27 @@ class _Restorer:
         A file that has the name already changes places with it: plain renaming over a file makes ext4 write the new
         one out at once, which costs milliseconds a file.
         """
-        workplace = parent if self._staging is None else self._staging
+        workplace = parent if self._bench is None else self._bench.descriptor
         temporary = self._make_temporary(entry, workplace)
         try:
             if over_something and exchange(temporary, workplace, name, parent):
-                if self._staging is None:
-                    os.unlink(temporary, dir_fd=parent)
+                if self._bench is None:
+                    _unlink_or_return(temporary, name, parent)
             else:
                 os.rename(temporary, name, src_dir_fd=workplace, dst_dir_fd=parent)
         except OSError as error:
-            if error.errno != errno.EXDEV or self._staging is None:
+            if error.errno != errno.EXDEV or self._bench is None:
                 raise
             # Another file system is mounted inside the tree.
-            self._staging = None
+            self._bench = None
             self._put(entry, name, parent, over_something=over_something)
 
     def _discard(self, name: bytes, parent: int) -> None:
         """Remove a file; moving it out of the way is much cheaper than freeing its blocks now."""
-        if self._staging is not None:
+        if self._bench is not None:
             try:
-                os.rename(name, _temporary_name(), src_dir_fd=parent, dst_dir_fd=self._staging)
+                temporary = self._bench.staging.new_name()
+                os.rename(name, temporary, src_dir_fd=parent, dst_dir_fd=self._bench.descriptor)
             except OSError as error:
                 if error.errno != errno.EXDEV:
                     raise
@@ -285,29 +313,43 @@ class _Restorer:
         self.restored.touch(path)
 
     def _make_temporary(self, entry: Entry, parent: int) -> bytes:
-        name = _temporary_name()
+        if entry.is_file:
+            return self._written_file(parent, entry)
+        name = self._new_name()
         if entry.kind == SYMLINK:
             os.symlink(entry.content, name, dir_fd=parent)
-        elif entry.kind == FIFO:
-            os.mkfifo(name, 0o600, dir_fd=parent)
         else:
-            self._write_file(name, parent, entry)
+            os.mkfifo(name, 0o600, dir_fd=parent)
         self._set_attributes(name, parent, entry)
         return name
 
-    def _write_file(self, name: bytes, parent: int, entry: Entry) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(name, flags, 0o600, dir_fd=parent)
+    def _new_name(self) -> bytes:
+        return next(self._names) if self._bench is None else self._bench.staging.new_name()
+
+    def _new_file(self, parent: int, mode: int) -> tuple[bytes, int]:
+        """An empty file, open for writing."""
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        spare = None if self._bench is None else self._bench.staging.spare()
+        if spare is not None:
+            with suppress(FileNotFoundError):
+                return spare, os.open(spare, flags, dir_fd=parent)
+        name = self._new_name()
+        return name, os.open(name, flags | os.O_CREAT | os.O_EXCL, mode & 0o777 | 0o600, dir_fd=parent)
+
+    def _written_file(self, parent: int, entry: Entry) -> bytes:
+        name, descriptor = self._new_file(parent, entry.mode)
         try:
             known = self._contents.get(entry.content)
             for piece in self._reader.content(entry) if known is None else (known,):
                 _write_sparsely(descriptor, piece)
             if entry.kind == PIECES:
                 os.ftruncate(descriptor, entry.size)  # it may end in a hole
+            _set_attributes_through(descriptor, entry)
             if self._workshop.durable:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        return name
 
     def _set_attributes(self, name: bytes, parent: int, entry: Entry) -> None:
         owner = (entry.uid, entry.gid) if IS_ROOT else owner_to_set(entry, _status(name, parent))
@@ -326,7 +368,7 @@ class _Restorer:
             source = os.dup(self._descent.open(first_directory))
             try:
                 parent = self._writable(directory)
-                temporary = _temporary_name()
+                temporary = next(self._names)
                 os.link(first_name, temporary, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
                 os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
                 # Renaming one name of a file onto another of the same file does nothing and leaves both.
@@ -343,14 +385,9 @@ class _Restorer:
         descriptor = self._descent.open(path)
         self._descent.leave_open(path)
         self._opened.pop(path, None)
-        owner = owner_to_set(entry, os.fstat(descriptor))
-        if owner != _AS_IT_IS:
-            os.fchown(descriptor, *owner)
         if not IS_ROOT:
             os.fchmod(descriptor, entry.mode | 0o700)  # extended attributes of a read-only directory cannot be set
-        _set_xattrs(descriptor, entry)
-        os.fchmod(descriptor, entry.mode)
-        os.utime(descriptor, ns=(entry.mtime_ns, entry.mtime_ns))
+        _set_attributes_through(descriptor, entry)
         self.restored.touched.setdefault(path, set())
 
 
@@ -360,8 +397,19 @@ def _same_attributes(old: Entry | None, new: Entry) -> bool:
     )  # fmt: skip
 
 
-def _temporary_name() -> bytes:
-    return TEMPORARY_PREFIX + secrets.token_hex(8).encode()
+def _set_attributes_through(descriptor: int, entry: Entry) -> None:
+    """Of a new file or a directory: only what is not so already."""
+    found = os.fstat(descriptor)
+    owner = owner_to_set(entry, found)
+    if owner == (found.st_uid, found.st_gid):
+        owner = _AS_IT_IS
+    if owner != _AS_IT_IS:
+        os.fchown(descriptor, *owner)
+    # These take bits of the mode away, or add some.
+    is_changed = _set_xattrs(descriptor, entry) or owner != _AS_IT_IS
+    if is_changed or stat.S_IMODE(found.st_mode) != entry.mode:
+        os.fchmod(descriptor, entry.mode)
+    os.utime(descriptor, ns=(entry.mtime_ns, entry.mtime_ns))
 
 
 def _keeps_its_content(difference: Difference, name: bytes, parent: int) -> bool:
@@ -400,15 +448,19 @@ def _write_sparsely(descriptor: int, piece: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _set_xattrs(target: int | bytes, entry: Entry) -> None:
+def _set_xattrs(target: int | bytes, entry: Entry) -> bool:
+    """Whether there was anything to do."""
     follow = isinstance(target, int)
     try:
         present = {os.fsencode(name) for name in os.listxattr(target, follow_symlinks=follow)}
     except OSError:
         present = set()  # this file system has none
+    if not present and not entry.xattrs:
+        return False
     wanted = dict(entry.xattrs)
     for name in present - wanted.keys():
         if is_held_xattr(name):
             os.removexattr(target, name, follow_symlinks=follow)
     for name, value in wanted.items():
         os.setxattr(target, name, value, follow_symlinks=follow)
+    return True

@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,8 @@ from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.entries import directory_entry, read_entry
 from holdfast.snapshot.format import DIRECTORY, Entry, encode_directory, encode_state
 from holdfast.snapshot.objects import Batch
-from holdfast.snapshot.restore import TEMPORARY_PREFIX, RestorePlan, Workshop, carry_out, check_content
+from holdfast.snapshot.restore import RestorePlan, Workshop, carry_out, check_content
+from holdfast.snapshot.staging import TEMPORARY_PREFIX
 
 Selection = Mapping[bytes, Entry]
 """Entries by path. A directory stands for itself only: what it holds is selected by its own paths."""
@@ -155,7 +157,8 @@ def change(
     wanted = tuple(difference for difference in ordered if difference.path not in kept)
     plan = RestorePlan(wanted, (), links)
     contents = check_content(reader, plan)
-    carry_out(plan, reader, root, Workshop(aside=root, durable=True), contents)
+    with Descent(root) as descent:
+        carry_out(plan, reader, descent, Workshop(aside=root, durable=True), contents)
 
 
 def directories_in_use(root: Path, going: Collection[bytes]) -> set[bytes]:
@@ -182,4 +185,5 @@ def remove_temporaries(root: Path, directories: Iterable[bytes]) -> None:
                 continue
             for name in map(os.fsencode, os.listdir(descriptor)):
                 if _TEMPORARY.match(name):
-                    os.unlink(name, dir_fd=descriptor)
+                    with suppress(IsADirectoryError):  # ours are no directories: that is somebody's
+                        os.unlink(name, dir_fd=descriptor)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from holdfast.model import SandboxCheckpoint
-from tests.support.snapshots import Place
+from tests.support.snapshots import SANDBOX_ID, Place
 from tests.support.trees import FAR_PAST_NS, IS_ROOT, Thing, compare, describe, fast_disk, make_socket
+from tests.unit.snapshot.neighbour import Records, take
 
+ROOT = Path(__file__).parents[3]
 NAMES = ["a", "b", "c", "ü \n", os.fsdecode(b"\xff")]
 names = st.sampled_from(NAMES)
 contents = st.one_of(st.sampled_from([b"", b"x", b"same", b"y" * 5000]), st.binary(max_size=50))
@@ -158,10 +162,16 @@ class AnySequence(RuleBasedStateMachine):
 
     # What is tested
 
+    def snapshot(self) -> SandboxCheckpoint:
+        return self.place.take()
+
+    def collect(self) -> None:
+        self.place.manager.collect(lambda: {checkpoint.state_hash for checkpoint, _ in self.taken})
+
     @rule()
     def take(self) -> None:
         before = describe(self.root)
-        self.taken.append((self.place.take(), _held(before)))
+        self.taken.append((self.snapshot(), _held(before)))
         assert compare(before, describe(self.root)) == [], "taking a snapshot changed the tree"
 
     @precondition(lambda self: self.taken)
@@ -182,7 +192,7 @@ class AnySequence(RuleBasedStateMachine):
     def collect_all_but_one(self, choice: int) -> None:
         if self.taken:
             self.taken = [self.taken[choice % len(self.taken)]]
-            self.place.manager.collect(lambda: {checkpoint.state_hash for checkpoint, _ in self.taken})
+            self.collect()
 
 
 def _held(tree: dict[bytes, Thing]) -> dict[bytes, Thing]:
@@ -198,12 +208,45 @@ class WatchedSequence(AnySequence):
     watching = True
 
 
-@pytest.mark.parametrize("machine", [AnySequence, WatchedSequence])
-def test_after_every_restore_the_tree_is_exactly_what_it_was(machine: Any):
+class SharedSequence(AnySequence):
+    """Another process takes checkpoints of another tree, and collects, in the same store at the same time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records = Records(self.folder / "records", "sequence")
+        command = [sys.executable, "-m", "tests.unit.snapshot.neighbour", str(self.folder)]
+        self.neighbour = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        assert self.neighbour.stdout is not None
+        assert self.neighbour.stdout.readline() == b"at work\n"
+
+    def teardown(self) -> None:
+        output = self.neighbour.communicate()[0].decode()
+        super().teardown()
+        assert self.neighbour.returncode == 0, output
+
+    def snapshot(self) -> SandboxCheckpoint:
+        return take(self.place.manager, self.root, self.records, sandbox_id=SANDBOX_ID)
+
+    def collect(self) -> None:
+        kept = {checkpoint.state_hash for checkpoint, _ in self.taken}
+        self.records.keep_only(kept)
+        self.place.manager.collect(self.records.all)
+
+
+class SharedWatchedSequence(SharedSequence):
+    watching = True
+
+
+@pytest.mark.parametrize(
+    ("machine", "examples"), [(AnySequence, 40), (WatchedSequence, 40), (SharedSequence, 8), (SharedWatchedSequence, 8)]
+)
+def test_after_every_restore_the_tree_is_exactly_what_it_was(machine: Any, examples: int):
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=40,
+            max_examples=examples,
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -1,0 +1,121 @@
+"""Going back to a state: planned, carried out and verified, with what the kernel told where that is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+
+from holdfast.errors import SandboxError
+from holdfast.snapshot.changes import Changes, ChangeTracker
+from holdfast.snapshot.descent import Descent, join
+from holdfast.snapshot.difference import StateReader
+from holdfast.snapshot.index import TreeIndex
+from holdfast.snapshot.objects import Batch
+from holdfast.snapshot.restore import Restored, RestorePlan, Workshop, carry_out, check_content, plan_restore
+from holdfast.snapshot.told import plan_from_changes
+
+
+def refreshed(index: TreeIndex, batch: Batch, changes: Changes | None) -> bytes:
+    try:
+        return index.refresh(batch, changes)
+    except OSError as error:
+        raise SandboxError(
+            f"Reading {index.root} failed: {error.strerror or error}.", hint="Free the cause and try again."
+        ) from error
+
+
+class GoingBack:
+    """One way back of one tree; ``tracker`` is what the kernel tells through, if it does."""
+
+    def __init__(
+        self, index: TreeIndex, reader: StateReader, batch: Batch, tracker: ChangeTracker | None, state_hash: str
+    ) -> None:
+        self._index, self._reader, self._batch, self._tracker = index, reader, batch, tracker
+        self._state_hash = state_hash
+        # What is known of the tree is the state it was last found in, and that is often where the way back leads.
+        known = index.known_state() if index.state == bytes.fromhex(state_hash) else None
+        self._target = known or reader.state(state_hash)
+
+    def check(self) -> None:
+        """Refuse if content that is needed is missing or damaged; touches nothing."""
+        with Descent(self._index.root) as descent, self._planned(descent, (), is_only_a_plan=True) as plan:
+            check_content(self._reader, plan)
+
+    def restore(self, workshop: Workshop, unheld: Collection[str]) -> tuple[RestorePlan, Restored]:
+        with Descent(self._index.root) as descent, self._planned(descent, unheld) as plan:
+            contents = check_content(self._reader, plan)
+            if not plan.changes_anything:
+                return plan, Restored()
+            shape = self._tracker.shape if self._tracker else None
+            try:
+                restored = carry_out(plan, self._reader, descent, workshop, contents)
+            except OSError as error:
+                self._index.forget()
+                raise SandboxError(
+                    f"Restoring {self._index.root} failed: {error.strerror or error}.",
+                    hint="Free the cause and run the same command again; it goes on where it stopped.",
+                ) from error
+            self._verify(descent, plan, restored, shape)
+            return plan, restored
+
+    @contextmanager
+    def _planned(
+        self, descent: Descent, unheld: Collection[str], *, is_only_a_plan: bool = False
+    ) -> Iterator[RestorePlan]:
+        """What has to be done. If that is not done after all, what the kernel told is not lost."""
+        told = self._tracker.take() if self._tracker else None
+        plan = None if unheld else plan_from_changes(self._index, self._reader, descent, told, self._target)
+        if plan is None or told is None or self._tracker is None:
+            present = refreshed(self._index, self._batch, told)
+            self._batch.commit()
+            known = self._reader.state(present.hex())
+            yield plan_restore(self._reader, known, self._target, list(self._index.unheld), unheld)
+            return
+        is_done = False
+        try:
+            yield plan
+            is_done = not is_only_a_plan
+        finally:
+            if not is_done:
+                self._tracker.put_back(told)
+
+    def _verify(self, descent: Descent, plan: RestorePlan, restored: Restored, shape: int | None) -> None:
+        """Look at everything the restore touched; the tree must be that state and nothing else."""
+        changes = self._with_own_changes(restored)
+        if _are_only(changes, restored.touched) and self._adopted(descent, plan, restored, shape):
+            return
+        if refreshed(self._index, self._batch, changes).hex() != self._state_hash:
+            self._index.forget()
+            raise SandboxError(
+                f"{self._index.root} is not exactly the saved state after restoring it: "
+                "something changed it meanwhile.",
+                hint="Stop the program that works in the sandbox and roll back again.",
+            )
+
+    def _with_own_changes(self, restored: Restored) -> Changes | None:
+        """What a restore touched, and what the kernel told of meanwhile, which is mostly the same."""
+        changes: Changes = {directory: set(names) for directory, names in restored.touched.items()}
+        told = self._tracker.take() if self._tracker else {}
+        if told is None:
+            return None
+        for directory, names in told.items():
+            known = changes.setdefault(directory, set())
+            changes[directory] = None if names is None or known is None else known | names
+        return changes
+
+    def _adopted(self, descent: Descent, plan: RestorePlan, restored: Restored, shape: int | None) -> bool:
+        state = bytes.fromhex(self._state_hash)
+        if self._tracker is not None and self._tracker.shape == shape:
+            # No directory was moved meanwhile: what is open is still what its path leads to.
+            return self._index.adopt(descent, plan.differences, restored.touched, self._target, state)
+        with Descent(self._index.root) as anew:
+            return self._index.adopt(anew, plan.differences, restored.touched, self._target, state)
+
+
+def _are_only(changes: Changes | None, touched: Mapping[bytes, set[bytes]]) -> bool:
+    """Whether nothing changed but what we touched; setting what a directory is shows in its parent too."""
+    return changes is not None and all(
+        names is not None
+        and all(name in touched.get(directory, ()) or join(directory, name) in touched for name in names)
+        for directory, names in changes.items()
+    )

@@ -1,0 +1,132 @@
+"""Directories beside sandboxes in which restores make files; what they replaced goes from there in the background."""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import shutil
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+_SPARES = 32
+TEMPORARY_PREFIX = b".holdfast-"
+
+
+class Staging:
+    """A directory on the file system of a sandbox, with some empty files that only wait to be filled.
+
+    Making a file is the slowest part of restoring one, so some are made before they are needed. They are new files: one
+    that was replaced is never used again, because somebody may still have it open.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._names = temporary_names()
+        self._spares: deque[bytes] = deque()
+        self._used: list[bytes] = []
+
+    def new_name(self) -> bytes:
+        """A name that is free; what lies there after the restore is to be removed."""
+        name = next(self._names)
+        self._used.append(name)
+        return name
+
+    def spare(self) -> bytes | None:
+        """The name of an empty file."""
+        try:
+            name = self._spares.popleft()
+        except IndexError:
+            return None
+        self._used.append(name)
+        return name
+
+    def clean(self) -> Callable[[], None]:
+        """What removes all that the restores up to now left here, and makes new spare files."""
+        used, self._used = self._used, []
+        return lambda: self._renew(used)
+
+    def _renew(self, used: list[bytes]) -> None:
+        folder = os.fsencode(self.path) + b"/"
+        for name in used:
+            with suppress(OSError):  # the directory goes as a whole in the end
+                os.unlink(folder + name)
+        with suppress(OSError):
+            while len(self._spares) < _SPARES:
+                name = next(self._names)
+                os.close(os.open(folder + name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+                self._spares.append(name)
+
+
+def temporary_names() -> Iterator[bytes]:
+    own = TEMPORARY_PREFIX + secrets.token_hex(4).encode()
+    numbers = iter(range(1 << 32))
+    return (own + b"%08x" % number for number in numbers)
+
+
+class Stagings:
+    """One directory for each sandbox, made when it is first needed.
+
+    Whatever a process that was killed left behind is removed by the next one.
+    """
+
+    def __init__(self) -> None:
+        self._stagings: dict[Path, Staging] = {}
+        self._swept: set[Path] = set()
+        self._background = _Background()
+
+    def staging_for(self, root: Path) -> Staging:
+        staging = self._stagings.get(root)
+        if staging is not None and os.path.isdir(staging.path):
+            return staging
+        if root not in self._swept:
+            self._swept.add(root)
+            for leftover in root.parent.glob(f".staging-{root.name}-*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+        path = root.parent / f".staging-{root.name}-{secrets.token_hex(4)}"
+        path.mkdir(mode=0o700)
+        staging = self._stagings[root] = Staging(path)
+        return staging
+
+    def cleaning(self, root: Path) -> Callable[[], None] | None:
+        """What is to be done after a restore, when there is time."""
+        staging = self._stagings.get(root)
+        return None if staging is None else staging.clean()
+
+    def remove(self, root: Path) -> None:
+        staging = self._stagings.pop(root, None)
+        if staging is not None:
+            path = staging.path
+            self._background.do(lambda: shutil.rmtree(path, ignore_errors=True))
+
+    def wait(self) -> None:
+        """Until all is removed that was to be."""
+        self._background.wait()
+
+
+class _Background:
+    """One thread that does what can wait, in order; it starts with the first such thing."""
+
+    def __init__(self) -> None:
+        self._waiting: queue.Queue[Callable[[], None]] = queue.Queue()
+        self._thread: threading.Thread | None = None
+
+    def do(self, action: Callable[[], None]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="holdfast-cleaning", daemon=True)
+            self._thread.start()
+        self._waiting.put(action)
+
+    def wait(self) -> None:
+        self._waiting.join()
+
+    def _run(self) -> None:
+        while True:
+            action = self._waiting.get()
+            try:
+                action()
+            finally:
+                self._waiting.task_done()

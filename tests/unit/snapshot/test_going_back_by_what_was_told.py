@@ -1,0 +1,245 @@
+"""While the kernel tells what changed, a restore looks only at that; it must lead to exactly the same place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from blake3 import blake3
+
+from holdfast.errors import ContentError
+from holdfast.snapshot import changes
+from tests.support.snapshots import Place
+from tests.support.trees import compare, describe, set_mtime, write
+
+Change = Callable[[Path], object]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path, watching=True)
+    for name in ("one", "two", "deep/below/three"):
+        write(place.root / name, f"content of {name}")
+    write(place.root / "deep" / "empty", "")
+    os.symlink("one", place.root / "link")
+    yield place
+    place.close()
+
+
+def overwrite_keeping_size_and_time(path: Path) -> None:
+    status = path.stat()
+    path.write_bytes(bytes(reversed(path.read_bytes())))
+    set_mtime(path, status.st_mtime_ns)
+
+
+def replace_by(make: Callable[[Path], object]) -> Change:
+    def change(root: Path) -> None:
+        (root / "two").unlink()
+        make(root / "two")
+
+    return change
+
+
+def come_and_go(root: Path) -> None:
+    write(root / "deep" / "below" / "passing", "x").unlink()
+
+
+def swap(root: Path) -> None:
+    (root / "one").rename(root / "deep" / "below" / "one")
+    (root / "two").rename(root / "one")
+
+
+CHANGES: dict[str, Change] = {
+    "more": lambda root: (root / "one").write_text("content of one and more"),
+    "other content of the same size": lambda root: overwrite_keeping_size_and_time(root / "deep" / "below" / "three"),
+    "only touched": lambda root: os.utime(root / "one"),
+    "only another mode": lambda root: (root / "one").chmod(0o600),
+    "only an attribute": lambda root: os.setxattr(root / "one", "user.test", b"1"),
+    "emptied": lambda root: (root / "one").write_bytes(b""),
+    "not empty any more": lambda root: (root / "deep" / "empty").write_bytes(b"x"),
+    "new": lambda root: write(root / "deep" / "below" / "new", "x"),
+    "gone": lambda root: (root / "deep" / "below" / "three").unlink(),
+    "came and went": come_and_go,
+    "moved": swap,
+    "a directory now": replace_by(Path.mkdir),
+    "a symlink now": replace_by(lambda path: os.symlink("one", path)),
+    "a fifo now": replace_by(os.mkfifo),
+    "linked": replace_by(lambda path: os.link(path.with_name("one"), path)),
+    "another symlink": lambda root: ((root / "link").unlink(), os.symlink("two", root / "link")),
+    "a directory is another": lambda root: (root / "deep").chmod(0o700),
+    "a directory is new": lambda root: write(root / "deep" / "new" / "file", "x"),
+    "a directory is gone": lambda root: shutil.rmtree(root / "deep" / "below"),
+    "a directory was moved": lambda root: (root / "deep" / "below").rename(root / "elsewhere"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_every_change_is_undone(place: Place, change: Change):
+    before, checkpoint = describe(place.root), place.take()
+    change(place.root)
+    place.go_back(checkpoint)
+    assert compare(before, describe(place.root)) == []
+    fresh = Place(place.folder, place.root)
+    assert fresh.take().state_hash == checkpoint.state_hash == place.take().state_hash
+    fresh.close()
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_every_change_is_undone_on_the_way_to_an_earlier_state(place: Place, change: Change):
+    before, checkpoint = describe(place.root), place.take()
+    write(place.root / "one", "another state")
+    write(place.root / "deep" / "below" / "between", "x")
+    (place.root / "deep" / "empty").unlink()
+    place.take()
+    write(place.root / "deep" / "empty", "")
+    change(place.root)
+    place.go_back(checkpoint)
+    assert compare(before, describe(place.root)) == []
+    assert place.take().state_hash == checkpoint.state_hash
+
+
+def test_who_changed_it_back_himself_finds_nothing_touched(place: Place):
+    before, checkpoint = describe(place.root), place.take()
+    set_mtime(place.root / "one", 1)
+    place.take()
+    set_mtime(place.root / "one", before[b"one"].mtime_ns)
+    inode = (place.root / "one").stat().st_ino
+    place.go_back(checkpoint)
+    assert (place.root / "one").stat().st_ino == inode
+    assert compare(before, describe(place.root)) == []
+
+
+def test_going_back_stores_nothing(place: Place):
+    checkpoint = place.take()
+    size = place.manager.objects.content_bytes()
+    write(place.root / "one", os.urandom(100_000))
+    place.go_back(checkpoint)
+    assert place.manager.objects.content_bytes() == size
+
+
+def lose(place: Place, content: bytes) -> None:
+    """As another process would, while this one goes on."""
+    program = (
+        "import sqlite3, sys\n"
+        "with sqlite3.connect(sys.argv[1]) as connection:\n"
+        "    found = connection.execute('DELETE FROM object WHERE digest = ?', (bytes.fromhex(sys.argv[2]),))\n"
+        "    assert found.rowcount == 1\n"
+    )
+    command = [sys.executable, "-c", program, str(place.store / "objects.db"), blake3(content).hexdigest()]
+    subprocess.run(command, check=True)
+
+
+def test_what_was_told_before_a_refusal_is_not_forgotten(place: Place):
+    checkpoint = place.take()
+    write(place.root / "one", "changed")
+    write(place.root / "deep" / "below" / "new", "x")
+    lose(place, b"content of one")
+    changed = describe(place.root)
+    with pytest.raises(ContentError):
+        place.go_back(checkpoint)
+    assert compare(changed, describe(place.root)) == []
+    assert_seen(place)
+
+
+def test_what_was_told_before_a_check_is_not_forgotten(place: Place):
+    checkpoint = place.take()
+    write(place.root / "one", "changed")
+    place.manager.check(place.root, checkpoint.state_hash)
+    assert_seen(place)
+
+
+def assert_seen(place: Place) -> None:
+    fresh = Place(place.folder, place.root)
+    assert place.take().state_hash == fresh.take().state_hash
+    fresh.close()
+
+
+def test_a_state_that_another_process_collected_is_stored_again(place: Place):
+    place.take()
+    other = Place(place.folder, place.folder / "other tree")
+    other.manager.collect(set)
+    other.close()
+    before, checkpoint = describe(place.root), place.take()
+    (place.root / "one").unlink()
+    place.go_back(checkpoint)
+    assert compare(before, describe(place.root)) == []
+
+
+def test_a_change_after_a_long_time_of_quiet_is_seen(place: Place, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(changes, "_RESTLESS_LOOKS", 2)
+    place.take()
+    place.next_process()
+    before, checkpoint = describe(place.root), place.take()
+    for _ in range(3):
+        time.sleep(0.2)
+        write(place.root / "one", "changed")
+        assert place.take().state_hash != checkpoint.state_hash
+        place.go_back(checkpoint)
+        assert compare(before, describe(place.root)) == []
+
+
+# Where files are made
+
+
+def stagings(place: Place) -> list[Path]:
+    return list(place.folder.glob(".staging-*"))
+
+
+def test_what_was_replaced_goes_and_in_the_end_the_place_where_files_are_made_goes_too(place: Place):
+    checkpoint = place.take()
+    for number in range(3):
+        write(place.root / "one", f"change {number}" * 1000)
+        place.go_back(checkpoint)
+    (staging,) = stagings(place)
+    assert staging.stat().st_mode & 0o777 == 0o700
+    deadline = time.monotonic() + 10
+    while any(path.stat().st_size for path in staging.iterdir()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    place.next_process()
+    deadline = time.monotonic() + 10
+    while staging.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_who_still_has_a_replaced_file_open_does_not_write_into_a_restored_one(place: Place):
+    before, checkpoint = describe(place.root), place.take()
+    opened = []
+    for number in range(5):
+        write(place.root / "one", f"change {number}")
+        opened.append(open(place.root / "one", "ab", buffering=0))  # noqa: SIM115
+        place.go_back(checkpoint)
+        time.sleep(0.05)
+        for file in opened:
+            file.write(b"late")
+        assert compare(before, describe(place.root)) == []
+    for file in opened:
+        file.close()
+
+
+def test_more_files_than_are_kept_ready_come_back(place: Place):
+    for number in range(100):
+        write(place.root / f"file {number}", f"{number}")
+    before, checkpoint = describe(place.root), place.take()
+    for _ in range(2):
+        for number in range(100):
+            write(place.root / f"file {number}", "changed")
+        place.go_back(checkpoint)
+        assert compare(before, describe(place.root)) == []
+
+
+def test_a_place_that_somebody_removed_is_made_anew(place: Place):
+    before, checkpoint = describe(place.root), place.take()
+    for _ in range(2):
+        write(place.root / "one", "changed")
+        place.go_back(checkpoint)
+        assert compare(before, describe(place.root)) == []
+        for staging in stagings(place):
+            shutil.rmtree(staging, ignore_errors=True)
