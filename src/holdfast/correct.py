@@ -4,36 +4,69 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.checkpoints import CheckpointService
+from holdfast.checkpoints import CheckpointService, Consequences
 from holdfast.errors import StateError
-from holdfast.model import Checkpoint, Correction, Decision, Lease, Plan, PlanState, RollbackResult, Step
-from holdfast.rollback import refuse_if_disabled
+from holdfast.model import (
+    Checkpoint,
+    CheckpointGroup,
+    Correction,
+    Decision,
+    Lease,
+    Plan,
+    PlanState,
+    RollbackImpact,
+    RollbackResult,
+    Step,
+)
+from holdfast.rollback import full_impact, refuse_if_disabled
+from holdfast.tools import Toolbox
 
 
 @dataclass(frozen=True)
 class CorrectionPreview:
-    """What a correction will undo, for the dry run and for the question asked before the real one."""
+    """What a correction will do, for the dry run and for the question asked before the real one."""
 
+    plan: Plan
+    """As it is now."""
     decision: Decision
     checkpoint: Checkpoint | None
+    """What the plan goes back to; None if nothing is undone."""
     files: tuple[str, ...]
     superseded: tuple[Decision, ...]
+    subplans: tuple[Plan, ...]
+    """Those that will be invalidated."""
+    impact: RollbackImpact
     resumes_at: int
     steps: tuple[Step, ...]
+    brings_steps: bool
 
 
 class CorrectionService:
-    def __init__(self, service: CheckpointService) -> None:
-        self._service = service
+    def __init__(self, service: CheckpointService, tools: Toolbox) -> None:
+        self._service, self._tools = service, tools
 
-    def preview(self, plan: Plan, decision: Decision, new_steps: tuple[Step, ...] | None) -> CorrectionPreview:
-        """The same analysis the real correction uses; changes nothing."""
-        checkpoint = self._checkpoint_before(plan, decision)
-        group = next(g for g in self._service.store.groups_of(plan.plan_id) if g.group_id == checkpoint.group_id)
+    def is_under_way(self, decision: Decision, guidance: str) -> bool:
+        """Whether this very correction was begun and cut short: whoever takes the plan's lease next finishes it."""
+        return any(
+            operation.data.get("reason") == _reason(decision)
+            and (operation.data.get("correction") or {}).get("guidance") == guidance
+            for operation in self._service.store.unfinished_operations(decision.plan_id)
+        )
+
+    # Undoing
+
+    def preview_revert(self, plan: Plan, decision: Decision, new_steps: tuple[Step, ...] | None) -> CorrectionPreview:
+        """What reverting will undo, or the refusal; changes nothing."""
+        refuse_if_disabled(plan)
+        checkpoint = self.checkpoint_before(plan, decision)
+        group = self._service.store.get(CheckpointGroup, checkpoint.group_id)
+        consequences = self._service.consequences(plan, group)
+        self._refuse_if_applied(plan, consequences)
         self._service.check_rollback(plan, group)
         changes = self._service.changes_between(plan, self._service.states_now(plan), group.states)
-        kept = plan.steps[: group.last_completed_step + 1]
+        before = self._service.taken_back(plan, group)
         return CorrectionPreview(
+            plan=plan,
             decision=decision,
             checkpoint=checkpoint,
             files=tuple(
@@ -41,44 +74,47 @@ class CorrectionService:
                 for name, listed in changes.items()
                 for difference in listed
             ),
-            superseded=self._service.consequences(plan, group).superseded,
-            resumes_at=group.last_completed_step + 1,
-            steps=plan.steps if new_steps is None else (*kept, *new_steps),
+            superseded=consequences.superseded,
+            subplans=tuple(subplan for subplan in consequences.subplans if not subplan.is_superseded),
+            impact=full_impact(plan, self._service, self._tools, consequences),
+            resumes_at=before.next_step,
+            steps=before.steps if new_steps is None else (*before.steps[: before.next_step], *new_steps),
+            brings_steps=new_steps is not None,
         )
 
-    def revert(
-        self, plan: Plan, lease: Lease, decision: Decision, guidance: str, new_steps: tuple[Step, ...] | None
-    ) -> RollbackResult:
+    def _refuse_if_applied(self, plan: Plan, consequences: Consequences) -> None:
+        """What a subplan brought into the real files cannot be taken back by going back in its parent."""
+        undone = {decision.decision_id for decision in consequences.superseded}
+        pending = [each for each in self._service.store.subplans_of(plan.plan_id) if each.spawn_decision_id in undone]
+        applied = []
+        while pending:
+            subplan = pending.pop(0)
+            applied += [subplan] if subplan.state is PlanState.APPLIED else []
+            pending += self._service.store.subplans_of(subplan.plan_id)
+        if applied:
+            listed = ", ".join(f"{subplan.name} ({subplan.plan_id})" for subplan in applied)
+            raise StateError(
+                f"The correction would undo subplans whose result is in the real files already: {listed}.",
+                hint="Correct a decision that came after them, or add steps that undo their work: `--mode append`.",
+            )
+
+    def revert(self, lease: Lease, preview: CorrectionPreview, guidance: str) -> RollbackResult:
         """Go back to just before the decision; it and all that followed from it are superseded by the guidance."""
-        refuse_if_disabled(plan)
-        preview = self.preview(plan, decision, new_steps)
         assert preview.checkpoint is not None
+        decision = preview.decision
         correction = Correction(
             question=decision.question,
             guidance=guidance,
             alternatives=(decision.chosen,),
             parent_decision_id=decision.parent_decision_id,
-            steps=None if new_steps is None else preview.steps,
+            steps=preview.steps if preview.brings_steps else None,
         )
-        reason = f"decision {decision.decision_id} is corrected"
         return self._service.rollback_to_checkpoint(
-            plan, lease, preview.checkpoint, reason=reason, correction=correction
+            preview.plan, lease, preview.checkpoint, reason=_reason(decision), correction=correction
         )
 
-    def append(self, plan: Plan, lease: Lease, decision: Decision, guidance: str, new_steps: tuple[Step, ...]) -> Plan:
-        """Nothing is undone: the steps become new work at the end."""
-        if plan.state in (PlanState.APPLIED, PlanState.CANCELLED):
-            raise StateError(f"Plan {plan.plan_id} is {plan.state}.", hint="Make a new plan for the new work.")
-        correction = Correction(
-            question=f"What else has to be done after: {decision.question}",
-            guidance=guidance,
-            parent_decision_id=decision.decision_id,
-            steps=(*plan.steps, *new_steps),
-        )
-        with self._service.store.transaction(lease):
-            return self._service.corrected(plan, correction)
-
-    def _checkpoint_before(self, plan: Plan, decision: Decision) -> Checkpoint:
+    def checkpoint_before(self, plan: Plan, decision: Decision) -> Checkpoint:
+        """What reverting this decision would go back to."""
         listed = self._service.list_checkpoints(plan.plan_id)
         found = [checkpoint for checkpoint in listed if checkpoint.decision_id == decision.decision_id]
         # A decision that was itself rolled back, as after a failure, may stand right before where the plan is now.
@@ -94,3 +130,41 @@ class CorrectionService:
                 hint="It was pruned, or automatic checkpoints were off. See `holdfast checkpoint list`.",
             )
         return found[0]
+
+    # Adding
+
+    def preview_append(self, plan: Plan, decision: Decision, new_steps: tuple[Step, ...]) -> CorrectionPreview:
+        """Nothing is undone, so the new steps are all there is to say; or the refusal. Changes nothing."""
+        if plan.state in (PlanState.APPLIED, PlanState.CANCELLED):
+            raise StateError(f"Plan {plan.plan_id} is {plan.state}.", hint="Make a new plan for the new work.")
+        return CorrectionPreview(
+            plan=plan,
+            decision=decision,
+            checkpoint=None,
+            files=(),
+            superseded=(),
+            subplans=(),
+            impact=RollbackImpact(
+                sandbox=", ".join(resource.sandbox_path for resource in plan.resources),
+                decisions_after_cp=0,
+                tool_calls_after_cp=0,
+            ),
+            resumes_at=plan.next_step,
+            steps=(*plan.steps, *new_steps),
+            brings_steps=True,
+        )
+
+    def append(self, lease: Lease, preview: CorrectionPreview, guidance: str) -> Plan:
+        """The steps become new work at the end."""
+        correction = Correction(
+            question=f"What else has to be done after: {preview.decision.question}",
+            guidance=guidance,
+            parent_decision_id=preview.decision.decision_id,
+            steps=preview.steps,
+        )
+        with self._service.store.transaction(lease):
+            return self._service.corrected(preview.plan, correction)
+
+
+def _reason(decision: Decision) -> str:
+    return f"decision {decision.decision_id} is corrected"

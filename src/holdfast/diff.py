@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from holdfast.model import CheckpointGroup, Moment
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.format import DIRECTORY, SYMLINK, Entry
 
 _LARGEST_TEXT_BYTES = 4 << 20
 _KINDS = {DIRECTORY: "directory", SYMLINK: "symlink", 4: "fifo"}
+
+
+def results_by_attempt(groups: Iterable[CheckpointGroup]) -> dict[int, CheckpointGroup]:
+    """The last state of each attempt; what a rollback restored is the result of nothing."""
+    ordered = sorted(groups, key=lambda group: group.sequence)
+    return {group.attempt: group for group in ordered if Moment.ROLLBACK not in group.triggers}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,216 @@
+"""What ``plan rollback`` and ``plan correct`` say, of what they did and of what they would do."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.output import Next, Reply, Row, Screen, counted, first_line, name_text, shortened, show_next
+from holdfast.cli.plan_text import MOST_FILES_SHOWN
+from holdfast.cli.records import changes_data, decision_data, file_label, plan_data
+from holdfast.model import FileChange, Plan, PlanState, RollbackImpact, RollbackResult
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.correct import CorrectionPreview
+    from holdfast.rollback import RollbackPreview
+
+_NOTHING_CHANGED = "Nothing was changed."
+
+
+def not_undone(impact: RollbackImpact) -> list[str]:
+    """The steps whose effects outside of the sandboxes stay."""
+    return [
+        f"not undone: step {each.step_index + 1} ({first_line(each.step)})" for each in impact.side_effects_not_undone
+    ]
+
+
+# plan rollback
+
+
+def rollback_question(preview: RollbackPreview, checkpoint: str) -> str:
+    files = counted(preview.files, "file")
+    where = f"{checkpoint} ({preview.group.triggers[0]}, {preview.group.step or 'no step'})"
+    if preview.expected.only:
+        return f"From {where}: {files} will be restored or removed in the sandboxes, all else stays. Restore?"
+    return (
+        f"Go back to {where}: {files} will be restored or removed in the sandboxes and "
+        f"{counted(preview.decisions, 'decision')} superseded. {_stays(preview.expected.impact)}Go back?"
+    )
+
+
+def _stays(impact: RollbackImpact) -> str:
+    lines = not_undone(impact)
+    return f"{'; '.join(lines).capitalize()}. " if lines else ""
+
+
+def rollback_reply(holdfast: Holdfast, result: RollbackResult) -> Reply:
+    plan = result.plan
+    left = holdfast.store.checkpoints_of_group(result.left_group_id) if result.left_group_id else []
+    commands = [Next("go on", f"holdfast plan execute {plan.plan_id}")]
+    if plan.state is PlanState.COMPLETE:
+        commands = []
+    if left:
+        commands.append(Next("undo this", f"holdfast plan rollback {plan.plan_id} {left[0].checkpoint_id}"))
+    data = {
+        **_rollback_data(result, commands),
+        "dry_run": False,
+        "left_checkpoint_id": left[0].checkpoint_id if left else None,
+    }
+    return Reply(data, lambda screen: _show_rollback(screen, result, commands))
+
+
+def rollback_preview_reply(preview: RollbackPreview) -> Reply:
+    """What a rollback would do; nothing of it was done."""
+    result = preview.expected
+    only = " ".join(f"--only {shlex.quote(path)} " for path in result.only)
+    target = f"{preview.plan.plan_id} {result.checkpoint.checkpoint_id}"
+    commands = [Next("do it", f"holdfast plan rollback {only}{target}")]
+
+    def show(screen: Screen) -> None:
+        _show_rollback(screen, result, commands)
+        screen.line(_NOTHING_CHANGED)
+
+    data = {**_rollback_data(result, commands), "dry_run": True, "left_checkpoint_id": None}
+    return Reply(data, show)
+
+
+def _rollback_data(result: RollbackResult, commands: Sequence[Next]) -> dict[str, Any]:
+    plan, checkpoint = result.plan, result.checkpoint
+    return {
+        "plan_id": plan.plan_id,
+        "checkpoint_id": checkpoint.checkpoint_id,
+        "group_id": checkpoint.group_id,
+        "only": result.only,
+        "rollback_summary": {
+            "plan": plan.plan_id,
+            "checkpoint": checkpoint.checkpoint_id,
+            "label": checkpoint.metadata.label,
+            "files_reverted": result.files_reverted,
+        },
+        "changes_reverted": changes_data(plan, result.changes),
+        "impact": result.impact.model_dump(),
+        "post_rollback_state": {
+            "phase": plan.phase,
+            "state": plan.state,
+            "checkpoints_remaining": result.checkpoints_remaining,
+        },
+        "last_checkpoint_id": plan.last_checkpoint_id,
+        "left_group_id": result.left_group_id,
+        "set_aside": result.set_aside,
+        "next_commands": [each.command for each in commands],
+    }
+
+
+def _show_rollback(screen: Screen, result: RollbackResult, commands: Sequence[Next]) -> None:
+    plan, metadata = result.plan, result.checkpoint.metadata
+    summary: list[Row] = [
+        [("plan", "dim"), (plan.plan_id, "id"), plan.name],
+        [("checkpoint", "dim"), (result.checkpoint.checkpoint_id, "id"), metadata.label or metadata.reason],
+    ]
+    summary += [[("only", "dim"), name_text(path)] for path in result.only]
+    summary.append([("files reverted", "dim"), str(result.files_reverted)])
+    screen.panel("Rollback Summary", summary, flexible=2)
+    screen.panel("Changes Reverted", _reverted_rows(plan, result.changes))
+    screen.panel("Impact", _impact_rows(result))
+    screen.panel("Post-Rollback State", _state_rows(result))
+    show_next(screen, commands)
+
+
+def _impact_rows(result: RollbackResult) -> list[Row]:
+    impact = result.impact
+    rows: list[Row] = [
+        [("decisions superseded", "dim"), str(impact.decisions_after_cp)],
+        [("tool calls undone", "dim"), str(impact.tool_calls_after_cp)],
+        [("subplans invalidated", "dim"), str(impact.child_plans_invalidated)],
+    ]
+    rows += [[("sandbox", "dim"), name_text(resource.sandbox_path)] for resource in result.plan.resources]
+    rows += [[("set aside", "dim"), name_text(path)] for path in result.set_aside]
+    rows += [[("side effects", "dim"), (line, "warn")] for line in not_undone(impact)]
+    return rows
+
+
+def _state_rows(result: RollbackResult) -> list[Row]:
+    plan = result.plan
+    step = "at its end" if plan.is_finished else f"at step {plan.next_step + 1}, {plan.steps[plan.next_step].name}"
+    rows: list[Row] = [
+        [("state", "dim"), f"{plan.phase} / {plan.state}, {step}"],
+        [("checkpoints", "dim"), str(result.checkpoints_remaining)],
+    ]
+    if result.only and plan.is_finished and plan.state is PlanState.QUEUED:
+        rows.append([("result", "dim"), "changed; executing the plan validates it again and makes it complete"])
+    return rows
+
+
+def _reverted_rows(plan: Plan, changes: Sequence[FileChange]) -> list[Row]:
+    if not changes:
+        return [[("no file was different", "dim")]]
+    styles = {"restored": "good", "removed": "bad"}
+    rows: list[Row] = [
+        [(each.action, styles.get(each.action, "warn")), name_text(file_label(plan, each.resource, each.file))]
+        for each in changes[:MOST_FILES_SHOWN]
+    ]
+    if len(changes) > MOST_FILES_SHOWN:
+        rows.append([("", "dim"), (f"and {len(changes) - MOST_FILES_SHOWN} more", "dim")])
+    return rows
+
+
+# plan correct
+
+
+def correction_question(preview: CorrectionPreview) -> str:
+    if preview.checkpoint is None:
+        new = preview.steps[len(preview.plan.steps) :]
+        named = ", ".join(shortened(first_line(step.name), 30) for step in new[:3]) + (", …" if len(new) > 3 else "")
+        return f"Undo nothing, and add {counted(len(new), 'step')} at the end: {named}. Go on?"
+    subplans = f"{counted(len(preview.subplans), 'subplan')} invalidated, " if preview.subplans else ""
+    return (
+        f"Undo “{shortened(first_line(preview.decision.chosen), 60)}” and all that followed from it: "
+        f"{counted(len(preview.superseded), 'decision')} superseded, {subplans}"
+        f"{counted(len(preview.files), 'file')} taken back in the sandboxes. {_stays(preview.impact)}Go on?"
+    )
+
+
+def correction_reply(preview: CorrectionPreview, mode: str) -> Reply:
+    """What a correction would do; nothing of it was done."""
+    data = {
+        **plan_data(preview.plan),
+        "dry_run": True,
+        "mode": mode,
+        "decision": decision_data(preview.decision),
+        "checkpoint_id": preview.checkpoint.checkpoint_id if preview.checkpoint else None,
+        "superseded_decisions": [decision_data(each) for each in preview.superseded],
+        "subplans_invalidated": [plan_data(each) for each in preview.subplans],
+        "files": preview.files,
+        "impact": preview.impact.model_dump(),
+        "resumes_at_step": preview.resumes_at,
+        "steps": [{"index": index, "name": step.name, "tool": step.tool} for index, step in enumerate(preview.steps)],
+    }
+    return Reply(data, lambda screen: _show_correction(screen, preview))
+
+
+def _show_correction(screen: Screen, preview: CorrectionPreview) -> None:
+    screen.line(("Decision ", "strong"), (preview.decision.decision_id, "id"))
+    screen.line("  ", first_line(preview.decision.chosen))
+    if preview.checkpoint is not None:
+        _show_undone(screen, preview)
+    screen.line(("Would run", "strong"))
+    for index, step in list(enumerate(preview.steps))[preview.resumes_at :]:
+        screen.line((f"  {index + 1:>2}  ", "dim"), step.name)
+    screen.line(_NOTHING_CHANGED)
+
+
+def _show_undone(screen: Screen, preview: CorrectionPreview) -> None:
+    is_undone = preview.decision.is_superseded
+    screen.line(("Would be undone", "strong"), " (its step is rolled back already)" if is_undone else "")
+    for each in preview.superseded:
+        screen.line("  ", (each.decision_id, "id"), "  ", first_line(each.chosen))
+    for subplan in preview.subplans:
+        screen.line("  ", (subplan.plan_id, "id"), "  subplan ", subplan.name)
+    for file in preview.files[:MOST_FILES_SHOWN]:
+        screen.line("  ", name_text(file))
+    if len(preview.files) > MOST_FILES_SHOWN:
+        screen.line(f"  and {counted(len(preview.files) - MOST_FILES_SHOWN, 'more file')}")
+    for line in not_undone(preview.impact):
+        screen.line("  ", (line, "warn"))

@@ -1,0 +1,408 @@
+"""Single files and folders of a checkpoint come back; everything else, position and decisions stay."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.app import Declined, Holdfast
+from holdfast.errors import AmbiguousError, ContentError, NotFoundError, SandboxError, StateError, UsageError
+from holdfast.model import Plan, PlanState, RollbackResult
+from tests.integration.cli.damage import damage_content
+from tests.integration.engine.workshop import Workshop, files, run
+from tests.support.trees import describe
+
+MADE = (
+    "mkdir -p src/deep; echo a > src/a; echo b > src/b; echo d > src/deep/d; chmod 640 src/a; ln -s a src/link;"
+    'mkdir src/hollow; echo x > other; echo s > "$HOLDFAST_RESOURCE_DATA/sheet"'
+)
+SPOILT = (
+    "echo wrong > src/a; rm -r src/deep src/hollow src/link; echo n > src/new; echo y > other;"
+    'echo wrong > "$HOLDFAST_RESOURCE_DATA/sheet"'
+)
+
+
+@pytest.fixture
+def plan(workshop: Workshop) -> Plan:
+    made = workshop.create(run(MADE), run(SPOILT), validate=["true"])
+    return workshop.open().execute(made.plan_id).plan
+
+
+def _good(opened: Holdfast, plan: Plan) -> str:
+    """The checkpoint from before the step that spoilt everything."""
+    return next(
+        view.checkpoint.checkpoint_id
+        for view in opened.checkpoints(plan.plan_id)
+        if view.group.step_index == 1 and "on_tool_write" in view.group.triggers
+    )
+
+
+def _restored(opened: Holdfast, plan: Plan, *only: str, checkpoint: str | None = None) -> RollbackResult:
+    result = opened.rollback(plan.plan_id, checkpoint or _good(opened, plan), only=only)
+    assert isinstance(result, RollbackResult)
+    return result
+
+
+def _changes(result: RollbackResult) -> set[tuple[str, str, str]]:
+    return {(change.resource, change.file, change.action) for change in result.changes}
+
+
+def test_one_file_comes_back_and_everything_else_stays(workshop: Workshop, plan: Plan) -> None:
+    before, decisions = files(workshop.sandbox(plan)), workshop.open().decisions(plan.plan_id)
+    result = _restored(workshop.open(), plan, "src/a")
+    assert files(workshop.sandbox(plan)) == {**before, "src/a": "a\n"}
+    assert (workshop.sandbox(plan) / "src" / "a").stat().st_mode & 0o777 == 0o640
+    assert _changes(result) == {("app", "src/a", "restored")}
+    assert result.only == ("app:src/a",)
+    assert workshop.open().decisions(plan.plan_id) == decisions
+    assert result.plan.last_completed_step == 1
+    assert (result.impact.decisions_after_cp, result.impact.tool_calls_after_cp) == (0, 0)
+
+
+def test_a_folder_comes_back_exactly(workshop: Workshop) -> None:
+    made = workshop.create(run(MADE), run("pwd"), run(SPOILT))
+    opened = workshop.open()
+    opened.execute(made.plan_id)
+    sandbox = workshop.sandbox(made)
+    opened.rollback(made.plan_id, _good(opened, made))
+    good = {path: thing for path, thing in describe(sandbox).items() if path.split(b"/")[0] == b"src"}
+    opened.execute(made.plan_id)
+    _restored(opened, made, "src/")
+    found = describe(sandbox)
+    assert {path: thing for path, thing in found.items() if path.split(b"/")[0] == b"src"} == good
+    assert (sandbox / "other").read_text() == "y\n"
+
+
+def test_a_path_the_checkpoint_does_not_have_is_removed(workshop: Workshop, plan: Plan) -> None:
+    result = _restored(workshop.open(), plan, "src/new")
+    assert _changes(result) == {("app", "src/new", "removed")}
+    assert "src/new" not in files(workshop.sandbox(plan))
+    assert files(workshop.sandbox(plan))["src/a"] == "wrong\n"
+
+
+def test_the_folders_on_the_way_to_a_file_come_back_with_nothing_else_in_them(workshop: Workshop, plan: Plan) -> None:
+    result = _restored(workshop.open(), plan, "src/deep/d")
+    assert files(workshop.sandbox(plan))["src/deep/d"] == "d\n"
+    assert not (workshop.sandbox(plan) / "src" / "hollow").exists()
+    assert _changes(result) == {("app", "src/deep/d", "restored")}
+
+
+def test_several_paths_of_several_resources_come_back_at_once(workshop: Workshop, plan: Plan) -> None:
+    opened = workshop.open()
+    before = len(workshop.groups(plan))
+    result = _restored(opened, plan, "app:src/a", "sheet", "app/other", "app:src/a")
+    assert files(workshop.sandbox(plan))["other"] == "x\n"
+    assert files(workshop.sandbox(plan, "data"))["sheet"] == "s\n"
+    assert set(result.only) == {"app:other", "app:src/a", "data:sheet"}
+    groups = workshop.groups(plan)
+    assert len(groups) == before + 1
+    assert groups[-1].triggers == ("restore_paths",)
+    rows = opened.store.checkpoints_of_group(groups[-1].group_id)
+    assert sorted(row.resource_id for row in rows) == ["app", "data"]
+
+
+def test_a_whole_resource_comes_back_while_another_stays(workshop: Workshop, plan: Plan) -> None:
+    _restored(workshop.open(), plan, "data:.")
+    assert files(workshop.sandbox(plan, "data"))["sheet"] == "s\n"
+    assert files(workshop.sandbox(plan))["src/a"] == "wrong\n"
+
+
+def test_a_folder_and_a_file_in_it_are_the_folder(workshop: Workshop, plan: Plan) -> None:
+    assert _restored(workshop.open(), plan, "src/a", "src").only == ("app:src",)
+
+
+def test_restoring_can_be_undone_also_what_a_person_had_changed(workshop: Workshop, plan: Plan) -> None:
+    (workshop.sandbox(plan) / "src" / "mine").write_text("by hand")
+    before = files(workshop.sandbox(plan))
+    opened = workshop.open()
+    result = _restored(opened, plan, "src")
+    assert files(workshop.sandbox(plan)) != before
+    opened.rollback(plan.plan_id, result.left_group_id or "")
+    assert files(workshop.sandbox(plan)) == before
+
+
+def test_a_complete_plan_is_validated_again_and_can_then_be_applied(workshop: Workshop, plan: Plan) -> None:
+    opened = workshop.open()
+    result = _restored(opened, plan, "src")
+    assert (result.plan.state, result.plan.is_finished) == (PlanState.QUEUED, True)
+    with pytest.raises(StateError, match="only a complete plan"):
+        opened.apply(plan.plan_id)
+    runs = len(opened.store.runs_of(plan.plan_id))
+    assert opened.execute(plan.plan_id).succeeded
+    assert [each.step for each in opened.store.runs_of(plan.plan_id)[runs:]] == ["true"]
+    opened.apply(plan.plan_id)
+    assert (workshop.app / "src" / "a").read_text() == "a\n"
+
+
+def test_a_plan_that_is_not_complete_stays_what_it_is(workshop: Workshop) -> None:
+    made = workshop.create(run("echo 1 > one"), run("echo 2 > one; false"), policy={"on_failure": "keep"})
+    opened = workshop.open()
+    failed = opened.execute(made.plan_id).plan
+    result = _restored(opened, made, "one")
+    assert files(workshop.sandbox(made))["one"] == "1\n"
+    assert (result.plan.state, result.plan.error) == (PlanState.ERRORED, failed.error)
+
+
+def test_what_is_as_it_was_already_changes_nothing(workshop: Workshop, plan: Plan) -> None:
+    groups = workshop.groups(plan)
+    result = _restored(workshop.open(), plan, "src/b")
+    assert (result.changes, result.plan) == ((), plan)
+    assert workshop.groups(plan) == groups
+
+
+def test_a_preview_says_what_will_happen_and_changes_nothing(workshop: Workshop, plan: Plan) -> None:
+    opened = workshop.open()
+    before, groups = files(workshop.sandbox(plan)), workshop.groups(plan)
+    preview = opened.rollback_preview(plan.plan_id, _good(opened, plan), only=["src", "sheet"])
+    assert (files(workshop.sandbox(plan)), workshop.groups(plan)) == (before, groups)
+    assert opened.find_plan(plan.plan_id) == plan
+    result = _restored(opened, plan, "src", "sheet")
+    told = {"changes", "only", "impact", "checkpoints_remaining", "set_aside"}
+    assert preview.expected.model_dump(include=told) == result.model_dump(include=told)
+    assert preview.expected.plan.state is result.plan.state
+
+
+def test_declining_changes_nothing(workshop: Workshop, plan: Plan) -> None:
+    opened = workshop.open()
+    groups = workshop.groups(plan)
+    declined = opened.rollback(plan.plan_id, _good(opened, plan), only=["src"], confirm=lambda _: False)
+    assert isinstance(declined, Declined)
+    assert workshop.groups(plan) == groups
+
+
+# Hard links
+
+
+def _inode(path: Path) -> int:
+    return path.stat().st_ino
+
+
+def test_hard_links_within_what_is_restored_are_made_again(workshop: Workshop) -> None:
+    made = workshop.create(
+        run("mkdir d; echo 1 > d/a; ln d/a d/b"), run("rm d/b; cp -p d/a d/b"), run("echo 2 > unrelated")
+    )
+    opened = workshop.open()
+    opened.execute(made.plan_id)
+    _restored(opened, made, "d")
+    d = workshop.sandbox(made) / "d"
+    assert _inode(d / "a") == _inode(d / "b")
+    assert opened.execute(made.plan_id).succeeded
+
+
+def test_a_restored_file_leaves_what_it_is_linked_with_outside(workshop: Workshop) -> None:
+    made = workshop.create(run("mkdir d; echo 1 > d/a; echo 1 > twin"), run("ln -f twin d/a; echo 2 > twin"))
+    opened = workshop.open()
+    opened.execute(made.plan_id)
+    _restored(opened, made, "d")
+    sandbox = workshop.sandbox(made)
+    assert ((sandbox / "d" / "a").read_text(), (sandbox / "twin").read_text()) == ("1\n", "2\n")
+    assert _inode(sandbox / "d" / "a") != _inode(sandbox / "twin")
+
+
+def test_a_link_to_outside_that_was_there_then_and_is_there_now_stays(workshop: Workshop) -> None:
+    made = workshop.create(run("mkdir d; echo 1 > d/a; ln d/a twin; echo x > d/x"), run("echo y > d/x"))
+    opened = workshop.open()
+    opened.execute(made.plan_id)
+    _restored(opened, made, "d")
+    sandbox = workshop.sandbox(made)
+    assert (sandbox / "d" / "x").read_text() == "x\n"
+    assert _inode(sandbox / "d" / "a") == _inode(sandbox / "twin")
+
+
+# What a snapshot does not hold
+
+
+def test_what_the_checkpoint_could_not_hold_stays_as_it_is(workshop: Workshop) -> None:
+    server = 'python3 -c "import socket; socket.socket(socket.AF_UNIX).bind(\\"d/sock\\")"'
+    made = workshop.create(
+        run(f"mkdir d; echo 1 > d/a; {server}"), run("rm d/sock; echo text > d/sock; echo 2 > d/a; echo n > d/new")
+    )
+    opened = workshop.open()
+    assert opened.execute(made.plan_id).succeeded
+    with pytest.raises(StateError, match="does not hold app:d/sock: a socket"):
+        _restored(opened, made, "d/sock")
+    result = _restored(opened, made, "d")
+    assert files(workshop.sandbox(made) / "d") == {"a": "1\n", "sock": "text\n"}
+    assert result.set_aside == ()
+    (workshop.sandbox(made) / "d" / "sock").unlink()
+    with pytest.raises(StateError, match="does not hold app:d/sock: a socket"):
+        _restored(opened, made, "d/sock")
+
+
+def test_what_no_snapshot_holds_now_is_moved_aside_only_if_it_stands_in_the_way(workshop: Workshop, plan: Plan) -> None:
+    sandbox = workshop.sandbox(plan)
+    for place in ("src/link", "elsewhere"):
+        # By a relative name: the path of a socket may not be long.
+        command = f"import socket; s = socket.socket(socket.AF_UNIX); s.bind({place!r}); s.close()"
+        subprocess.run([sys.executable, "-c", command], cwd=sandbox, check=True)
+    opened = workshop.open()
+    preview = opened.rollback_preview(plan.plan_id, _good(opened, plan), only=["src"])
+    assert preview.expected.set_aside == (str(sandbox / "src" / "link"),)
+    result = _restored(opened, plan, "src")
+    assert (sandbox / "src" / "link").is_symlink()
+    assert (sandbox / "elsewhere").is_socket()
+    assert [Path(each).is_socket() for each in result.set_aside] == [True]
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("only", "error", "words", "hint"),
+    [
+        ("src/nothing", NotFoundError, "neither in the checkpoint nor in the sandbox", "src/a, src/b"),
+        ("nothing/at/all", NotFoundError, "nothing/at/all", "app: .git, other, src"),
+        ("app:sheet", NotFoundError, "app:sheet", "other"),
+        (".", AmbiguousError, "in several resources", "app:., data:."),
+        ("/etc/passwd", UsageError, "not a path inside", "relative to the resource's root"),
+        ("../data/sheet", UsageError, "not a path inside", "relative"),
+        ("app:src/../../data", UsageError, "not a path inside", "relative"),
+        ("app:.git/config", UsageError, "sandbox's repository", "--only app:."),
+    ],
+)
+def test_a_path_that_is_not_one_of_the_plan_is_refused(
+    workshop: Workshop, plan: Plan, only: str, error: type[Exception], words: str, hint: str
+) -> None:
+    opened = workshop.open()
+    groups = workshop.groups(plan)
+    with pytest.raises(error, match=words) as caught:
+        _restored(opened, plan, "src", only)
+    assert hint in caught.value.hint  # type: ignore[attr-defined]
+    assert workshop.groups(plan) == groups
+
+
+def test_of_many_names_that_could_be_meant_some_are_told(workshop: Workshop) -> None:
+    made = workshop.create(run("mkdir d; cd d; for n in 1 2 3 4 5 6 7 8 9 10 11 12; do echo > f$n; done"))
+    opened = workshop.open()
+    opened.execute(made.plan_id)
+    with pytest.raises(NotFoundError) as caught:
+        _restored(opened, made, "app:d/nothing", checkpoint=workshop.groups(made)[-1].group_id)
+    assert caught.value.hint.startswith("There is app: d/f1, d/f10, ")
+    assert caught.value.hint.endswith("and 2 more.")
+
+
+def test_a_file_whose_folder_is_a_file_now_has_no_place(workshop: Workshop, plan: Plan) -> None:
+    (workshop.sandbox(plan) / "src" / "deep").write_text("a file")
+    opened = workshop.open()
+    with pytest.raises(StateError, match="app:src/deep was a folder"):
+        _restored(opened, plan, "src/deep/d")
+    _restored(opened, plan, "src/deep")
+    assert files(workshop.sandbox(plan))["src/deep/d"] == "d\n"
+
+
+def test_a_step_that_was_cut_short_has_to_be_taken_back_first(workshop: Workshop) -> None:
+    started = workshop.outside / "started"
+    made = workshop.create(run("echo 1 > one"), run(f"echo 2 > one; touch {started}; sleep 300"))
+    command = [sys.executable, "-m", "holdfast", "--home", str(workshop.home), "plan", "execute", made.plan_id]
+    process = subprocess.Popen(command, cwd=workshop.app, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not started.exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    opened = workshop.open()
+    with pytest.raises(StateError, match="was cut short") as caught:
+        _restored(opened, made, "one")
+    group = caught.value.hint.rstrip("`.").split()[-1]
+    opened.rollback(made.plan_id, group)
+    assert files(workshop.sandbox(made))["one"] == "1\n"
+
+
+def test_the_same_things_forbid_it_as_forbid_a_rollback(workshop: Workshop, plan: Plan) -> None:
+    opened = workshop.open()
+    good = _good(opened, plan)
+    damage_content(workshop.home / "objects.db")
+    with pytest.raises(ContentError):
+        _restored(workshop.open(), plan, "src", checkpoint=good)
+    (workshop.sandbox(plan, "data")).rename(workshop.folder / "away")
+    with pytest.raises(SandboxError, match="missing"):
+        _restored(opened, plan, "src", checkpoint=good)
+    (workshop.folder / "away").rename(workshop.sandbox(plan, "data"))
+
+
+def test_an_applied_plan_and_one_that_forbids_rollback_are_left_alone(workshop: Workshop, plan: Plan) -> None:
+    opened = workshop.open()
+    opened.apply(plan.plan_id)
+    with pytest.raises(StateError, match="applied"):
+        _restored(opened, plan, "src")
+    made = workshop.create(run("echo 1 > one"), policy={"rollback_enabled": False})
+    opened.execute(made.plan_id)
+    with pytest.raises(StateError, match="rollback_enabled"):
+        _restored(opened, made, "one", checkpoint=opened.checkpoints(made.plan_id)[0].checkpoint.checkpoint_id)
+
+
+# Crashes
+
+
+@pytest.mark.parametrize("call", [1, 2, 5, 30])
+def test_one_that_is_killed_in_the_middle_is_finished_by_the_next_command(workshop: Workshop, call: int) -> None:
+    lines = "".join(f"echo {number} > f{number};" for number in range(6))
+    made = workshop.create(run(f"mkdir d; cd d; {lines}"), run("rm -r d; mkdir d; echo new > d/new; echo o > other"))
+    opened = workshop.open()
+    opened.execute(made.plan_id)
+    wanted = {"version.txt": "1\n", "other": "o\n", **{f"d/f{number}": f"{number}\n" for number in range(6)}}
+    child = (
+        "import os, signal, sys\n"
+        "from holdfast.snapshot import restore\n"
+        "from holdfast.cli.main import main\n"
+        "left = int(sys.argv.pop(1))\n"
+        "original = restore._Restorer._put\n"
+        "def put(self, *args, **kwargs):\n"
+        "    global left\n"
+        "    left -= 1\n"
+        "    if left <= 0:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return original(self, *args, **kwargs)\n"
+        "restore._Restorer._put = put\n"
+        "main()\n"
+    )
+    words = [
+        "--home",
+        str(workshop.home),
+        "plan",
+        "rollback",
+        "--yes",
+        "--only",
+        "d",
+        made.plan_id,
+        _good(opened, made),
+    ]
+    ended = subprocess.run([sys.executable, "-c", child, str(call), *words], cwd=workshop.app, check=False)
+    if call <= 6:
+        assert ended.returncode == -signal.SIGKILL
+        assert workshop.open().store.unfinished_operations(made.plan_id)
+    opened = workshop.open()
+    opened.create_checkpoint(made.plan_id, "any command that changes the plan")
+    assert files(workshop.sandbox(made)) == wanted
+    assert not opened.store.unfinished_operations(made.plan_id)
+    assert opened.find_plan(made.plan_id).state is PlanState.QUEUED
+    assert opened.execute(made.plan_id).succeeded
+    assert files(workshop.sandbox(made)) == wanted
+
+
+@pytest.mark.parametrize("only", [[], ["--only", "d"]])
+def test_one_that_fails_in_the_middle_puts_back_what_was_there(workshop: Workshop, only: list[str]) -> None:
+    """A file larger than the process may write: everything else of the restore has been done by then."""
+    large = "head -c 3900000 /dev/zero | tr '\\0' x > d/large"
+    made = workshop.create(run(f"mkdir d; echo 1 > d/a; {large}"), run("echo 2 > d/a; echo small > d/large"))
+    opened = workshop.open()
+    opened.execute(made.plan_id)
+    before = files(workshop.sandbox(made))
+    child = (
+        "import resource, sys\n"
+        "from holdfast.cli.main import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))\n"
+        "main()\n"
+    )
+    words = ["--home", str(workshop.home), "plan", "rollback", "--yes", *only, made.plan_id, _good(opened, made)]
+    ended = subprocess.run([sys.executable, "-c", child, *words], cwd=workshop.app, check=False, capture_output=True)
+    assert (ended.returncode, b"File too large" in ended.stderr) == (6, True)
+    assert files(workshop.sandbox(made)) == before
+    opened = workshop.open()
+    assert not opened.store.unfinished_operations(made.plan_id)
+    assert opened.find_plan(made.plan_id).state is PlanState.COMPLETE
