@@ -5,14 +5,24 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast import paths
 from holdfast.errors import SandboxError, UsageError
 
 # A repository's own settings must neither start programs behind our back nor leave one running after git has ended.
-_SETTINGS = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "maintenance.auto=false")
+# What git has written must be on the disk when it has ended: by default an object may be empty after a power cut.
+_SETTINGS = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "core.fsync=all",
+    "core.fsyncMethod=fsync",
+)
 _ENVIRONMENT = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
 # Who the user is and where their settings are; anything else of theirs could point git at another repository.
 _KEPT = frozenset(
@@ -22,6 +32,10 @@ _KEPT = frozenset(
 # No repository and no settings at all: a patch is applied to plain files, and no filter or hook can be run by it.
 _NO_REPOSITORY = {"GIT_DIR": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
 _SYMLINK_MODE = "120000"
+_MOST_CONFLICTS = 127
+"""What `git merge-file` can count to; a higher exit code is a failure."""
+_SNIFFED_BYTES = 8000
+"""How far git looks for the NUL that makes content binary."""
 
 
 def run_git(
@@ -120,3 +134,45 @@ def _keep_permissions(directory: Path, path: str, before: os.stat_result | None)
     if bool(mode & 0o111) != bool(after.st_mode & 0o111):
         mode = mode | (mode & 0o444) >> 2 if after.st_mode & 0o111 else mode & ~0o111
     paths.set_permissions(directory, path, mode, before)
+
+
+@dataclass(frozen=True)
+class MergedText:
+    """What became of two changes of one text; where both changed the same lines, it holds conflict markers."""
+
+    content: bytes
+    conflicts: int
+
+
+def is_text(content: bytes) -> bool:
+    return b"\0" not in content[:_SNIFFED_BYTES]
+
+
+def merge_texts(base: bytes, ours: bytes, theirs: bytes, *, labels: tuple[str, str, str]) -> MergedText | None:
+    """Both changes of a text put together, byte for byte; None if a side is not text.
+
+    ``labels`` name our side, the base and their side in the markers around lines that both changed.
+    """
+    if not all(map(is_text, (base, ours, theirs))):
+        return None
+    try:
+        with tempfile.TemporaryDirectory(prefix="holdfast-merge-") as folder:
+            return _merge_files(Path(folder), {"ours": ours, "base": base, "theirs": theirs}, labels)
+    except OSError as error:
+        raise SandboxError(
+            f"Texts cannot be merged in a temporary folder: {error.strerror}.",
+            hint=f"Make room in {tempfile.gettempdir()}, or name another folder in TMPDIR.",
+        ) from error
+
+
+def _merge_files(folder: Path, sides: Mapping[str, bytes], labels: Sequence[str]) -> MergedText | None:
+    for name, content in sides.items():
+        (folder / name).write_bytes(content)
+    named = [word for label in labels for word in ("-L", label)]
+    args = ["merge-file", "-p", "--diff3", *named, *sides]
+    completed = run_git(args, cwd=folder, env=_NO_REPOSITORY, check=False)
+    if b"Cannot merge binary files" in completed.stderr:
+        return None  # what git says of a file of more than a gigabyte, too
+    if not 0 <= completed.returncode <= _MOST_CONFLICTS:
+        raise SandboxError(f"git merge-file failed: {said_by_git(completed)[-1]}")
+    return MergedText(completed.stdout, completed.returncode)

@@ -5,15 +5,25 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from subprocess import CompletedProcess
 
-from holdfast.errors import ConflictError, SandboxError
-from holdfast.sandbox.git import run_git
+from holdfast.errors import ConflictError, SandboxError, UsageError
+from holdfast.sandbox.git import run_git, said_by_git
 from holdfast.sandbox.repository import GitRepository
 
 _LOCK_MARK = b"holdfast apply "
+# Git leaves objects to the operating system, and after a power cut a branch could name a commit that is not there.
+_DURABLE = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.fsync", "GIT_CONFIG_VALUE_0": "all"}
+_PACKED_LOCK = "packed-refs.lock"
+_GRACE_SECONDS = 0.3
+"""Another git that is alive keeps such a lock for less."""
+NEW_INDEX = "index.holdfast"
+"""The next index, until it takes the place of the present one."""
 
 
 def ignored_among(repository: GitRepository, work_tree: Path, paths: Sequence[bytes]) -> set[bytes]:
@@ -35,36 +45,124 @@ def inside_submodules(repository: GitRepository, paths: Collection[bytes]) -> li
     return [path for path in paths if any(path == root or path.startswith(root + b"/") for root in roots)]
 
 
-def make_commit(repository: GitRepository, work_tree: Path, paths: Sequence[bytes], message: str) -> str | None:
-    """A commit on top of HEAD in which these paths are as in ``work_tree``; None if that changes nothing.
+def not_as_committed(repository: GitRepository, paths: Collection[bytes]) -> set[bytes]:
+    """Those of the paths where files or index are not what HEAD says, or where git was told not to look."""
+    if not paths:
+        return set()
+    entries = [line for line in run_git(["ls-files", "-v", "-z"], cwd=repository.root).stdout.split(b"\0") if line]
+    unwatched = {entry[2:] for entry in entries if entry[:1] == b"S" or entry[:1].islower()}
+    return (repository.uncommitted() | unwatched).intersection(paths)
 
-    Nothing in the repository names it yet.
-    """
-    head = repository.head()
-    with _temporary_index(repository) as environment:
-        run_git(["read-tree", head] if head else ["read-tree", "--empty"], cwd=repository.root, env=environment)
-        for how, some in _by_what_git_can_hold(work_tree, paths):
-            run_git(
-                ["update-index", *how, "-z", "--stdin"],
-                cwd=work_tree,
-                input=b"".join(path + b"\0" for path in some),
-                env={**environment, "GIT_WORK_TREE": str(work_tree)},
+
+def refuse_a_branch_used_elsewhere(repository: GitRepository, ref: str | None) -> None:
+    """A branch that moves under another work tree would leave that one's files behind its HEAD."""
+    listed = run_git(["worktree", "list", "--porcelain", "-z"], cwd=repository.root).stdout.split(b"\0\0")
+    for block in listed:
+        facts = dict(line.partition(b" ")[::2] for line in block.split(b"\0"))
+        place = Path(os.fsdecode(facts.get(b"worktree", b"")))
+        is_there = b"prunable" not in facts and place.resolve() != repository.root
+        if ref is not None and is_there and facts.get(b"branch") == os.fsencode(ref):
+            raise ConflictError(
+                f"The branch {branch_name(ref)} is checked out in {place} as well; nothing was changed.",
+                hint="Check out another branch in one of them, or leave the result on a new one: `--branch NAME`.",
             )
-        tree = run_git(["write-tree"], cwd=repository.root, env=environment).stdout.decode().strip()
-    if head and tree == _tree_of(repository, head):
+
+
+def branch_name(ref: str) -> str:
+    return ref.removeprefix("refs/heads/")
+
+
+# The commit
+
+
+@dataclass(frozen=True)
+class CommitDraft:
+    """A commit to be made: on top of ``parent``, with these paths as they are in ``work_tree``, or as merged."""
+
+    repository: GitRepository
+    parent: str | None
+    work_tree: Path
+    paths: tuple[bytes, ...]
+    merged: Mapping[bytes, bytes]
+    """What some of the paths are to hold instead."""
+    message: str
+
+
+def make_commit(draft: CommitDraft) -> str | None:
+    """Make it; None if it would change nothing. Nothing in the repository names it yet."""
+    repository = draft.repository
+    with _temporary_index(repository) as environment:
+        tree = _write_tree(draft, environment)
+    if tree == _tree_of(repository, draft.parent):
         return None
-    signing = ["-S"] if repository.is_set("commit.gpgsign") else []
-    parents = ["-p", head] if head else []
+    is_signed = repository.is_set("commit.gpgsign")
+    signing = ["-S"] if is_signed else []
+    parents = ["-p", draft.parent] if draft.parent else []
     answer = run_git(
-        ["commit-tree", *signing, *parents, "-F", "-", tree], cwd=repository.root, input=message.encode(), check=False
+        ["commit-tree", *signing, *parents, "-F", "-", tree],
+        cwd=repository.root,
+        input=draft.message.encode(errors="replace"),
+        env=_DURABLE,
+        check=False,
     )
     if answer.returncode != 0:
-        said = answer.stderr.decode(errors="replace").strip().splitlines() or ["unknown"]
-        raise SandboxError(
-            f"Git could not make the commit: {said[-1].removeprefix('fatal: ')}.",
-            hint="Set your name with `git config --global user.name` and `user.email`, or use `--no-commit`.",
-        )
+        raise _no_commit(repository, answer, is_signed=is_signed)
     return answer.stdout.decode().strip()
+
+
+def _no_commit(repository: GitRepository, answer: CompletedProcess[bytes], *, is_signed: bool) -> SandboxError:
+    said = said_by_git(answer)
+    message = f"Git could not make the commit in {repository.root}: {said[-1].rstrip('.')}. Nothing was changed."
+    if is_signed and any("sign" in line or "gpg" in line for line in said):
+        return SandboxError(
+            message, hint="Your `commit.gpgsign` asks for a signature; make signing work, then try again."
+        )
+    names = "Set your name with `git config --global user.name` and `user.email`"
+    return SandboxError(message, hint=f"{names}, or use `--no-commit`.")
+
+
+def changed_by(draft: CommitDraft) -> set[bytes]:
+    """The paths in which it would differ from its parent; the repository gets no object of it."""
+    with _temporary_index(draft.repository) as environment:
+        _fill_index(draft, environment, only_look=True)
+        return _staged(draft.repository, draft.parent, environment)
+
+
+def _staged(repository: GitRepository, commit: str | None, environment: Mapping[str, str] | None = None) -> set[bytes]:
+    """The paths in which the index differs from a commit."""
+    args = ["diff-index", "--cached", "-z", "--name-only", "--no-renames", commit or _tree_of(repository, None)]
+    return {path for path in run_git(args, cwd=repository.root, env=environment).stdout.split(b"\0") if path}
+
+
+def _write_tree(draft: CommitDraft, environment: Mapping[str, str]) -> str:
+    _fill_index(draft, environment)
+    return run_git(["write-tree"], cwd=draft.repository.root, env=environment).stdout.decode().strip()
+
+
+def _fill_index(draft: CommitDraft, environment: Mapping[str, str], *, only_look: bool = False) -> None:
+    """Make the index that the environment names the draft's; only to look at it, nothing else is written."""
+    root, work_tree = draft.repository.root, draft.work_tree
+    run_git(["read-tree", draft.parent] if draft.parent else ["read-tree", "--empty"], cwd=root, env=environment)
+    there = {**environment, "GIT_WORK_TREE": str(work_tree)}
+    for how, some in _by_what_git_can_hold(work_tree, draft.paths):
+        listed = b"".join(path + b"\0" for path in some)
+        options = ["--info-only"] if only_look else []
+        run_git(["update-index", *options, *how, "-z", "--stdin"], cwd=work_tree, input=listed, env=there)
+    for path, content in draft.merged.items():
+        _replace_in_index(work_tree, path, content, there, only_look=only_look)
+
+
+def _replace_in_index(
+    work_tree: Path, path: bytes, content: bytes, environment: Mapping[str, str], *, only_look: bool
+) -> None:
+    """Other content for a path that the index holds already; what the attributes say of it is done to it first."""
+    name = os.fsdecode(path)
+    literal = {**environment, "GIT_LITERAL_PATHSPECS": "1"}
+    mode = run_git(["ls-files", "-s", "-z", "--", name], cwd=work_tree, env=literal).stdout.partition(b" ")[0]
+    hashing = ["hash-object", *([] if only_look else ["-w"]), "--stdin", "--path", name]
+    blob = run_git(hashing, cwd=work_tree, input=content, env=environment).stdout.strip()
+    entry = mode + b" " + blob + b"\t" + path + b"\0"
+    run_git(["update-index", "-z", "--index-info"], cwd=work_tree, input=entry, env=environment)
 
 
 def _by_what_git_can_hold(work_tree: Path, paths: Sequence[bytes]) -> Iterator[tuple[list[str], list[bytes]]]:
@@ -74,8 +172,26 @@ def _by_what_git_can_hold(work_tree: Path, paths: Sequence[bytes]) -> Iterator[t
     yield ["--add", "--remove", "--replace"], [path for path in paths if path not in set(fifos)]
 
 
-def _tree_of(repository: GitRepository, commit: str) -> str:
+def _tree_of(repository: GitRepository, commit: str | None) -> str:
+    if commit is None:
+        return run_git(["hash-object", "-t", "tree", "--stdin"], cwd=repository.root).stdout.decode().strip()
     return run_git(["rev-parse", f"{commit}^{{tree}}"], cwd=repository.root).stdout.decode().strip()
+
+
+def changed_between(repository: GitRepository, old: str | None, new: str | None) -> set[bytes]:
+    return set(_tree_changes(repository, old, new))
+
+
+def _tree_changes(repository: GitRepository, old: str | None, new: str | None) -> dict[bytes, tuple[bytes, bytes]]:
+    """Every path that differs between two commits: its old and its new ``mode digest``."""
+    ends = [each or _tree_of(repository, None) for each in (old, new)]
+    args = ["diff-tree", "-r", "-z", "--no-renames", *ends]
+    words = run_git(args, cwd=repository.root).stdout.split(b"\0")
+    changes = {}
+    for facts, path in zip(words[::2], words[1::2], strict=False):
+        old_mode, new_mode, old_digest, new_digest, _ = facts.removeprefix(b":").split(b" ")
+        changes[path] = (old_mode + b" " + old_digest, new_mode + b" " + new_digest)
+    return changes
 
 
 @contextmanager
@@ -84,33 +200,40 @@ def _temporary_index(repository: GitRepository, *, copied: bool = False) -> Iter
         index = Path(folder) / "index"
         if copied and repository.index_path.exists():
             shutil.copyfile(repository.index_path, index)
-        yield {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(repository.root), "GIT_INDEX_FILE": str(index)}
+        places = {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(repository.root)}
+        yield {**_DURABLE, **places, "GIT_INDEX_FILE": str(index)}
 
 
 @contextmanager
 def index_locked(repository: GitRepository, token: str) -> Iterator[None]:
     """Keep every other git away from the index, by git's own lock; ours is known by the token in it."""
-    try:
-        _lock_index(repository, token)
-    except FileExistsError as error:
-        raise ConflictError(
-            f"Another git command is at work in {repository.root}: {repository.index_lock} exists.",
-            hint="Wait for it to end; if none is running, remove that file. Then apply again.",
-        ) from error
+    lock_index(repository, token)
     try:
         yield
     finally:
         release_index(repository, token)
 
 
-def _lock_index(repository: GitRepository, token: str) -> None:
+def lock_index(repository: GitRepository, token: str) -> None:
     """The lock appears with the token in it: one without would be nobody's after a crash, and stay for ever."""
     prepared = _prepared_lock(repository, token)
     prepared.write_bytes(_LOCK_MARK + token.encode())
     try:
         os.link(prepared, repository.index_lock)
+    except FileExistsError as error:
+        raise ConflictError(
+            f"Another git command is at work in {repository.root}: {repository.index_lock} exists.",
+            hint="Wait for it to end; if none is running, remove that file. Then run the command again.",
+        ) from error
     finally:
         prepared.unlink()
+
+
+def holds_index(repository: GitRepository, token: str) -> bool:
+    try:
+        return repository.index_lock.read_bytes() == _LOCK_MARK + token.encode()
+    except FileNotFoundError:
+        return False
 
 
 def _prepared_lock(repository: GitRepository, token: str) -> Path:
@@ -120,56 +243,173 @@ def _prepared_lock(repository: GitRepository, token: str) -> Path:
 def release_index(repository: GitRepository, token: str) -> None:
     """Remove the lock, if it is the one with this token."""
     _prepared_lock(repository, token).unlink(missing_ok=True)
-    try:
-        if repository.index_lock.read_bytes() == _LOCK_MARK + token.encode():
-            repository.index_lock.unlink()
-    except FileNotFoundError:
-        pass
+    if holds_index(repository, token):
+        repository.index_lock.unlink()
 
 
-def update_index(repository: GitRepository, commit: str, paths: Sequence[bytes]) -> None:
-    """Make the index hold these paths as in the commit, and everything else as it did; to be called with it locked."""
-    listed = run_git(["ls-tree", "-r", "-z", commit], cwd=repository.root).stdout.split(b"\0")
-    wanted = {entry.split(b"\t", 1)[1]: entry.split(b"\t", 1)[0] for entry in listed if entry}
-    nothing = b"0 " + b"0" * len(commit)
-    lines = []
-    for path in paths:
-        if path in wanted:
-            mode, _, digest = wanted[path].split(b" ")
-            lines.append(mode + b" " + digest + b"\t" + path)
-        else:
-            lines.append(nothing + b"\t" + path)
-    with _temporary_index(repository, copied=True) as environment:
-        # Removals first: a file may have become a directory.
-        lines.sort(key=lambda line: not line.startswith(b"0 "))
-        entries = b"".join(line + b"\0" for line in lines)
-        run_git(["update-index", "-z", "--index-info"], cwd=repository.root, input=entries, env=environment)
-        run_git(["update-index", "-q", "--refresh"], cwd=repository.root, env=environment, check=False)
-        new = Path(environment["GIT_INDEX_FILE"]).read_bytes()
-    replacement = repository.git_dir / "index.holdfast"
-    descriptor = os.open(replacement, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(new)
-        file.flush()
-        os.fsync(file.fileno())
-    replacement.replace(repository.index_path)
+# The branch and the index
 
 
-def move_head(repository: GitRepository, new: str, old: str | None, reason: str) -> None:
-    """Move the branch that is checked out, or a detached HEAD, if it still is where it was."""
-    expected = old or "0" * len(new)
-    answer = run_git(["update-ref", "-m", reason, "HEAD", new, expected], cwd=repository.root, check=False)
-    if answer.returncode != 0:
+@dataclass(frozen=True)
+class BranchMove:
+    """A branch, or a detached HEAD, that goes from one commit to another; None stands for a branch not born yet."""
+
+    repository: GitRepository
+    ref: str | None
+    """The branch's full name; None for a detached HEAD."""
+    old: str | None
+    new: str | None
+    is_checked_out: bool = True
+    """The index goes with it; a branch that is not checked out is only a name."""
+
+    @property
+    def reversed(self) -> BranchMove:
+        return replace(self, old=self.new, new=self.old)
+
+    def is_where(self, commit: str | None) -> bool:
+        """Whether the branch, and HEAD with it if it is checked out, is there."""
+        if self.is_checked_out:
+            return self.repository.branch() == self.ref and self.repository.head() == commit
+        return self.repository.commit_of(self.ref or "HEAD") == commit
+
+
+def check_unmoved(move: BranchMove) -> None:
+    """Refuse if somebody moved the branch, or staged something in the paths concerned, before the index was locked."""
+    repository = move.repository
+    staged = set()
+    if move.is_checked_out:
+        staged = _staged(repository, move.old).intersection(_tree_changes(repository, move.old, move.new))
+    if staged or not move.is_where(move.old):
         raise ConflictError(
-            f"The branch checked out in {repository.root} moved while the plan was being applied.", hint="Apply again."
+            f"Somebody else changed the repository {repository.root} meanwhile; nothing was changed.",
+            hint="Run the command again.",
         )
 
 
-def move_head_back(repository: GitRepository, new: str, old: str | None, reason: str) -> None:
-    """Undo ``move_head``, if it happened."""
-    if repository.head() != new:
+def new_index(move: BranchMove) -> bytes:
+    """The index with everything the commits differ in as in the new one, and everything else as it is."""
+    return _changed_index(
+        move, {path: new for path, (_, new) in _tree_changes(move.repository, move.old, move.new).items()}
+    )
+
+
+def take_out_of_index(move: BranchMove, token: str) -> None:
+    """Let go what the index holds of the new commit, path by path; whatever else is in it is somebody's work."""
+    changes = _tree_changes(move.repository, move.old, move.new)
+    listed = run_git(["ls-files", "-s", "-z"], cwd=move.repository.root).stdout.split(b"\0")
+    present = {path: facts.rpartition(b" ")[0] for facts, _, path in (line.partition(b"\t") for line in listed)}
+    ours = {path: old for path, (old, new) in changes.items() if present.get(path, _gone(new)) == new}
+    if ours:
+        with index_locked(move.repository, token):
+            replace_index(move.repository, _changed_index(move, ours))
+
+
+def _gone(entry: bytes) -> bytes:
+    return b"000000 " + b"0" * (len(entry) - len(b"000000 "))
+
+
+def _changed_index(move: BranchMove, entries: Mapping[bytes, bytes]) -> bytes:
+    root = move.repository.root
+    # Removals first: a file may have become a directory.
+    lines = sorted(
+        (entry + b"\t" + path + b"\0" for path, entry in entries.items()), key=lambda line: not line.startswith(b"0")
+    )
+    with _temporary_index(move.repository, copied=True) as environment:
+        run_git(["update-index", "-z", "--index-info"], cwd=root, input=b"".join(lines), env=environment)
+        run_git(["update-index", "-q", "--refresh"], cwd=root, env=environment, check=False)
+        return Path(environment["GIT_INDEX_FILE"]).read_bytes()
+
+
+def replace_index(repository: GitRepository, content: bytes) -> None:
+    """Put a whole new index in the place of the old; to be called with it locked."""
+    replacement = repository.git_dir / NEW_INDEX
+    descriptor = os.open(replacement, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    replacement.replace(repository.index_path)
+    _sync_folder(repository.git_dir)
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def move_branch(move: BranchMove, reason: str) -> None:
+    """Move it, if it still is where it was."""
+    repository = move.repository
+    if move.is_checked_out and repository.branch() != move.ref:
+        raise _moved(repository, "another branch is checked out now")
+    # By way of HEAD, so that its log tells of it too; a branch can only be deleted by its own name.
+    name = "HEAD" if move.is_checked_out and move.new else move.ref or "HEAD"
+    nothing = "0" * len(move.new or move.old or "")
+    args = [name, move.new, move.old or nothing] if move.new else ["-d", name, move.old or nothing]
+    answer = run_git(["update-ref", "-m", reason, *args], cwd=repository.root, env=_DURABLE, check=False)
+    if answer.returncode != 0:
+        raise _moved(repository, said_by_git(answer)[-1])
+    place = (repository.common_dir / move.ref).parent if move.ref else repository.git_dir
+    if place.is_dir():
+        _sync_folder(place)
+
+
+def _moved(repository: GitRepository, reason: str) -> ConflictError:
+    return ConflictError(
+        f"A branch of {repository.root} could not be moved; nothing was changed: {reason}.",
+        hint="Wait for other git commands there to end; then run the command again.",
+    )
+
+
+def remove_stale_locks(move: BranchMove, since: float) -> None:
+    """Remove the locks of a git that was killed while it moved the branch for us; nobody else would, ever.
+
+    One is ours if it is not older than the operation and holds one of its commits, or the beginning of one.
+    """
+    ours = [f"{commit}\n".encode() for commit in (move.old, move.new) if commit]
+    found = {lock: lock.stat() for lock in _lock_files(move) if lock.exists()}
+    if found:
+        time.sleep(_GRACE_SECONDS)
+    for lock, status in found.items():
+        with suppress(FileNotFoundError):
+            is_still_there = lock.stat().st_ino == status.st_ino and status.st_mtime >= since
+            content = lock.read_bytes()
+            if is_still_there and (lock.name == _PACKED_LOCK or any(each.startswith(content) for each in ours)):
+                lock.unlink()
+
+
+def _lock_files(move: BranchMove) -> list[Path]:
+    repository = move.repository
+    locks = [repository.git_dir / "HEAD.lock"] if move.is_checked_out else []
+    if move.ref is not None:
+        locks.append(repository.common_dir / f"{move.ref}.lock")
+    if None in (move.old, move.new):  # a branch is deleted from the packed ones too
+        locks.append(repository.common_dir / _PACKED_LOCK)
+    return locks
+
+
+def move_branch_back(move: BranchMove, reason: str) -> None:
+    """Undo ``move_branch``, if it happened; also if another branch was checked out since."""
+    name = move.ref or ("HEAD" if move.repository.branch() is None else None)
+    if name is None or move.old == move.new or move.repository.commit_of(name) != move.new:
         return
-    if old is None:
-        run_git(["update-ref", "-d", repository.branch() or "HEAD", new], cwd=repository.root)
-    else:
-        run_git(["update-ref", "-m", reason, "HEAD", old, new], cwd=repository.root)
+    is_checked_out = move.is_checked_out and move.repository.branch() == move.ref
+    move_branch(replace(move.reversed, is_checked_out=is_checked_out), reason)
+
+
+# A branch of its own
+
+
+def refuse_branch_name(repository: GitRepository, name: str) -> None:
+    """Refuse a name that git would not take for a new branch."""
+    answer = run_git(["check-ref-format", "--branch", name], cwd=repository.root, check=False)
+    if answer.returncode != 0 or answer.stdout.decode(errors="surrogateescape").strip() != name:
+        raise UsageError(f"{name!r} is no name for a branch.", hint="See `git help check-ref-format` for the rules.")
+    if repository.commit_of(f"refs/heads/{name}") is not None:
+        raise ConflictError(
+            f"There is a branch {name} in {repository.root} already; nothing was changed.",
+            hint="Choose another name.",
+        )

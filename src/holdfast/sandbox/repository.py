@@ -60,11 +60,18 @@ class GitRepository:
 
     def head(self) -> str | None:
         """The commit checked out, or None in a repository without one."""
-        return self._word("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        return self.commit_of("HEAD")
+
+    def commit_of(self, ref: str) -> str | None:
+        return self._word("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
 
     def branch(self) -> str | None:
         """The full name of the branch checked out, or None when HEAD is detached."""
         return self._word("symbolic-ref", "--quiet", "HEAD")
+
+    def has_ancestor(self, commit: str) -> bool:
+        """Whether HEAD is that commit or came after it."""
+        return run_git(["merge-base", "--is-ancestor", commit, "HEAD"], cwd=self.root, check=False).returncode == 0
 
     def object_format(self) -> str:
         return self._word("rev-parse", "--show-object-format") or "sha1"

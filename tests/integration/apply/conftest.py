@@ -14,6 +14,7 @@ import pytest
 from holdfast.app import Holdfast
 from holdfast.apply import ApplyResult
 from holdfast.model import Plan
+from holdfast.unapply import UnapplyPreview
 from tests.support.repositories import git, make_repository, settings_of_a_person
 from tests.support.trees import Thing, compare, describe, write
 
@@ -56,11 +57,22 @@ class Desk:
             assert result.succeeded, result.failed_run
         return result.plan
 
-    def apply(self, plan: Plan, *, commit: bool = True) -> ApplyResult:
+    def apply(self, plan: Plan, *, commit: bool = True, branch: str | None = None) -> ApplyResult:
         with self.open() as holdfast:
-            result = holdfast.apply(plan.plan_id, commit=commit)
+            result = holdfast.apply(plan.plan_id, commit=commit, branch=branch)
         assert isinstance(result, ApplyResult)
         return result
+
+    def unapply(self, plan: Plan) -> UnapplyPreview:
+        with self.open() as holdfast:
+            result = holdfast.unapply(plan.plan_id)
+        assert isinstance(result, UnapplyPreview)
+        return result
+
+    def state(self, plan: Plan) -> tuple[str, str]:
+        with self.open() as holdfast:
+            found = holdfast.find_plan(plan.plan_id)
+        return found.phase.value, found.state.value
 
     def next_command(self, plan: Plan) -> Plan:
         """Any command that may change the plan; on a complete plan ``execute`` itself does nothing."""

@@ -9,14 +9,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from holdfast.errors import HoldfastError, SandboxError
-from holdfast.model import Plan, PlanState
+from holdfast.errors import HoldfastError, LeaseLostError, SandboxError
+from holdfast.model import Lease, Plan, PlanState
 from tests.integration.apply.conftest import Desk
-from tests.support.crashes import CHANGES, count_of_changes, killed_at
+from tests.support.crashes import CHANGES, count_of_changes, killed_at, stopped_at
 from tests.support.repositories import git, log, status
 from tests.support.trees import IS_ROOT, Thing, compare, describe, write
 
@@ -75,8 +76,20 @@ def unchangeable(path: Path) -> Iterator[None]:
         subprocess.run(["chattr", "-i", path], check=True)
 
 
-@pytest.mark.parametrize("name", ["app/a.txt", "app/b.txt", "data/one.csv", "data/two.csv", "data/deep/three.csv"])
-def test_a_file_that_cannot_be_changed_puts_everything_back(desk: Desk, plan: Plan, name: str):
+@pytest.mark.parametrize(
+    "name",
+    [
+        "app/a.txt",
+        "app/b.txt",
+        "data/one.csv",
+        "data/two.csv",
+        "data/deep/three.csv",
+        "data/deep",
+        "app/folder",
+        "data",
+    ],
+)
+def test_a_file_or_folder_that_cannot_be_changed_puts_everything_back(desk: Desk, plan: Plan, name: str):
     before = desk.what_counts()
     with unchangeable(desk.real / name):
         with pytest.raises(SandboxError, match="as they were before") as refusal:
@@ -246,6 +259,30 @@ def test_killed_while_a_branch_without_a_commit_gets_its_first(desk: Desk):
         moment += 9
 
 
+# Stopped, taken over, continued
+
+
+@pytest.mark.parametrize("share", [0.5, 0.7, 0.8, 0.9, 0.97])
+def test_stopped_and_taken_over_it_gives_way_when_it_goes_on(desk: Desk, plan: Plan, share: float):
+    before = desk.what_counts()
+    desk.keep()
+    changes = count_of_changes(lambda: desk.apply(plan))
+    desk.start_over()
+    child = stopped_at(int(changes * share), lambda: desk.apply(plan))
+    with desk.open() as holdfast:
+        lease = holdfast.store.get(Lease, plan.plan_id)
+        silent = lease.model_copy(update={"heartbeat_at": lease.heartbeat_at - timedelta(minutes=5)})
+        with holdfast.store.transaction():
+            holdfast.store.save(silent)
+    assert desk.next_command(plan).state is PlanState.COMPLETE
+    os.kill(child, signal.SIGCONT)
+    # It notices by the lease, or by a file that was taken away under its hands.
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) in (LeaseLostError.exit_code, SandboxError.exit_code)
+    desk.assert_put_back(before)
+    desk.apply(plan)
+    assert_applied(desk, plan)
+
+
 STRACE = shutil.which("strace")
 
 
@@ -268,3 +305,21 @@ def test_killed_in_a_system_call_it_is_undone_by_the_next_command(desk: Desk, pl
             break
         assert_undone_by_the_next_command(desk, plan, before)
         desk.start_over()
+
+
+@pytest.mark.skipif(STRACE is None, reason="strace is not installed")
+@pytest.mark.parametrize("lock", ["HEAD.lock", "refs/heads/main.lock"])
+@pytest.mark.parametrize("call", ["openat", "write", "fsync", "close", "rename", "unlink"])
+def test_a_git_that_is_killed_while_it_moves_the_branch_leaves_no_lock(desk: Desk, plan: Plan, lock: str, call: str):
+    before = desk.what_counts()
+    places = [f".git/{lock}", f"{desk.app}/.git/{lock}"]
+    command = [sys.executable, "-m", "holdfast", "plan", "apply", "--yes", plan.plan_id]
+    watched = [word for place in places for word in ("-P", place)]
+    subprocess.run(
+        [STRACE, "-f", "-qq", "-o", "/dev/null", *watched, "-e", f"inject={call}:signal=KILL:when=1", *command],
+        cwd=desk.app,
+        env={**os.environ, "HOLDFAST_HOME": str(desk.home)},
+        capture_output=True,
+        check=False,
+    )
+    assert_undone_by_the_next_command(desk, plan, before)

@@ -1,0 +1,414 @@
+"""What applying a plan would do to the real files, or why not; changes nothing.
+
+The start of the sandboxes, their end, and the real files as they are now are compared. What only the plan changed is
+taken, text in which both changed different lines is merged, and everything else that both changed is a conflict.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from holdfast.checkpoints import CheckpointService
+from holdfast.errors import ConflictError, SandboxError, StateError
+from holdfast.model import (
+    CheckpointGroup,
+    DecisionType,
+    FileChange,
+    Moment,
+    Plan,
+    PlanState,
+    Resource,
+    ResourceType,
+    is_within,
+)
+from holdfast.real_files import Links, folders_in_use, missing_folders, refuse_busy_repository
+from holdfast.sandbox.git import merge_texts
+from holdfast.sandbox.git_apply import (
+    CommitDraft,
+    branch_name,
+    changed_by,
+    ignored_among,
+    inside_submodules,
+    not_as_committed,
+    refuse_a_branch_used_elsewhere,
+    refuse_branch_name,
+)
+from holdfast.sandbox.git_worktree import matches
+from holdfast.sandbox.repository import GitRepository
+from holdfast.snapshot.descent import join, split
+from holdfast.snapshot.difference import Difference, StateReader, visible
+from holdfast.snapshot.format import DIRECTORY, FILE, PIECES_FROM_BYTES, Entry, State
+from holdfast.snapshot.objects import Batch
+from holdfast.snapshot.selection import change, links_to_make, same, select, with_ancestors
+
+_LABELS = ("your file", "when the plan started", "the plan")
+_UNSAID = (DecisionType.PROMPT_DEFINITION, DecisionType.TOOL_INVOCATION)
+"""Decisions that say no more than the plan's name and its steps."""
+_ATTRIBUTES = b".gitattributes"
+
+
+@dataclass(frozen=True)
+class ApplyOptions:
+    commit: bool = True
+    """For git: make a commit of the change; otherwise only the files are changed."""
+    branch: str | None = None
+    """For git: leave the commit on a new branch of this name, and change nothing else."""
+    include_ignored: Collection[str] = ()
+
+
+@dataclass(frozen=True)
+class ResourceChange:
+    """What applying will do to one real resource."""
+
+    resource: Resource
+    differences: tuple[Difference, ...]
+    """From the real files as they are now to what the plan made of them; for a branch, from the sandbox's start."""
+    links: Links = ()
+    left_out: tuple[str, ...] = ()
+    """Ignored files the plan made, which stay in the sandbox."""
+    merged: Mapping[bytes, bytes] = field(default_factory=dict)
+    """Text in which both changed different lines, put together."""
+    ref: str | None = None
+    """The branch the commit is for; None if HEAD is detached."""
+    commit: CommitDraft | None = None
+
+
+@dataclass(frozen=True)
+class ApplyPreview:
+    plan: Plan
+    options: ApplyOptions
+    resources: tuple[ResourceChange, ...]
+
+    @property
+    def changes(self) -> tuple[FileChange, ...]:
+        return tuple(_file_change(each, found) for each in self.resources for found in visible(each.differences))
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        return tuple(path for each in self.resources for path in each.left_out)
+
+    def commits(self) -> dict[str, CommitDraft]:
+        """The commits that applying would make, by resource."""
+        drafts = {each.resource.name: each.commit for each in self.resources if each.commit is not None}
+        return {name: draft for name, draft in drafts.items() if changed_by(draft)}
+
+    def branch_of(self, name: str) -> str | None:
+        """The branch that a resource's commit is for, as a person names it; None if HEAD is detached."""
+        ref = next(each.ref for each in self.resources if each.resource.name == name)
+        return branch_name(ref) if ref else None
+
+
+def preview_apply(plan: Plan, service: CheckpointService, options: ApplyOptions) -> ApplyPreview:
+    """What applying would do, or a refusal that names every path in conflict."""
+    analysis = _Analysis(plan, service, options, _result_group(plan, service))
+    return ApplyPreview(plan, options, analysis.run())
+
+
+def _result_group(plan: Plan, service: CheckpointService) -> CheckpointGroup:
+    """The group that recorded the result, if the sandboxes still are exactly that."""
+    if plan.state is PlanState.APPLIED:
+        raise StateError(
+            f"Plan {plan.plan_id} is applied already.",
+            hint=f"There is nothing left to do; `holdfast plan unapply {plan.plan_id}` takes it back.",
+        )
+    unfinished = service.store.unfinished_operations(plan.plan_id)
+    if unfinished:
+        raise StateError(
+            f"The {unfinished[0].kind} of plan {plan.plan_id} was cut short.",
+            hint=f"Run `holdfast plan execute {plan.plan_id}`: it puts that right first.",
+        )
+    if plan.state is not PlanState.COMPLETE:
+        raise StateError(
+            f"Plan {plan.plan_id} is {plan.state}, only a complete plan can be applied.",
+            hint=f"Run `holdfast plan execute {plan.plan_id}` first.",
+        )
+    # Retention may have given up the first of them; what an earlier try to apply recorded is the same result.
+    ends = {Moment.POST_EXECUTE, Moment.PRE_APPLY}
+    groups = service.store.groups_of(plan.plan_id)
+    group = next((group for group in reversed(groups) if ends.intersection(group.triggers)), groups[-1])
+    if service.states_now(plan) != group.states:
+        raise StateError(
+            "The sandboxes are not what the plan left: something changed them after it was complete.",
+            hint=f"Go back to the result with `holdfast plan rollback {plan.plan_id} {group.group_id}` "
+            f"and `holdfast plan execute {plan.plan_id}`.",
+        )
+    return group
+
+
+class _Analysis:
+    def __init__(self, plan: Plan, service: CheckpointService, options: ApplyOptions, result: CheckpointGroup) -> None:
+        self._plan, self._service, self._options, self._result = plan, service, options, result
+        self._base = service.store.groups_of(plan.plan_id)[0]
+        self._reader = service.manager.reader
+        self._conflicts: list[str] = []
+        self._unfinished_work: list[str] = []
+
+    def run(self) -> tuple[ResourceChange, ...]:
+        found = self._service.differences_between(self._plan, self._base.states, self._result.states)
+        changes = [(self._plan.resource(name), differences) for name, differences in found.items()]
+        if self._options.branch is not None:
+            _refuse_branch(self._plan, self._options.branch)
+            planned = [self._on_a_branch(resource, differences) for resource, differences in changes]
+            _refuse_one_repository_twice(planned)
+        else:
+            with self._service.manager.taking() as batch:
+                planned = [self._in_the_files(resource, differences, batch) for resource, differences in changes]
+                batch.commit()
+        self._refuse_conflicts()
+        return tuple(planned)
+
+    def _refuse_conflicts(self) -> None:
+        conflicts = list(dict.fromkeys([*self._conflicts, *self._unfinished_work]))
+        if not conflicts:
+            return
+        if self._conflicts:
+            message = "The plan and somebody else changed the same files; nothing was applied:"
+            hint = (
+                "Take your change of them back, or make it the plan's (see "
+                f"`holdfast plan diff --patch {self._plan.plan_id}`), and apply again. In a git repository "
+                "`--branch NAME` leaves the result on a branch of its own for you to merge."
+            )
+        else:
+            message = "The plan changed files that hold work of yours which is not committed; nothing was applied:"
+            hint = "Commit or stash your work first, or change the files without a commit: `--no-commit`."
+        raise ConflictError("\n  ".join([message, *conflicts]), hint=hint, paths=tuple(conflicts))
+
+    # Into the files
+
+    def _in_the_files(self, resource: Resource, differences: Sequence[Difference], batch: Batch) -> ResourceChange:
+        repository = self._ready(resource, differences)
+        ignored, left_out = self._ignored(repository, resource, differences)
+        wanted = [found for found in differences if found.path not in left_out and not same(found.old, found.new)]
+        state = self._reader.state(self._result.states[resource.name])
+        real = _Comparison(self._reader, resource, state, batch)
+        real.compare(wanted)
+        self._conflicts += _labelled(resource, real.conflicts)
+        links = links_to_make(state.links, [each.path for each in real.todo if each.path not in real.merged], left_out)
+        planned = ResourceChange(resource, tuple(real.todo), links, _shown(left_out), real.merged)
+        if repository is None or not self._options.commit:
+            return planned
+        head, ref = repository.head(), repository.branch()
+        paths = _paths_for_git(real.todo, ignored)
+        self._unfinished_work += _labelled(resource, not_as_committed(repository, paths) - set(real.conflicts))
+        if paths:
+            refuse_a_branch_used_elsewhere(repository, ref)
+        return self._with_commit(planned, repository, head, ref, paths)
+
+    def _with_commit(
+        self,
+        planned: ResourceChange,
+        repository: GitRepository,
+        parent: str | None,
+        ref: str | None,
+        paths: list[bytes],
+    ) -> ResourceChange:
+        if not paths:
+            return planned
+        draft = CommitDraft(
+            repository=repository,
+            parent=parent,
+            work_tree=Path(planned.resource.sandbox_path),
+            paths=tuple(paths),
+            merged={path: content for path, content in planned.merged.items() if path in set(paths)},
+            message=self._message(),
+        )
+        return ResourceChange(
+            planned.resource, planned.differences, planned.links, planned.left_out, planned.merged, ref, draft
+        )
+
+    def _ready(self, resource: Resource, differences: Sequence[Difference]) -> GitRepository | None:
+        if resource.type is not ResourceType.GIT:
+            return None
+        repository = GitRepository.at(Path(resource.path))
+        if self._options.branch is None:
+            refuse_busy_repository(repository)
+        foreign = inside_submodules(repository, [difference.path for difference in differences])
+        if foreign:
+            listed = "\n  ".join(os.fsdecode(path) for path in foreign)
+            raise SandboxError(
+                f"The plan changed files of a submodule, which apply cannot do; nothing was applied:\n  {listed}",
+                hint="Make the submodule a resource of its own.",
+            )
+        return repository
+
+    def _ignored(
+        self, repository: GitRepository | None, resource: Resource, differences: Sequence[Difference]
+    ) -> tuple[set[bytes], set[bytes]]:
+        """What git ignores of the plan's change, and which of that stays in the sandbox."""
+        if repository is None:
+            return set(), set()
+        paths = [difference.path for difference in differences]
+        ignored = ignored_among(repository, Path(resource.sandbox_path), paths)
+        wanted = () if self._options.branch is not None else self._options.include_ignored
+        return ignored, {path for path in ignored if not matches(path, wanted)}
+
+    # Onto a branch of its own
+
+    def _on_a_branch(self, resource: Resource, differences: Sequence[Difference]) -> ResourceChange:
+        repository = self._ready(resource, differences)
+        ignored, left_out = self._ignored(repository, resource, differences)
+        wanted = [found for found in differences if found.path not in left_out and not same(found.old, found.new)]
+        planned = ResourceChange(resource, tuple(wanted), left_out=_shown(left_out))
+        if not wanted:
+            return planned
+        if repository is None:
+            raise StateError(
+                f"The plan changed the directory {resource.name} ({resource.path}), which has no branches.",
+                hint=f"Apply it without a branch: `holdfast plan apply {self._plan.plan_id}`.",
+            )
+        paths = _paths_for_git(wanted, ignored)
+        parent = self._start_of(resource, repository, paths)
+        return self._with_commit(planned, repository, parent, f"refs/heads/{self._options.branch}", paths)
+
+    def _start_of(self, resource: Resource, repository: GitRepository, paths: list[bytes]) -> str | None:
+        """The commit the plan started from; or HEAD, if that is where the user's work of that time is committed now."""
+        start = self._reader.state(self._base.states[resource.name])
+        uncommitted: set[bytes] = set()
+        with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
+            work_tree = Path(folder).resolve()
+            self._materialize(start, paths, work_tree)
+            for commit in dict.fromkeys((resource.base["commit"] or None, repository.head())):
+                if commit is not None and repository.commit_of(commit) is None:
+                    continue
+                found = changed_by(CommitDraft(repository, commit, work_tree, tuple(paths), {}, ""))
+                if not found:
+                    return commit
+                uncommitted = uncommitted or found
+        self._unfinished_work += _labelled(resource, uncommitted)
+        return None
+
+    def _materialize(self, start: State, paths: Iterable[bytes], folder: Path) -> None:
+        """The files as the plan found them, with the attributes that say what git makes of them."""
+        places = with_ancestors(paths)
+        places |= {join(place, _ATTRIBUTES) for place in with_ancestors(split(path)[0] for path in paths)}
+        found = ((path, self._reader.find(start, path)) for path in sorted(places) if path)
+        change(folder, self._reader, [Difference(path, None, entry) for path, entry in found if entry is not None])
+
+    def _message(self) -> str:
+        plan = self._plan
+        parts = [plan.name, "\n".join(f"- {step.name}" for step in plan.steps)]
+        decisions = [
+            f"- {_one_line(each.question)} {_one_line(each.chosen)}"
+            for each in self._service.store.decisions_of(plan.plan_id)
+            if not each.is_superseded and is_within(each.sequence, plan.active_decisions) and each.type not in _UNSAID
+        ]
+        if decisions:
+            parts.append("\n".join(["Decisions:", *decisions]))
+        # The one character that git does not take.
+        return "\n\n".join([*parts, f"Holdfast-Plan: {plan.plan_id}\n"]).replace("\0", "")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+class _Comparison:
+    """The plan's change as a change of the real files of one resource."""
+
+    def __init__(self, reader: StateReader, resource: Resource, result: State, batch: Batch) -> None:
+        self._reader, self._result, self._batch = reader, result, batch
+        self._root = Path(resource.path).resolve()
+        self._linked = {path for group in result.links for path in group}
+        self.todo: list[Difference] = []
+        self.merged: dict[bytes, bytes] = {}
+        self.conflicts: list[bytes] = []
+
+    def compare(self, wanted: Sequence[Difference]) -> None:
+        real = select(self._root, [difference.path for difference in wanted], self._batch)
+        # What is stored of the real files is read again where it is merged.
+        self._batch.commit()
+        for difference in wanted:
+            self._take(difference, real.get(difference.path))
+        for path in missing_folders(self.todo, real):
+            self.todo.append(Difference(path, real.get(path), self._reader.find(self._result, path)))
+            if path in real:
+                self.conflicts.append(path)  # something else is in its place
+        self.conflicts = sorted({*self.conflicts, *folders_in_use(self._root, self.todo)})
+
+    def _take(self, difference: Difference, present: Entry | None) -> None:
+        path, old, new = difference
+        if same(present, new):
+            return
+        if not same(present, old):
+            merged = self._merge(path, old, present, new)
+            if merged is None:
+                self.conflicts.append(path)
+            else:
+                new = merged
+                if same(present, new):
+                    return
+        self.todo.append(Difference(path, present, _with_owner_of(present, new)))
+
+    def _merge(self, path: bytes, old: Entry | None, present: Entry | None, new: Entry | None) -> Entry | None:
+        """The file with both changes in it; None where they do not go together, or are not of text alone."""
+        sides = [each for each in (old, present, new) if each is not None and each.kind == FILE]
+        if old is None or present is None or new is None or len(sides) < 3:
+            return None
+        if present.mode != old.mode or path in self._linked:
+            return None
+        base, ours, theirs = (b"".join(self._reader.content(each)) for each in (old, present, new))
+        text = merge_texts(base, ours, theirs, labels=_LABELS)
+        if text is None or text.conflicts or len(text.content) >= PIECES_FROM_BYTES:
+            return None
+        digest = self._batch.add(text.content) if text.content else b""
+        self.merged[path] = text.content
+        return msgspec.structs.replace(new, content=digest, size=len(text.content), mtime_ns=time.time_ns())
+
+
+def _with_owner_of(present: Entry | None, new: Entry | None) -> Entry | None:
+    """A file that is changed stays whose it is."""
+    if present is None or new is None:
+        return new
+    return msgspec.structs.replace(new, uid=present.uid, gid=present.gid)
+
+
+def _paths_for_git(differences: Iterable[Difference], ignored: Collection[bytes]) -> list[bytes]:
+    """The paths git has an opinion on: not directories, nor what it ignores."""
+    return [
+        path
+        for path, old, new in differences
+        if not all(entry is None or entry.kind == DIRECTORY for entry in (old, new)) and path not in ignored
+    ]
+
+
+def _refuse_branch(plan: Plan, name: str) -> None:
+    for resource in plan.resources:
+        if resource.type is ResourceType.GIT:
+            refuse_branch_name(GitRepository.at(Path(resource.path)), name)
+
+
+def _refuse_one_repository_twice(planned: Sequence[ResourceChange]) -> None:
+    seen: dict[Path, str] = {}
+    for each in planned:
+        if each.commit is None:
+            continue
+        other = seen.setdefault(each.commit.repository.common_dir, each.resource.name)
+        if other != each.resource.name:
+            raise StateError(
+                f"The resources {other} and {each.resource.name} are one repository, which can have that branch once.",
+                hint="Apply the plan without `--branch`.",
+            )
+
+
+def _labelled(resource: Resource, paths: Iterable[bytes]) -> list[str]:
+    return [f"{resource.name}: {os.fsdecode(path)}" for path in sorted(paths)]
+
+
+def _shown(paths: Iterable[bytes]) -> tuple[str, ...]:
+    return tuple(sorted(map(os.fsdecode, paths)))
+
+
+def _file_change(each: ResourceChange, difference: Difference) -> FileChange:
+    name, file = each.resource.name, os.fsdecode(difference.path)
+    if difference.new is None:
+        return FileChange(resource=name, file=file, action="removed")
+    if difference.old is None:
+        return FileChange(resource=name, file=file, action="added")
+    return FileChange(resource=name, file=file, action="merged" if difference.path in each.merged else "changed")

@@ -1,0 +1,384 @@
+"""The user's files, index and branches changed as one: journaled, verified, and put back if that does not end well.
+
+Both ways go through here: a plan's result into the real files, and the real files back to what they were.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.checkpoints import CheckpointService
+from holdfast.errors import ConflictError, LeaseLostError, SandboxError
+from holdfast.model import (
+    Lease,
+    Operation,
+    OperationKind,
+    OperationState,
+    Phase,
+    Plan,
+    PlanState,
+    Record,
+    Resource,
+    new_id,
+    now,
+)
+from holdfast.sandbox.git_apply import (
+    NEW_INDEX,
+    BranchMove,
+    check_unmoved,
+    holds_index,
+    lock_index,
+    move_branch,
+    move_branch_back,
+    new_index,
+    release_index,
+    remove_stale_locks,
+    replace_index,
+    take_out_of_index,
+)
+from holdfast.sandbox.repository import GitRepository
+from holdfast.snapshot.descent import split
+from holdfast.snapshot.difference import Difference
+from holdfast.snapshot.format import DIRECTORY, Entry, digest_of
+from holdfast.snapshot.objects import Batch
+from holdfast.snapshot.selection import (
+    Selection,
+    change,
+    directories_in_use,
+    links_among,
+    links_to_make,
+    load_selection,
+    remove_temporaries,
+    same,
+    select,
+    store_selection,
+    with_ancestors,
+)
+
+Links = tuple[tuple[bytes, ...], ...]
+
+_DONE = {
+    OperationKind.APPLY: (Phase.APPLY, PlanState.APPLIED),
+    OperationKind.UNAPPLY: (Phase.EXECUTE, PlanState.COMPLETE),
+}
+"""What a plan is when the operation is done; when it is undone, it is what the other one leads to."""
+_UNDONE = {OperationKind.APPLY: _DONE[OperationKind.UNAPPLY], OperationKind.UNAPPLY: _DONE[OperationKind.APPLY]}
+
+
+@dataclass(frozen=True)
+class RealChange:
+    """What is to be done to one real resource."""
+
+    resource: Resource
+    differences: tuple[Difference, ...] = ()
+    """From the real files as they are now to what they shall be."""
+    links: Links = ()
+    merged: Mapping[bytes, bytes] = field(default_factory=dict)
+    """Content that was made only for this, and that nothing keeps in the store yet."""
+    branch: BranchMove | None = None
+
+    @property
+    def root(self) -> Path:
+        return Path(self.resource.path).resolve()
+
+    @property
+    def paths(self) -> list[bytes]:
+        return [difference.path for difference in self.differences]
+
+
+def missing_folders(todo: Sequence[Difference], real: Selection) -> list[bytes]:
+    """Folders that what is to be made lies in, and that the user removed or replaced; those above first."""
+    made = {difference.path for difference in todo}
+    needed = with_ancestors(difference.path for difference in todo if difference.new is not None) - made
+    return sorted(path for path in needed if path not in real or real[path].kind != DIRECTORY)
+
+
+def folders_in_use(root: Path, todo: Sequence[Difference]) -> list[bytes]:
+    """Folders that are to be something else, and in which the user has something nobody else knows of."""
+    replaced = {
+        path for path, old, new in todo if old is not None and new is not None and old.kind == DIRECTORY != new.kind
+    }
+    going = {difference.path for difference in todo if difference.new is None}
+    return sorted(directories_in_use(root, going | replaced) & replaced) if replaced else []
+
+
+def refuse_busy_repository(repository: GitRepository) -> None:
+    busy = repository.operation_in_progress()
+    if busy:
+        raise SandboxError(
+            f"A {busy} is in progress in {repository.root}; nothing was changed.",
+            hint=f"Finish or abort the {busy}, then run the command again.",
+        )
+
+
+# Doing it
+
+
+def change_real_files(
+    plan: Plan,
+    lease: Lease,
+    service: CheckpointService,
+    kind: OperationKind,
+    changes: Sequence[RealChange],
+    *,
+    records: Sequence[Record] = (),
+) -> Plan:
+    """Change the files, index and branch of all resources, or of none; the records are saved with the end of it."""
+    try:
+        plan, operation = _journal(plan, lease, service, kind, changes)
+    except BaseException:  # nothing is changed yet
+        with service.store.transaction(lease):
+            service.store.save(_changed_plan(plan, _UNDONE[kind]))
+        raise
+    try:
+        operation = _change_all(plan, lease, service, operation, changes)
+        plan = _changed_plan(plan, _DONE[kind])
+        with service.store.transaction(lease):
+            service.store.save(plan)
+            service.store.save(operation.model_copy(update={"state": OperationState.DONE, "finished_at": now()}))
+            for record in records:
+                service.store.save(record)
+    except LeaseLostError:
+        _give_way(plan, service, service.store.get(Operation, operation.operation_id))
+        raise
+    except OSError as error:
+        _undo_unless_done(plan, lease, service, operation)
+        raise SandboxError(
+            f"The real files could not be changed: {error.strerror or error}. They are as they were before.",
+            hint="Free the cause and run the command again.",
+        ) from error
+    except BaseException:  # an interruption from the keyboard too
+        _undo_unless_done(plan, lease, service, operation)
+        raise
+    return plan
+
+
+def _changed_plan(plan: Plan, to: tuple[Phase, PlanState], error: str | None = None) -> Plan:
+    return plan.changed(phase=to[0], state=to[1], error=error)
+
+
+def _undo_unless_done(plan: Plan, lease: Lease, service: CheckpointService, operation: Operation) -> None:
+    found = service.store.get(Operation, operation.operation_id)
+    if found.state is OperationState.BEGUN:
+        undo_change(plan, lease, service, found)
+    _give_way(plan, service, found)
+
+
+def _give_way(plan: Plan, service: CheckpointService, operation: Operation) -> None:
+    """If somebody took this process for dead and undid what it had done, what it did afterwards must go too."""
+    store = service.store
+    is_undone = operation.state is OperationState.UNDONE
+    if is_undone and not store.unfinished_operations(plan.plan_id) and not store.applied_operation(plan.plan_id):
+        for resource in plan.resources:
+            _undo(service, resource, operation)
+
+
+def _journal(
+    plan: Plan, lease: Lease, service: CheckpointService, kind: OperationKind, changes: Sequence[RealChange]
+) -> tuple[Plan, Operation]:
+    """Store what is about to be replaced, then say what is about to be done."""
+    states: dict[str, str] = {}
+    with service.manager.taking() as batch:
+        for each in changes:
+            states |= _stored(each, batch)
+        batch.commit()
+        operation = Operation(
+            operation_id=new_id(),
+            plan_id=plan.plan_id,
+            kind=kind,
+            data={
+                "states": states,
+                "branches": {each.resource.name: _branch_data(each.branch) for each in changes if each.branch},
+                "indexes": {},
+            },
+            created_at=now(),
+        )
+        plan = plan.changed(phase=Phase.APPLY, state=PlanState.PROCESSING)
+        with service.store.transaction(lease):
+            service.store.save(plan)
+            service.store.insert(operation)
+    return plan, operation
+
+
+def _stored(each: RealChange, batch: Batch) -> dict[str, str]:
+    name, states = each.resource.name, {}
+    if each.differences:
+        old = select(each.root, each.paths, batch)
+        for path, expected, _ in each.differences:
+            if not same(old.get(path), expected):
+                raise _meddled(each.root, path)
+        for content in each.merged.values():
+            batch.add(content)
+        new = {path: entry for path, entry in old.items() if path not in set(each.paths)}
+        new |= {path: entry for path, _, entry in each.differences if entry is not None}
+        states[f"{name}/old"] = store_selection(old, batch, links_among(each.root, each.paths))
+        states[f"{name}/new"] = store_selection(new, batch)
+    if each.branch is not None and each.branch.is_checked_out:
+        states[f"{name}/index"] = store_selection(select(each.branch.repository.git_dir, [b"index"], batch), batch)
+    return states
+
+
+def _branch_data(move: BranchMove) -> dict[str, Any]:
+    return {"ref": move.ref, "old": move.old, "new": move.new, "is_checked_out": move.is_checked_out}
+
+
+def branch_move(resource: Resource, operation: Operation) -> BranchMove | None:
+    """The move of a branch that an operation made, or was about to make, in that resource."""
+    data = operation.data["branches"].get(resource.name)
+    return BranchMove(GitRepository.at(Path(resource.path)), **data) if data else None
+
+
+def _meddled(root: Path, path: bytes) -> ConflictError:
+    return ConflictError(
+        f"{os.fsdecode(path)} in {root} was changed by somebody else meanwhile; nothing was changed.",
+        hint="Run the command again.",
+        paths=(os.fsdecode(path),),
+    )
+
+
+def _change_all(
+    plan: Plan, lease: Lease, service: CheckpointService, operation: Operation, changes: Sequence[RealChange]
+) -> Operation:
+    moves = {each.resource.name: each.branch for each in changes if each.branch is not None}
+    with_index = {name: move for name, move in moves.items() if move.is_checked_out}
+    for move in with_index.values():
+        lock_index(move.repository, operation.operation_id)
+    for move in moves.values():
+        check_unmoved(move)
+    for each in changes:
+        if each.differences:
+            change(each.root, service.manager.reader, each.differences, each.links)
+            _verify(service, each)
+    indexes = {name: new_index(move) for name, move in with_index.items()}
+    if indexes:
+        # An index that is ours can then be told from one that somebody else wrote.
+        digests = {name: digest_of(content).hex() for name, content in indexes.items()}
+        operation = operation.model_copy(update={"data": {**operation.data, "indexes": digests}})
+        with service.store.transaction(lease):
+            service.store.save(operation)
+    for name, move in moves.items():
+        if name in indexes:
+            replace_index(move.repository, indexes[name])
+        move_branch(move, f"holdfast: {operation.kind} {plan.name}")
+    for move in with_index.values():
+        release_index(move.repository, operation.operation_id)
+    return operation
+
+
+def _verify(service: CheckpointService, each: RealChange) -> None:
+    with service.manager.taking() as batch:
+        real = select(each.root, each.paths, batch)
+    for path, _, new in each.differences:
+        present = real.get(path)
+        is_kept_folder = new is None and present is not None and present.kind == DIRECTORY
+        if not is_kept_folder and not same(present, new):
+            raise _meddled(each.root, path)
+
+
+# Putting it back
+
+
+def undo_change(plan: Plan, lease: Lease, service: CheckpointService, operation: Operation) -> Plan:
+    """Put the real files, index and branch back as they were before an operation that did not come to its end.
+
+    A file that somebody has changed since then stays as they made it.
+    """
+    try:
+        edited = [path for resource in plan.resources for path in _undo(service, resource, operation)]
+    except OSError as failure:
+        raise SandboxError(
+            f"The real files could not be put back yet: {failure.strerror or failure}.",
+            hint="Free the cause; the next command on this plan puts them back.",
+        ) from failure
+    error = None
+    if edited:
+        error = f"an {operation.kind} was undone; changed by somebody since, and left so: {', '.join(edited)}"
+    plan = _changed_plan(plan, _UNDONE[operation.kind], error)
+    with service.store.transaction(lease):
+        service.store.save(plan)
+        service.store.save(operation.model_copy(update={"state": OperationState.UNDONE, "finished_at": now()}))
+    return plan
+
+
+def _undo(service: CheckpointService, resource: Resource, operation: Operation) -> list[str]:
+    """Put one resource back; the paths that are neither as they were nor as the operation made them, and so stay."""
+    states, reader = operation.data["states"], service.manager.reader
+    move = branch_move(resource, operation)
+    if move is not None:
+        remove_stale_locks(move, operation.created_at.timestamp())
+        move_branch_back(move, f"holdfast: the {operation.kind} was undone")
+        if move.is_checked_out:
+            _undo_index(service, resource, operation, move)
+    if f"{resource.name}/old" not in states:
+        return []
+    old = load_selection(reader, states[f"{resource.name}/old"])
+    new = load_selection(reader, states[f"{resource.name}/new"])
+    links = reader.state(states[f"{resource.name}/old"]).links
+    return _put_back(service, Path(resource.path).resolve(), old, new, links=links)
+
+
+def _undo_index(service: CheckpointService, resource: Resource, operation: Operation, move: BranchMove) -> None:
+    """Put the index back whole while nobody else can have changed it, otherwise only what is ours in it."""
+    repository, token = move.repository, operation.operation_id
+    ours = operation.data["indexes"].get(resource.name)
+    if ours is not None and (holds_index(repository, token) or _digest_of_index(repository) == ours):
+        index = load_selection(service.manager.reader, operation.data["states"][f"{resource.name}/index"])
+        _put_back(service, repository.git_dir, index, {}, always={b"index"})
+    elif ours is not None:
+        take_out_of_index(move, token)
+    (repository.git_dir / NEW_INDEX).unlink(missing_ok=True)
+    release_index(repository, token)
+
+
+def _digest_of_index(repository: GitRepository) -> str | None:
+    try:
+        return digest_of(repository.index_path.read_bytes()).hex()
+    except FileNotFoundError:
+        return None
+
+
+def _put_back(
+    service: CheckpointService,
+    root: Path,
+    old: Selection,
+    new: Selection,
+    *,
+    links: Links = (),
+    always: Collection[bytes] = (),
+) -> list[str]:
+    """The paths left as somebody else made them; those in ``always`` are put back, whatever they are now."""
+    paths = old.keys() | new.keys() | set(always)
+    remove_temporaries(root, {split(path)[0] for path in paths if path})
+    with service.manager.taking() as batch:
+        present = select(root, paths, batch)
+        batch.commit()
+        edited = [path for path in paths if path not in always and _is_edited(present.get(path), old, new, path)]
+        differences = [each for each in _differing(present, old, paths) if each.path not in edited]
+        groups = links_to_make(links, [difference.path for difference in differences], edited)
+        change(root, service.manager.reader, differences, groups)
+    return sorted(os.fsdecode(path) for path in edited)
+
+
+def _is_edited(present: Entry | None, old: Selection, new: Selection, path: bytes) -> bool:
+    """Whether it holds something that is neither what was there nor what was made; its mode may be half done."""
+    known = [entry for entry in (old.get(path), new.get(path)) if entry is not None]
+    return present is not None and not any(same(present, entry, but_for_mode=True) for entry in known)
+
+
+def _differing(present: Selection, old: Selection, paths: Collection[bytes]) -> Iterator[Difference]:
+    for path in sorted(paths):
+        is_there, was_there = present.get(path), old.get(path)
+        if not _identical(is_there, was_there):
+            yield Difference(path, is_there, was_there)
+
+
+def _identical(one: Entry | None, other: Entry | None) -> bool:
+    if one is not None and other is not None and one.kind == other.kind == DIRECTORY:
+        return (one.mode, one.mtime_ns, one.uid, one.gid, one.xattrs) == (
+            other.mode, other.mtime_ns, other.uid, other.gid, other.xattrs,
+        )  # fmt: skip
+    return one == other

@@ -1,0 +1,238 @@
+"""The commit that apply makes: what it says, who made it, how it is signed, and where it may go."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.errors import ConflictError, HoldfastError, SandboxError
+from holdfast.model import Plan
+from tests.integration.apply.conftest import Desk
+from tests.support.repositories import git, head, log, make_repository, status
+from tests.support.trees import IS_ROOT, compare, describe, write
+
+# What it says
+
+
+def decided_plan(desk: Desk) -> Plan:
+    decision = {"type": "strategy_choice", "question": "Which version\n  comes next?", "chosen": "2", "rationale": "x"}
+    return desk.run_plan(
+        {
+            "name": "upgrade",
+            "resources": {"app": {"type": "git", "path": str(desk.app)}},
+            "validate": ["test -s a.txt"],
+            "steps": [
+                {"name": "bump", "run": "echo 2 > a.txt", "decision": decision},
+                {"name": "tidy", "run": "rm b.txt"},
+            ],
+        }
+    )
+
+
+def test_the_message_is_the_plans_name_its_steps_and_the_decisions_in_force(desk: Desk):
+    plan = decided_plan(desk)
+    desk.apply(plan)
+    assert git(desk.app, "show", "-s", "--format=%B").rstrip("\n") == (
+        "upgrade\n\n- bump\n- tidy\n\nDecisions:\n- Which version comes next? 2\n"
+        f"- Does `test -s a.txt` accept the result? yes\n\nHoldfast-Plan: {plan.plan_id}"
+    )
+    assert git(desk.app, "show", "-s", "--format=%(trailers:key=Holdfast-Plan,valueonly)").strip() == plan.plan_id
+
+
+def test_a_decision_that_was_corrected_is_not_in_the_message(desk: Desk):
+    plan = decided_plan(desk)
+    with desk.open() as holdfast:
+        wrong = next(each for each in holdfast.decisions(plan.plan_id) if each.chosen == "2")
+        holdfast.correct(wrong.decision_id, guidance="take 3")
+        assert holdfast.execute(plan.plan_id).succeeded
+    desk.apply(plan)
+    message = git(desk.app, "show", "-s", "--format=%B")
+    assert "take 3" in message
+    assert message.count("Which version comes next? 2") == 1, "made again, with the guidance"
+
+
+# How it is signed
+
+
+def fake_gpg(desk: Desk, script: str) -> None:
+    program = write(desk.folder / "fake-gpg", f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    git(desk.app, "config", "commit.gpgsign", "true")
+    git(desk.app, "config", "gpg.program", str(program))
+    git(desk.app, "config", "user.signingkey", "0123456789")
+
+
+SIGNS = """
+cat > /dev/null
+printf '\\n[GNUPG:] SIG_CREATED D 1 2 00 0 0\\n' >&2
+printf -- '-----BEGIN PGP SIGNATURE-----\\n\\nof the fake\\n-----END PGP SIGNATURE-----\\n'
+"""
+
+
+@pytest.mark.parametrize("branch", [None, "topic"])
+def test_it_is_signed_by_gits_own_machinery_if_the_user_signs(desk: Desk, branch: str | None):
+    plan = desk.run(app="echo more >> a.txt")
+    fake_gpg(desk, SIGNS)
+    desk.apply(plan, branch=branch)
+    assert "gpgsig -----BEGIN PGP SIGNATURE-----" in git(desk.app, "cat-file", "commit", branch or "HEAD")
+    assert status(desk.app) == []
+
+
+def test_a_signature_that_fails_refuses_and_changes_nothing(desk: Desk):
+    plan = desk.run(app="echo more >> a.txt", data="echo more >> one.csv")
+    fake_gpg(desk, "echo 'no such key' >&2; exit 2")
+    before = desk.what_counts()
+    with pytest.raises(SandboxError) as refusal:
+        desk.apply(plan)
+    assert "commit.gpgsign" in refusal.value.hint
+    desk.assert_put_back(before)
+    assert desk.state(plan) == ("execute", "complete")
+    git(desk.app, "config", "commit.gpgsign", "false")
+    desk.apply(plan)
+    assert "gpgsig" not in git(desk.app, "cat-file", "commit", "HEAD")
+
+
+# Where it may go
+
+
+def test_a_branch_that_is_checked_out_elsewhere_is_refused_and_nothing_changes(desk: Desk):
+    plan = desk.run(app="echo more >> a.txt")
+    git(desk.app, "worktree", "add", "--quiet", "--force", str(desk.folder / "tree"), "main")
+    before, theirs = desk.everything(), describe(desk.folder / "tree")
+    with pytest.raises(ConflictError, match="checked out in"):
+        desk.apply(plan)
+    assert compare(before, desk.everything()) == []
+    assert compare(theirs, describe(desk.folder / "tree")) == []
+    desk.apply(plan, commit=False)
+    assert status(desk.app) == [" M a.txt"]
+
+
+def test_other_work_trees_on_other_branches_are_no_reason(desk: Desk):
+    plan = desk.run(app="echo more >> a.txt")
+    git(desk.app, "worktree", "add", "--quiet", "-b", "other", str(desk.folder / "one"))
+    git(desk.app, "worktree", "add", "--quiet", "--detach", str(desk.folder / "two"))
+    desk.apply(plan)
+    assert log(desk.app) == ["the plan", "the first commit"]
+    assert status(desk.folder / "one") == status(desk.folder / "two") == []
+
+
+def test_a_work_tree_that_is_gone_is_no_reason(desk: Desk):
+    plan = desk.run(app="echo more >> a.txt")
+    git(desk.app, "worktree", "add", "--quiet", "--force", str(desk.folder / "tree"), "main")
+    shutil.rmtree(desk.folder / "tree")
+    desk.apply(plan)
+    assert log(desk.app) == ["the plan", "the first commit"]
+
+
+def test_two_repositories_get_their_commits_together_or_not_at_all(desk: Desk):
+    """The second one's branch cannot be moved: the first one's goes back."""
+    other = make_repository(desk.real / "other")
+    resources = {name: {"type": "git", "path": str(desk.real / name)} for name in ("app", "other")}
+    steps = [{"name": f"work on {name}", "resource": name, "run": "echo more >> a.txt"} for name in resources]
+    plan = desk.run_plan({"name": "the plan", "resources": resources, "steps": steps})
+    lock = write(other / ".git" / "refs" / "heads" / "main.lock", "another git")
+    with pytest.raises(HoldfastError):
+        desk.apply(plan)
+    assert [log(each) for each in (desk.app, other)] == [["the first commit"]] * 2
+    assert [status(each) for each in (desk.app, other)] == [[], []]
+    lock.unlink()
+    desk.apply(plan)
+    assert [log(each)[0] for each in (desk.app, other)] == ["the plan"] * 2
+    desk.unapply(plan)
+    assert [log(each) for each in (desk.app, other)] == [["the first commit"]] * 2
+
+
+# What the user has of their own
+
+
+def test_files_that_git_was_told_not_to_look_at_are_work_of_the_user(desk: Desk):
+    write(desk.app / "a.txt", "a\nlocal, never to be committed\n")
+    git(desk.app, "update-index", "--assume-unchanged", "a.txt")
+    git(desk.app, "update-index", "--skip-worktree", "b.txt")
+    plan = desk.run(app="echo more >> a.txt; echo more >> b.txt")
+    before = desk.everything()
+    with pytest.raises(ConflictError) as refusal:
+        desk.apply(plan)
+    assert refusal.value.paths == ("app: a.txt", "app: b.txt")
+    assert compare(before, desk.everything()) == []
+    desk.apply(plan, commit=False)
+    assert (desk.app / "a.txt").read_text() == "a\nlocal, never to be committed\nmore\n"
+
+
+def commit_something(desk: Desk) -> None:
+    write(desk.app / "meanwhile.txt", "x\n")
+    git(desk.app, "add", "meanwhile.txt")
+    git(desk.app, "commit", "-q", "-m", "meanwhile")
+
+
+def switch_branch(desk: Desk) -> None:
+    git(desk.app, "checkout", "-q", "-b", "other")
+
+
+def stage_something(desk: Desk) -> None:
+    text = (desk.app / "a.txt").read_text()
+    write(desk.app / "a.txt", "staged\n")
+    git(desk.app, "add", "a.txt")
+    write(desk.app / "a.txt", text)
+
+
+def edit_a_file(desk: Desk) -> None:
+    write(desk.app / "a.txt", "edited in the last moment\n")
+
+
+def make_a_file(desk: Desk) -> None:
+    write(desk.app / "new.txt", "made in the last moment\n")
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [commit_something, switch_branch, stage_something, edit_a_file, make_a_file],
+    ids=lambda each: each.__name__,
+)
+def test_what_the_user_does_after_the_look_at_their_files_is_not_lost(desk: Desk, meanwhile: Callable[[Desk], None]):
+    plan = desk.run(app="echo more >> a.txt; echo new > new.txt")
+    after: list[object] = []
+
+    def confirm(_: object) -> bool:
+        meanwhile(desk)
+        after.append((describe(desk.app, without=[b".git"]), status(desk.app), head(desk.app)))
+        return True
+
+    with desk.open() as holdfast, pytest.raises(ConflictError):
+        holdfast.apply(plan.plan_id, confirm=confirm)
+    assert (describe(desk.app, without=[b".git"]), status(desk.app), head(desk.app)) == after[0]
+    assert desk.state(plan) == ("execute", "complete")
+    assert desk.leftovers() == []
+
+
+# Disks and folders
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root may mount something")
+@pytest.mark.parametrize("place", ["work tree", "repository"])
+def test_a_disk_that_is_full_in_the_middle_puts_everything_back(desk: Desk, place: str):
+    plan = desk.run(
+        app="echo more >> a.txt; head -c 700000 /dev/urandom > large; echo new > zz", data="echo more >> one.csv"
+    )
+    target = desk.app if place == "work tree" else desk.app / ".git"
+    aside = desk.folder / "aside"
+    subprocess.run(["cp", "-a", target, aside], check=True)
+    if place == "work tree":
+        write(aside / "untracked filler", "x" * 150_000)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1200k", "holdfast-test", target], check=True)
+    try:
+        subprocess.run(["cp", "-a", f"{aside}/.", target], check=True)
+        if place == "repository":
+            write(target / "filler", "x" * 600_000)
+        before = desk.what_counts()
+        with pytest.raises(HoldfastError) as refusal:
+            desk.apply(plan)
+        assert refusal.value.exit_code == 6
+        assert compare(before, desk.what_counts(), ignoring=["mtime_ns"]) == []
+        assert desk.leftovers() == []
+        assert desk.state(plan) == ("execute", "complete")
+    finally:
+        subprocess.run(["umount", "--lazy", target], check=True)

@@ -1,0 +1,157 @@
+"""Saying what apply and unapply would do: the same analysis, the same refusals, and nothing is changed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import ConflictError, SandboxError, StateError
+from holdfast.model import Plan
+from tests.integration.apply.conftest import Desk
+from tests.support.crashes import count_of_changes, killed_at
+from tests.support.repositories import git, head, status
+from tests.support.trees import compare, write
+
+APP = "sed -i s/^1$/one/ text; echo new > new.txt; rm b.txt; echo x > x.log; mkdir empty"
+
+
+@pytest.fixture
+def plan(desk: Desk) -> Plan:
+    write(desk.app / ".gitignore", "*.log\n")
+    write(desk.app / "text", "".join(f"{number}\n" for number in range(1, 10)))
+    git(desk.app, "add", "--all")
+    git(desk.app, "commit", "-q", "-m", "a text")
+    plan = desk.run(app=APP, data="echo more >> one.csv")
+    (desk.app / "text").write_text((desk.app / "text").read_text() + "mine\n")
+    git(desk.app, "commit", "-q", "-a", "-m", "of mine")
+    return plan
+
+
+def records_of(desk: Desk, plan: Plan) -> tuple[object, ...]:
+    with desk.open() as holdfast:
+        found = holdfast.find_plan(plan.plan_id)
+        return found, holdfast.status(plan.plan_id), len(holdfast.checkpoints(plan.plan_id))
+
+
+@pytest.mark.parametrize("options", [{}, {"commit": False}], ids=["commit", "no commit"])
+def test_it_says_exactly_what_the_real_one_then_does(desk: Desk, plan: Plan, options: dict[str, bool]):
+    before, records = desk.everything(), records_of(desk, plan)
+    with desk.open() as holdfast:
+        preview = holdfast.apply_preview(plan.plan_id, **options)
+        drafts = preview.commits()
+    assert compare(before, desk.everything()) == [], "not even an object in the user's repository"
+    assert records_of(desk, plan) == records
+    assert ("text", "merged") in {(each.file, each.action) for each in preview.changes}
+    assert preview.left_out == ("x.log",)
+    result = desk.apply(plan, **options)
+    assert result.changes == preview.changes
+    assert result.commits.keys() == drafts.keys()
+    if drafts:
+        assert git(desk.app, "show", "-s", "--format=%B") == drafts["app"].message
+        assert preview.branch_of("app") == "main"
+        assert git(desk.app, "rev-parse", "HEAD^") == drafts["app"].parent
+
+
+def test_on_a_branch_of_its_own(desk: Desk):
+    plan = desk.run(app="echo more >> a.txt")
+    before = desk.everything()
+    with desk.open() as holdfast:
+        preview = holdfast.apply_preview(plan.plan_id, branch="topic")
+        assert preview.branch_of("app") == "topic"
+        assert preview.commits()["app"].parent == head(desk.app)
+    assert compare(before, desk.everything()) == []
+
+
+def test_a_change_that_git_does_not_see_would_be_no_commit(desk: Desk):
+    plan = desk.run(app="mkdir empty; mkfifo pipe; chmod 600 a.txt")
+    with desk.open() as holdfast:
+        preview = holdfast.apply_preview(plan.plan_id)
+        assert preview.commits() == {}
+        assert {each.file for each in preview.changes} == {"a.txt", "empty", "pipe"}
+    assert desk.apply(plan).commits == {}
+    assert status(desk.app) == []
+
+
+def test_a_detached_head_is_named(desk: Desk):
+    plan = desk.run(app="echo more >> a.txt")
+    git(desk.app, "checkout", "-q", "--detach")
+    with desk.open() as holdfast:
+        assert holdfast.apply_preview(plan.plan_id).branch_of("app") is None
+
+
+def test_conflicts_are_the_same_refusal(desk: Desk):
+    plan = desk.run(app="echo more >> a.txt", data="echo more >> one.csv")
+    write(desk.data / "one.csv", "mine\n")
+    refusals = []
+    for dry_run in (True, False):
+        with desk.open() as holdfast, pytest.raises(ConflictError) as refusal:
+            holdfast.apply_preview(plan.plan_id) if dry_run else holdfast.apply(plan.plan_id)
+        refusals.append((refusal.value.message, refusal.value.hint, refusal.value.paths, refusal.value.exit_code))
+    assert refusals[0] == refusals[1]
+
+
+def test_a_sandbox_that_is_gone_is_not_made_anew(desk: Desk, plan: Plan):
+    sandbox = desk.sandbox(plan)
+    sandbox.rename(desk.folder / "gone")
+    with desk.open() as holdfast, pytest.raises(SandboxError, match="missing"):
+        holdfast.apply_preview(plan.plan_id)
+    assert not sandbox.exists()
+
+
+def test_an_apply_that_was_cut_short_is_not_repaired_but_told(desk: Desk, plan: Plan):
+    desk.keep()
+    changes = count_of_changes(lambda: desk.apply(plan))
+    desk.start_over()
+    killed_at(changes - 8, lambda: desk.apply(plan))
+    before = desk.everything()
+    with desk.open() as holdfast, pytest.raises(StateError, match="cut short") as refusal:
+        holdfast.apply_preview(plan.plan_id)
+    assert "plan execute" in refusal.value.hint
+    assert compare(before, desk.everything()) == []
+    desk.next_command(plan)
+    desk.apply(plan)
+
+
+# The command
+
+
+def run(desk: Desk, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast", "plan", *arguments],
+        cwd=desk.app,
+        env={**os.environ, "HOLDFAST_HOME": str(desk.home)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_command_shows_files_commit_message_and_what_stays(desk: Desk, plan: Plan):
+    before = desk.everything()
+    ended = run(desk, "apply", "--dry-run", plan.plan_id)
+    assert ended.returncode == 0, ended.stderr
+    for words in (
+        "M  app/text (merged with your change)", "A  app/new.txt", "D  app/b.txt", "M  data/one.csv",
+        "would be a commit on main", "    the plan", "x.log", "Nothing was changed.", f"plan apply {plan.plan_id}",
+    ):  # fmt: skip
+        assert words in ended.stdout
+    assert compare(before, desk.everything()) == []
+
+
+def test_the_commands_go_together(desk: Desk, plan: Plan, tmp_path: Path):
+    assert run(desk, "unapply", "--dry-run", plan.plan_id).returncode == 4
+    applied = run(desk, "apply", "--yes", plan.plan_id)
+    assert f"holdfast plan unapply {plan.plan_id}" in applied.stdout
+    shown = run(desk, "unapply", "--dry-run", plan.plan_id)
+    assert "would be put back" in shown.stdout
+    assert "Nothing was changed." in shown.stdout
+    assert run(desk, "unapply", plan.plan_id).returncode == 2, "nobody to ask"
+    taken_back = run(desk, "unapply", "--yes", plan.plan_id)
+    assert "the plan is complete again" in taken_back.stdout
+    assert f"holdfast plan apply {plan.plan_id}" in taken_back.stdout
+    named = run(desk, "apply", "--dry-run", "--branch", "topic", plan.plan_id)
+    assert (named.returncode, "directory data" in named.stderr) == (4, True)
