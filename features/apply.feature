@@ -145,3 +145,45 @@ Feature: Apply
          M version.txt
         ?? new.txt
         """
+
+    Scenario: A dry run says exactly what would change, and changes nothing
+      Given in "." I do
+        """
+        printf '0\n0\n0\n' > shop/mine.txt; cd shop; git add mine.txt; git commit --quiet --message "of mine, meanwhile"
+        """
+      When I run "holdfast plan apply --dry-run latest"
+      Then it ends with exit code 0
+      And it says
+        """
+        M  shop/version.txt
+        A  shop/new.txt
+        M  data/orders.csv
+        D  data/private.key
+        would be a commit on main:
+        - change the version
+        Holdfast-Plan: {plan}
+        Nothing was changed.
+        holdfast plan apply {plan}
+        """
+      And nothing has changed
+      Given in "." I do
+        """
+        echo mine > shop/new.txt
+        """
+      When I run "holdfast plan apply --dry-run latest"
+      Then it ends with exit code 5
+      And it says "shop: new.txt"
+      And nothing has changed
+
+    @unchanged
+    Scenario: A result that is not of git alone cannot be left on a branch
+      When I run "holdfast plan apply --yes --branch topic latest"
+      Then it ends with exit code 4
+      And it says "directory data"
+      And nothing has changed
+
+    @unchanged
+    Scenario: What was not applied cannot be taken back
+      When I run "holdfast plan unapply --yes latest"
+      Then it ends with exit code 4
+      And nothing has changed

@@ -69,6 +69,132 @@ Feature: Rollback
     Then it ends with exit code 0
     And the sandboxes are exactly as "the plan had left them"
 
+  Scenario: A bad step, the rollback, and the undo of the rollback
+    Given this plan has run
+      """
+      steps:
+        - {name: good, run: echo good > good.txt}
+        - {name: bad, run: rm -r src good.txt; echo sent >> outbox.txt, side_effects: true}
+        - {name: go on, resource: data, run: echo 4 >> orders.csv}
+      """
+    And I remember the sandboxes as "the plan had left them"
+    When I run "holdfast plan rollback --dry-run latest {before step 2}"
+    Then it ends with exit code 0
+    And it says
+      """
+      files reverted  4
+      restored  shop/good.txt
+      restored  shop/src/app.py
+      removed   shop/outbox.txt
+      decisions superseded  2
+      not undone: step 2 (bad)
+      execute / queued, at step 2, bad
+      Nothing was changed.
+      """
+    And nothing has changed
+    When I run "holdfast plan rollback --yes latest {before step 2} --format json"
+    Then it ends with exit code 0
+    And the data has
+      | value                                    | is   |
+      | rollback_summary.files_reverted          | 4    |
+      | impact.decisions_after_cp                | 2    |
+      | impact.side_effects_not_undone[0].step   | bad  |
+      | post_rollback_state.state                | queued |
+    And in the sandbox of "shop" this prints
+      """
+      $ cat good.txt src/app.py ../data/orders.csv; test -e outbox.txt || echo no outbox
+      good
+      print('hello')
+      1;2;3
+      no outbox
+      """
+    Given I note the answer's "left_checkpoint_id" as {what was left}
+    When I run "holdfast plan rollback --yes latest {what was left}"
+    Then it ends with exit code 0
+    And the sandboxes are exactly as "the plan had left them"
+    And "plan status" has
+      | value               | is |
+      | last_completed_step | 2  |
+      | decisions.length    | 4  |
+
+  Rule: Single files and folders of a checkpoint can be restored, and everything else stays
+
+    Background:
+      Given this plan has run
+        """
+        validate: [test -e src/app.py]
+        steps:
+          - {name: begin, run: echo text > src/text.txt}
+          - {name: tidy, run: 'rm src/text.txt; echo n > src/new.txt; echo 2 > version.txt; echo 4 >> ../data/orders.csv'}
+        """
+
+    Scenario: A folder comes back exactly, the plan is checked again, and is applied
+      When I run "holdfast plan rollback --yes --only shop:src latest {before step 2} --format json"
+      Then it ends with exit code 0
+      And the data has
+        | value                          | is           |
+        | only                           | ["shop:src"] |
+        | post_rollback_state.state      | queued       |
+        | impact.decisions_after_cp      | 0            |
+      And the rollback counts each file it lists, among them
+        | file              | action   |
+        | shop/src/text.txt | restored |
+        | shop/src/new.txt  | removed  |
+      And in the sandbox of "shop" this prints
+        """
+        $ ls src; cat version.txt ../data/orders.csv
+        app.py
+        text.txt
+        2
+        1;2;3
+        4
+        """
+      And "plan status" has
+        | value               | is     |
+        | state               | queued |
+        | last_completed_step | 1      |
+        | decisions.length    | 4      |
+      When I run "holdfast plan apply --yes latest"
+      Then it ends with exit code 4
+      When I run "holdfast plan execute latest --format json"
+      Then it ends with exit code 0
+      And the data has
+        | value | is       |
+        | state | complete |
+      When I run "holdfast plan apply --yes latest"
+      Then it ends with exit code 0
+      And in "shop" this prints
+        """
+        $ ls src; cat version.txt
+        app.py
+        text.txt
+        2
+        """
+
+    Scenario: It can be undone
+      Given I remember the sandboxes as "the plan had left them"
+      When I run "holdfast plan rollback --yes --only shop:src --only data:orders.csv latest {before step 2} --format json"
+      Then it ends with exit code 0
+      And I note the answer's "left_checkpoint_id" as {what was left}
+      When I run "holdfast plan rollback --yes latest {what was left}"
+      Then it ends with exit code 0
+      And the sandboxes are exactly as "the plan had left them"
+
+    @unchanged
+    Scenario Outline: <what>
+      When I run "holdfast plan rollback <options> latest {before step 2}"
+      Then it ends with exit code <code>
+      And it says "<words>"
+      And nothing has changed
+
+      Examples:
+        | what                              | options                      | code | words                                  |
+        | only looking                      | --dry-run --only shop:src    | 0    | Nothing was changed.                   |
+        | a path that is nowhere            | --yes --only shop:sources    | 3    | README.md                              |
+        | a path that leads out of it       | --yes --only ../data         | 2    | not a path inside of a resource        |
+        | nobody to ask, and no --yes       | --only shop:src              | 2    | Add --yes                              |
+        | nothing of it is different        | --yes --only shop:src/app.py | 0    | no file was different                  |
+
   Rule: A rollback that cannot be right is refused, and changes nothing
 
     Background:

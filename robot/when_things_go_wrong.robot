@@ -31,6 +31,72 @@ A Rollback Is Itself Rolled Back
     ${again}=    Picture Of    ${app}
     Should Be Equal    ${again}    ${done}
 
+A Rollback Tells Beforehand What It Will Do, Does That, And Is Undone
+    ${file}=    Take Plan    wrong_choice
+    Holdfast    plan    execute    ${file}
+    ${app}=    Sandbox Of    app
+    ${done}=    Picture Of    ${app}
+    ${before}=    Checkpoint Before Step    ${1}
+    ${planned}=    Holdfast Json    plan    rollback    --dry-run    latest    ${before}
+    ${untouched}=    Picture Of    ${app}
+    Should Be Equal    ${untouched}    ${done}
+    ${back}=    Holdfast Json    plan    rollback    --yes    latest    ${before}
+    FOR    ${part}    IN    rollback_summary    changes_reverted    impact    post_rollback_state
+        Should Be Equal    ${planned}[${part}]    ${back}[${part}]
+    END
+    Should Be Equal    ${back}[impact][side_effects_not_undone][0][step]    announce
+    Holdfast    plan    rollback    --yes    latest    ${back}[left_checkpoint_id]
+    ${again}=    Picture Of    ${app}
+    Should Be Equal    ${again}    ${done}
+
+A Wrong Decision Is Looked At, Its Correction Tried, Made, Compared And Applied
+    ${file}=    Take Plan    wrong_choice
+    Holdfast    plan    execute    ${file}
+    ${tree}=    Holdfast Json    plan    tree
+    ${decision}=    Set Variable    ${tree}[decisions][0][children][1]
+    Should Be Equal    ${decision}[chosen]    zip
+    ${explained}=    Holdfast Json    plan    explain    ${decision}[decision_id]
+    Should Be Equal    ${explained}[rationale]    everybody has it
+    Should Be Equal    ${explained}[changes][0][file]    app/pack.txt
+    Length Should Be    ${explained}[dependents]    2
+    ${steps}=    Take Plan    right_choice
+    ${words}=    Create List    plan    correct    --mode    revert    --guidance    smaller    --with    ${steps}    ${decision}[decision_id]
+    ${said}=    Holdfast    @{words}    --dry-run
+    Should Contain    ${said}    not undone: step 4 (announce)
+    Should Contain    ${said}    Nothing was changed.
+    Holdfast    @{words}    expected=${2}
+    ${corrected}=    Holdfast Json    @{words}    --yes
+    Should Be Equal As Integers    ${corrected}[attempt]    2
+    ${compared}=    Holdfast Json    plan    diff    --attempt    1    2
+    ${names}=    Evaluate    [each['file'] for each in $compared['files']]
+    Should Be Equal    ${names}    ${{['app/pack.txt', 'app/sum.txt']}}
+    ${said}=    Holdfast    plan    diff    --attempt    1    3    expected=${3}
+    Should Contain    ${said}    1, 2
+    Holdfast    plan    apply    --yes    latest
+    ${pack}=    Read File    app/pack.txt
+    Should Be Equal    ${pack}    zstd\n
+
+One Folder Is Brought Back And Everything Else Stays
+    ${file}=    Take Plan    five_steps
+    Holdfast    plan    execute    ${file}
+    ${app}=    Sandbox Of    app
+    ${done}=    Picture Of    ${app}
+    ${before}=    Checkpoint Before Step    ${4}
+    ${restored}=    Holdfast Json    plan    rollback    --yes    --only    app:gen    latest    ${before}
+    Should Be Equal    ${restored}[post_rollback_state][state]    queued
+    ${key}=    Read File    ${app}/gen/key
+    Should Be Equal    ${key}    secret\n
+    ${now}=    Picture Of    ${app}
+    Should Be Equal    ${now}[version.txt]    ${done}[version.txt]
+    Should Contain    ${now}    gen/link
+    ${data}=    Sandbox Of    data
+    File Should Not Exist    ${data}/empty
+    Holdfast    plan    apply    --yes    latest    expected=${4}
+    Holdfast    plan    execute    latest
+    Holdfast    plan    apply    --yes    latest
+    ${key}=    Read File    app/gen/key
+    Should Be Equal    ${key}    secret\n
+
 A Killed Plan Goes On Where It Was
     ${file}=    Take Plan    slow_step
     Start Holdfast    plan    execute    ${file}

@@ -5,22 +5,30 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.config import Settings, home_directory, load_settings
 from holdfast.db.store import Store, open_store
-from holdfast.errors import AmbiguousError, ConflictError, NotFoundError, SandboxError, StateError, UsageError
+from holdfast.errors import (
+    AmbiguousError,
+    ConflictError,
+    ContentError,
+    NotFoundError,
+    SandboxError,
+    StateError,
+    UsageError,
+)
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
     CheckpointRetentionPolicy,
+    Conflict,
     Decision,
-    DecisionType,
     Lease,
     Moment,
     Operation,
@@ -39,17 +47,25 @@ from holdfast.model import (
 
 if TYPE_CHECKING:
     from holdfast.apply import ApplyResult
+    from holdfast.apply_preview import ApplyOptions, ApplyPreview
     from holdfast.checkpoints import CheckpointService, VerifyResult
     from holdfast.confinement import Confinement
     from holdfast.correct import CorrectionPreview
     from holdfast.diff import FileDiff
     from holdfast.events import Listener
-    from holdfast.executor import ExecutionResult
+    from holdfast.executor import Choices, ExecutionResult, PlanExecutor
+    from holdfast.explain import DecisionTree, Explanation
+    from holdfast.planfile.draft import PlanDraft
+    from holdfast.process import Passthrough
     from holdfast.resume import ResumePreview
     from holdfast.rollback import RollbackPreview
     from holdfast.tools import Toolbox
+    from holdfast.unapply import UnapplyPreview
 
 LATEST = "latest"
+_FOR_SUBPLANS_TOO = ("plan apply", "plan unapply", "checkpoint delete", "checkpoint prune")
+"""What may be done to a subplan by itself; it takes the lease of the whole plan all the same."""
+Preview = TypeVar("Preview")
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,9 @@ class PlanStatus:
     """It says processing, but its process is dead: the next command that changes it puts it right."""
     confinement: Confinement
     """Whether its steps are held to its sandboxes, by the settings and on the machine of now."""
+    subplans: tuple[Plan, ...]
+    conflicts: tuple[tuple[Plan, Conflict], ...]
+    """What a person has to resolve, and in which plan's sandboxes: its own or those of a subplan."""
     outside_of_rollback: tuple[Path, ...]
     """Where else they may write then: ``sandbox.allow-write``."""
 
@@ -73,6 +92,18 @@ class CheckpointView:
     group: CheckpointGroup
     display_id: str
     is_superseded: bool
+
+
+@dataclass(frozen=True)
+class Outfit:
+    """What a program of one execution gets besides what the settings say."""
+
+    passthrough: Passthrough | None = None
+    """The terminal of whoever started it."""
+    settle_seconds: float | None = None
+    """Take a checkpoint whenever it has written something and then been quiet for so long."""
+    pass_env: tuple[str, ...] = ()
+    allow_write: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,8 +137,7 @@ class Holdfast:
 
     def close(self) -> None:
         if "service" in self.__dict__:
-            self.service.manager.remember()
-            self.service.manager.objects.close()
+            self.service.close()
         if "store" in self.__dict__:
             self.store.close()
 
@@ -155,11 +185,11 @@ class Holdfast:
     def _user_home(self) -> Path:
         return Path(self._environment.get("HOME") or Path.home())
 
-    def allowed_paths(self) -> tuple[Path, ...]:
+    def allowed_paths(self, more: Sequence[str] = ()) -> tuple[Path, ...]:
         """Where steps may write besides their sandboxes; a ConfigError if the setting names what cannot be allowed."""
         from holdfast.confinement import allowed_paths
 
-        return allowed_paths(self.settings.allow_write, user_home=self._user_home, holdfast_home=self.home)
+        return allowed_paths((*self.settings.allow_write, *more), user_home=self._user_home, holdfast_home=self.home)
 
     @cached_property
     def _project(self) -> Project:
@@ -169,9 +199,21 @@ class Holdfast:
 
     def create_plan(self, file: Path) -> Plan:
         from holdfast.planfile import load_plan_file
-        from holdfast.sandbox import sandbox_for
 
-        draft = load_plan_file(file, defaults=self.settings.policy, check_step=self._step_problems)
+        return self._created(load_plan_file(file, defaults=self.settings.policy, check_step=self._step_problems))
+
+    def create_program_plan(
+        self, argv: Sequence[str], *, resources: Sequence[Path] = (), folder: Path | None = None
+    ) -> Plan:
+        """A plan of one step that runs a program in sandboxes of these folders, by default of the project's."""
+        from holdfast.planfile.program import program_draft
+
+        folder = folder or Path.cwd()
+        return self._created(program_draft(argv, resources or (project_root(folder),), folder, self.settings.policy))
+
+    def _created(self, draft: PlanDraft) -> Plan:
+        from holdfast.preflight import check_plan
+
         plan_id = new_id()
         at = now()
         plan = Plan(
@@ -191,47 +233,20 @@ class Holdfast:
             validation=draft.validation,
             steps=draft.steps,
             active_decisions=((1, 1),),
-            source_file=str(draft.source_file),
+            source_file=str(draft.source_file or ""),
             store_id=self.service.manager.objects.store_id,
             created_at=at,
             updated_at=at,
         )
-        self._preflight(plan)
-        for resource in plan.resources:
-            sandbox_for(plan, resource).check()
-        root = Decision(
-            decision_id=new_id(),
-            plan_id=plan_id,
-            sequence=1,
-            type=DecisionType.PROMPT_DEFINITION,
-            question="What is to be done?",
-            chosen=plan.name,
-            created_at=at,
-        )
+        check_plan(plan, self.tools, self.home)
         with self.store.transaction():
             self.store.insert(plan)
             self.store.insert(Revision(plan_id=plan_id, revision=1, steps=plan.steps))
-            self.store.insert(root)
+            self.store.insert(Decision.root_of(plan))
         return plan
 
     def _step_problems(self, tool: str, args: dict[str, Any]) -> list[tuple[tuple[str | int, ...], str]]:
         return self.tools.problems(tool, args)
-
-    def _preflight(self, plan: Plan) -> None:
-        if any(step.subplans for step in plan.steps):
-            raise StateError(
-                "This plan has subplans, which this version of Holdfast cannot run yet.",
-                hint="Write their steps one after another, or make a plan of each.",
-            )
-        if not plan.policy.require_checkpoints:
-            return
-        declarations = [(step, self.tools.declaration_for(step)) for step in plan.steps]
-        unsafe = [step.name for step, declared in declarations if declared.writes and not declared.checkpointable]
-        if unsafe:
-            raise StateError(
-                f"These steps write what no checkpoint can hold: {', '.join(unsafe)}.",
-                hint="Set `require_checkpoints: false` in the plan's policy to run them all the same.",
-            )
 
     def find_plan(self, reference: str) -> Plan:
         """By full id, a unique beginning of it, or ``latest``."""
@@ -272,73 +287,163 @@ class Holdfast:
             holder=holder,
             interrupted=plan.state is PlanState.PROCESSING and holder is None,
             confinement=confinement_of(self.settings.confine),
+            subplans=tuple(self.store.subplans_of(plan.plan_id)),
+            conflicts=tuple(self.conflicts(plan)),
             outside_of_rollback=expanded(self.settings.allow_write, self._user_home),
         )
+
+    def conflicts(self, plan: Plan) -> list[tuple[Plan, Conflict]]:
+        """What a person has to resolve before a constrained plan can go on, in its sandboxes or a subplan's."""
+        if plan.state is not PlanState.CONSTRAINED:
+            return []
+        run = self.store.latest_run(plan.plan_id)
+        own = [(plan, conflict) for conflict in (run.conflicts or ())] if run else []
+        return own + [found for each in self.store.subplans_of(plan.plan_id) for found in self.conflicts(each)]
 
     # Verbs
 
     @contextmanager
     def _changing(
-        self, reference: str, command: str, *, on_stop_request: Callable[[], None] = lambda: None
+        self,
+        reference: str,
+        command: str,
+        *,
+        on_stop_request: Callable[[], None] = lambda: None,
+        listener: Listener | None = None,
     ) -> Iterator[tuple[Plan, Lease]]:
         """The plan, ours alone, with everything put right that a dead process left."""
-        from holdfast.apply import undo_apply
         from holdfast.lease import leased
         from holdfast.operations import recover
+        from holdfast.restore import finish_restore
 
         plan = self.find_plan(reference)
         service = self.service
-        if plan.store_id != service.manager.objects.store_id:
-            raise StateError(
-                f"The checkpoints of plan {plan.plan_id} are kept on another machine or in another home.",
-                hint="Run the command there.",
-            )
+        self._refuse_without_content(plan)
 
         def finish_rollback(plan: Plan, lease: Lease, operation: Operation) -> Plan:
             return service.finish_rollback(plan, lease, operation)
 
-        def undo(plan: Plan, lease: Lease, operation: Operation) -> Plan:
-            return undo_apply(plan, lease, service, operation)
+        def finish_paths(plan: Plan, lease: Lease, operation: Operation) -> Plan:
+            return finish_restore(plan, lease, service, operation)
 
-        with leased(self.store, plan.plan_id, command, on_stop_request=on_stop_request) as lease:
-            recoveries = {OperationKind.ROLLBACK: finish_rollback, OperationKind.APPLY: undo}
-            yield recover(plan.plan_id, lease, service, recoveries), lease
+        def undo(plan: Plan, lease: Lease, operation: Operation) -> Plan:
+            from holdfast.real_files import undo_change
+
+            return undo_change(plan, lease, service, operation)
+
+        root = self._root_of(plan)
+        if root != plan and command not in _FOR_SUBPLANS_TOO:
+            raise StateError(
+                f"Plan {plan.plan_id} ({plan.name}) is a subplan of {plan.parent_plan_id} and goes on with it.",
+                hint=f"Run the command for the whole plan: `holdfast {command} {root.plan_id}`.",
+            )
+        with leased(self.store, root.plan_id, command, on_stop_request=on_stop_request) as lease:
+            recoveries = {
+                OperationKind.ROLLBACK: finish_rollback,
+                OperationKind.RESTORE_PATHS: finish_paths,
+                OperationKind.APPLY: undo,
+                OperationKind.UNAPPLY: undo,
+            }
+            root = recover(root.plan_id, lease, service, recoveries, listener or (lambda _: None))
+            yield root if root.plan_id == plan.plan_id else self.store.get(Plan, plan.plan_id), lease
+
+    def _refuse_without_content(self, plan: Plan) -> None:
+        if plan.store_id == self.service.manager.objects.store_id:
+            return
+        if _has_sandbox(plan):
+            raise ContentError(
+                f"The saved content of plan {plan.plan_id} is gone: {self.home / 'objects.db'} is not the store it was "
+                "saved in.",
+                hint="Put the right objects.db back, from a backup. The sandboxes are as they were.",
+            )
+        raise StateError(
+            f"The checkpoints of plan {plan.plan_id} are kept on another machine or in another home.",
+            hint="Run the command there.",
+        )
+
+    def _root_of(self, plan: Plan) -> Plan:
+        while plan.parent_plan_id is not None:
+            plan = self.store.get(Plan, plan.parent_plan_id)
+        return plan
 
     def execute(
-        self, reference: str, *, listener: Listener | None = None, cancelled: threading.Event | None = None
+        self,
+        reference: str,
+        *,
+        listener: Listener | None = None,
+        cancelled: threading.Event | None = None,
+        choices: Choices | None = None,
+        outfit: Outfit | None = None,
     ) -> ExecutionResult:
         """Start the plan, or go on with it; what is complete stays as it is."""
-        from holdfast.executor import ExecutionResult, ExecutorSettings, PlanExecutor
+        from holdfast.executor import ExecutionResult
         from holdfast.operations import make_missing_sandboxes
+        from holdfast.preflight import check_plan
 
         cancelled = cancelled or threading.Event()
-        with self._changing(reference, "plan execute", on_stop_request=cancelled.set) as (plan, lease):
+        changing = self._changing(reference, "plan execute", on_stop_request=cancelled.set, listener=listener)
+        with changing as (plan, lease):
             if plan.state is PlanState.COMPLETE:
                 make_missing_sandboxes(plan, self.service)
             if plan.state in (PlanState.COMPLETE, PlanState.APPLIED):
                 return ExecutionResult(plan)
-            settings = ExecutorSettings(
-                environment=self._environment,
-                passed_variables=self.settings.pass_env,
-                include_ignored=self.settings.include_ignored,
-                output_limit_bytes=self.settings.output_limit_bytes,
-                step_timeout_seconds=self.settings.step_timeout_seconds,
-                confine=self.settings.confine,
-                allow_write=self.allowed_paths(),
-            )
-            executor = PlanExecutor(self.service, self.tools, settings, listener=listener, cancelled=cancelled)
-            return executor.execute(plan, lease)
+            if plan.head_group_id is None:
+                check_plan(plan, self.tools, self.home, with_space=True)
+            return self._executor(listener, cancelled, choices, outfit).execute(plan, lease)
+
+    def _executor(
+        self,
+        listener: Listener | None = None,
+        cancelled: threading.Event | None = None,
+        choices: Choices | None = None,
+        outfit: Outfit | None = None,
+    ) -> PlanExecutor:
+        from holdfast.executor import Choices, ExecutorSettings, PlanExecutor
+
+        outfit = outfit or Outfit()
+        settings = ExecutorSettings(
+            environment=self._environment,
+            passed_variables=(*self.settings.pass_env, *outfit.pass_env),
+            include_ignored=self.settings.include_ignored,
+            output_limit_bytes=self.settings.output_limit_bytes,
+            step_timeout_seconds=self.settings.step_timeout_seconds,
+            confine=self.settings.confine,
+            allow_write=self.allowed_paths(outfit.allow_write),
+            choices=choices or Choices(),
+            passthrough=outfit.passthrough,
+            settle_seconds=outfit.settle_seconds,
+        )
+        return PlanExecutor(self.service, self.tools, settings, listener=listener, cancelled=cancelled)
 
     def rollback(
-        self, reference: str, checkpoint: str, *, confirm: Callable[[RollbackPreview], bool] = lambda _: True
+        self,
+        reference: str,
+        checkpoint: str,
+        *,
+        only: Sequence[str] = (),
+        confirm: Callable[[RollbackPreview], bool] = lambda _: True,
     ) -> RollbackResult | Declined:
+        """Go back to a checkpoint; with ``only`` restore just these paths (``PATH`` or ``RESOURCE:PATH``) from it."""
+        from holdfast.restore import preview_restore, restore_paths
         from holdfast.rollback import preview_rollback, roll_back
 
         wanted = self._checkpoint_of(self.find_plan(reference), checkpoint)
         with self._changing(reference, "plan rollback") as (plan, lease):
-            if not confirm(preview_rollback(plan, self.service, wanted)):
+            service, tools = self.service, self.tools
+            preview = (
+                preview_restore(plan, service, wanted, only) if only else preview_rollback(plan, service, tools, wanted)
+            )
+            if not confirm(preview):
                 return Declined()
-            return roll_back(plan, lease, self.service, wanted)
+            if only:
+                return restore_paths(plan, lease, service, wanted, only)
+            return roll_back(plan, lease, service, tools, wanted)
+
+    def rollback_preview(self, reference: str, checkpoint: str, *, only: Sequence[str] = ()) -> RollbackPreview:
+        """What a rollback would do; changes nothing, and refuses what the rollback would refuse."""
+        seen: list[RollbackPreview] = []
+        self.rollback(reference, checkpoint, only=only, confirm=_looking(seen))
+        return seen[0]
 
     def correct(
         self,
@@ -352,16 +457,27 @@ class Holdfast:
         from holdfast.correct import CorrectionService
 
         decision = self.find_decision(decision_reference)
-        corrections = CorrectionService(self.service)
+        corrections = CorrectionService(self.service, self.tools)
+        under_way = corrections.is_under_way(decision, guidance)
         with self._changing(decision.plan_id, "plan correct") as (plan, lease):
+            if under_way:
+                return plan  # it was cut short, and is finished now
             steps = self._steps_from(steps_file, plan)
             if mode == "append":
                 if steps is None:
                     raise UsageError("Appending needs new steps.", hint="Give them with `--with FILE`.")
-                return corrections.append(plan, lease, decision, guidance, steps)
-            if not confirm(corrections.preview(plan, decision, steps)):
-                return Declined()
-            return corrections.revert(plan, lease, decision, guidance, steps).plan
+                preview = corrections.preview_append(plan, decision, steps)
+                return corrections.append(lease, preview, guidance) if confirm(preview) else Declined()
+            preview = corrections.preview_revert(plan, decision, steps)
+            return corrections.revert(lease, preview, guidance).plan if confirm(preview) else Declined()
+
+    def correction_preview(
+        self, decision_reference: str, *, mode: str = "revert", steps_file: Path | None = None
+    ) -> CorrectionPreview:
+        """What a correction would do; changes nothing, and refuses what the correction would refuse."""
+        seen: list[CorrectionPreview] = []
+        self.correct(decision_reference, guidance="", mode=mode, steps_file=steps_file, confirm=_looking(seen))
+        return seen[0]
 
     def _steps_from(self, file: Path | None, plan: Plan) -> tuple[Step, ...] | None:
         from holdfast.planfile import load_steps_file
@@ -378,16 +494,50 @@ class Holdfast:
         if found:
             listed = ", ".join(decision.decision_id for decision in found[:10])
             raise AmbiguousError(f"{len(found)} decisions begin with {reference!r}.", hint=f"Say which one: {listed}.")
-        raise NotFoundError(f"There is no decision {reference!r}.", hint="See them with `holdfast plan status`.")
+        raise NotFoundError(f"There is no decision {reference!r}.", hint="See them with `holdfast plan tree`.")
 
     def apply(
-        self, reference: str, *, commit: bool = True, confirm: Callable[[Plan], bool] = lambda _: True
+        self,
+        reference: str,
+        *,
+        commit: bool = True,
+        branch: str | None = None,
+        confirm: Callable[[ApplyPreview], bool] = lambda _: True,
     ) -> ApplyResult | Declined:
-        from holdfast.apply import ApplyOptions, apply_plan
+        """Bring the result into the real files, or leave it on a new branch of the real repositories."""
+        from holdfast.apply import apply_plan
 
-        options = ApplyOptions(commit=commit, include_ignored=self.settings.include_ignored)
+        options = self._apply_options(commit, branch)
         with self._changing(reference, "plan apply") as (plan, lease):
             return apply_plan(plan, lease, self.service, options, confirm) or Declined()
+
+    def apply_preview(self, reference: str, *, commit: bool = True, branch: str | None = None) -> ApplyPreview:
+        """What applying would do; refuses whatever it would refuse, and changes nothing."""
+        from holdfast.apply_preview import preview_apply
+
+        return preview_apply(self.find_plan(reference), self.service, self._apply_options(commit, branch))
+
+    def _apply_options(self, commit: bool, branch: str | None) -> ApplyOptions:
+        from holdfast.apply_preview import ApplyOptions
+
+        if branch is not None and not commit:
+            raise UsageError("A branch is a commit: `--branch` and `--no-commit` exclude each other.", hint="Use one.")
+        return ApplyOptions(commit=commit, branch=branch, include_ignored=self.settings.include_ignored)
+
+    def unapply(
+        self, reference: str, *, confirm: Callable[[UnapplyPreview], bool] = lambda _: True
+    ) -> UnapplyPreview | Declined:
+        """Put the real files back as they were before the plan was applied."""
+        from holdfast.unapply import unapply_plan
+
+        with self._changing(reference, "plan unapply") as (plan, lease):
+            return unapply_plan(plan, lease, self.service, confirm) or Declined()
+
+    def unapply_preview(self, reference: str) -> UnapplyPreview:
+        """What that would do; changes nothing."""
+        from holdfast.unapply import preview_unapply
+
+        return preview_unapply(self.find_plan(reference), self.service)
 
     def cancel(self, reference: str, *, patience_seconds: float = 30.0) -> Plan:
         """Stop a plan, also one that runs in another process; everything is kept, and it can go on later."""
@@ -426,11 +576,17 @@ class Holdfast:
             for resource in plan.resources:
                 self.service.manager.forget(Path(resource.sandbox_path))
             # The records go last: killed before that, the plan can be deleted again.
-            remove_tree(self.home / "sandboxes" / plan.plan_id)
+            for each in (*self._below(plan), plan):
+                remove_tree(self.home / "sandboxes" / each.plan_id)
             with self.store.transaction(lease):
                 self.store.delete(Plan, plan.plan_id)
         self.service.collect()
         return plan
+
+    def _below(self, plan: Plan) -> Iterator[Plan]:
+        for subplan in self.store.subplans_of(plan.plan_id):
+            yield subplan
+            yield from self._below(subplan)
 
     def create_checkpoint(self, reference: str, label: str | None = None) -> CheckpointView:
         """Take a checkpoint of the sandboxes as they are now; one with a label is never pruned."""
@@ -534,6 +690,20 @@ class Holdfast:
         reader = self.service.manager.reader
         return [file_diff(reader, name, difference) for name, listed in changes.items() for difference in listed]
 
+    def result_of_attempt(self, reference: str, attempt: int) -> Checkpoint:
+        """The first checkpoint of the last group of an attempt, also of one that a correction put an end to."""
+        from holdfast.diff import results_by_attempt
+
+        plan = self.find_plan(reference)
+        results = results_by_attempt(self.store.groups_of(plan.plan_id))
+        if attempt not in results:
+            known = ", ".join(map(str, sorted(results)))
+            raise NotFoundError(
+                f"Plan {plan.plan_id} has no result of an attempt {attempt}.",
+                hint=f"There are results of these attempts: {known}." if known else "It has not run yet.",
+            )
+        return self.store.checkpoints_of_group(results[attempt].group_id)[0]
+
     def _states_at(self, plan: Plan, reference: str) -> dict[str, str]:
         return self.store.get(CheckpointGroup, self._checkpoint_of(plan, reference).group_id).states
 
@@ -546,12 +716,46 @@ class Holdfast:
     def verify(self, reference: str | None = None) -> VerifyResult:
         """Read back everything the checkpoints need, of one plan or of all that are kept in this home."""
         if reference is not None:
-            return self.service.verify([self.find_plan(reference)])
-        store_id = self.service.manager.objects.store_id
-        return self.service.verify(plan for plan in self.store.plans_of(None) if plan.store_id == store_id)
+            plans = [self.find_plan(reference)]
+        else:
+            plans = [plan for plan in self.store.plans_of(None) if self._is_kept_here(plan)]
+        for plan in plans:
+            self._refuse_without_content(plan)
+        return self.service.verify(each for plan in plans for each in (plan, *self._below(plan)))
+
+    def _is_kept_here(self, plan: Plan) -> bool:
+        return plan.store_id == self.service.manager.objects.store_id or _has_sandbox(plan)
 
     def decisions(self, reference: str) -> list[Decision]:
         return self.store.decisions_of(self.find_plan(reference).plan_id)
+
+    def decision_tree(self, reference: str, *, with_superseded: bool = False) -> DecisionTree:
+        """The decisions of a plan and of its subplans, each below the one it came from."""
+        from holdfast.explain import decision_tree
+
+        return decision_tree(self.find_plan(reference), self.service, with_superseded=with_superseded)
+
+    def explain(self, decision_reference: str) -> Explanation:
+        """One decision: why, what it changed, and what depends on it."""
+        from holdfast.explain import explain_decision
+
+        decision = self.find_decision(decision_reference)
+        return explain_decision(self.store.get(Plan, decision.plan_id), self.service, self.tools, decision)
+
+
+def _looking(seen: list[Preview]) -> Callable[[Preview], bool]:
+    """Whoever is asked so looks at the preview and says no."""
+
+    def look(preview: Preview) -> bool:
+        seen.append(preview)
+        return False
+
+    return look
+
+
+def _has_sandbox(plan: Plan) -> bool:
+    """Whether it was executed on this machine, so that its content should be here."""
+    return any(Path(resource.sandbox_path).is_dir() for resource in plan.resources)
 
 
 def project_root(start: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from holdfast.model import (
     CheckpointRetentionPolicy,
     Correction,
     Decision,
+    DecisionSpec,
     DecisionType,
     FileChange,
     Lease,
@@ -94,6 +96,7 @@ class Consequences:
     runs: tuple[StepRun, ...]
     """Those of the decisions that change their mark."""
     subplans: tuple[Plan, ...]
+    """Those spawned by such decisions."""
 
 
 class CheckpointService:
@@ -102,6 +105,15 @@ class CheckpointService:
         self.manager = manager
         self._max_bytes = max_bytes
         self._pruned_bytes = 0
+
+    def sibling(self) -> CheckpointService:
+        """A second service on the same records and content, for another thread."""
+        return CheckpointService(self.store, self.manager.sibling(), max_bytes=self._max_bytes)
+
+    def close(self) -> None:
+        """Keep what is known of the sandboxes for the next process, and close the content."""
+        self.manager.remember()
+        self.manager.objects.close()
 
     # Creating
 
@@ -113,20 +125,28 @@ class CheckpointService:
         *,
         records: Sequence[Record] = (),
         only_if_changed: bool = False,
+        needed: Collection[str] = (),
     ) -> Plan:
         """Take one group over all resources; the plan, its position and the given records are saved with it.
 
         Content is durable before the records that name it are written, and all records are written at once.
+        ``needed``: groups that must not be pruned for it.
         """
         try:
-            return self._create(plan, lease, occasion, records, only_if_changed)
+            return self._create(plan, lease, occasion, records, only_if_changed, needed)
         except QuotaError:
-            if not self._make_room(plan, lease):
+            if not self._make_room(plan, lease, needed):
                 raise
-        return self._create(plan, lease, occasion, records, only_if_changed)
+        return self._create(plan, lease, occasion, records, only_if_changed, needed)
 
     def _create(
-        self, plan: Plan, lease: Lease, occasion: Occasion, records: Sequence[Record], only_if_changed: bool
+        self,
+        plan: Plan,
+        lease: Lease,
+        occasion: Occasion,
+        records: Sequence[Record],
+        only_if_changed: bool,
+        needed: Collection[str],
     ) -> Plan:
         head = self.store.get(CheckpointGroup, plan.head_group_id) if plan.head_group_id else None
         known = head.states if head else {}
@@ -152,7 +172,7 @@ class CheckpointService:
                 plan = self._record(plan, occasion, taken, changed or [occasion.resource or plan.resources[0].name])
                 for record in records:
                     self.store.save(record)
-                pruned = self._prune(plan, plan.policy.retention)
+                pruned = self._prune(plan, plan.policy.retention, needed)
         self._free(pruned)
         return plan
 
@@ -241,6 +261,15 @@ class CheckpointService:
         """While this lasts, checkpoints of the plan cost what changed and not what there is."""
         return self.manager.watching(Path(resource.sandbox_path) for resource in plan.resources)
 
+    def heard(self, plan: Plan) -> tuple[int | str, ...]:
+        """Something that is another whenever the sandboxes have changed, as cheap as can be had."""
+        paths = [Path(resource.sandbox_path) for resource in plan.resources]
+        heard = [self.manager.heard(path) for path in paths]
+        return tuple(
+            self.manager.state_of(path, thorough=False) if number is None else number
+            for path, number in zip(paths, heard, strict=True)
+        )
+
     # Looking
 
     def list_checkpoints(self, plan_id: str) -> list[Checkpoint]:
@@ -276,8 +305,17 @@ class CheckpointService:
                 found[resource.name] = [each for each in differences if each.path and not hides(each.path)]
         return found
 
-    def states_now(self, plan: Plan) -> dict[str, str]:
-        return {resource.name: self.manager.state_of(Path(resource.sandbox_path)) for resource in plan.resources}
+    def file_changes(self, plan: Plan, old: dict[str, str], new: dict[str, str]) -> tuple[FileChange, ...]:
+        """What going from one state to the other does to files, as a rollback tells it."""
+        changes = self.changes_between(plan, old, new)
+        return tuple(_file_change(name, difference) for name, listed in changes.items() for difference in listed)
+
+    def states_now(self, plan: Plan, *, thorough: bool = True) -> dict[str, str]:
+        """What is in the sandboxes now; ``thorough``: every file is looked at, whatever the kernel told."""
+        return {
+            resource.name: self.manager.state_of(Path(resource.sandbox_path), thorough=thorough)
+            for resource in plan.resources
+        }
 
     # Going back
 
@@ -294,7 +332,7 @@ class CheckpointService:
             subplans=tuple(
                 subplan
                 for subplan in self.store.subplans_of(plan.plan_id)
-                if subplan.created_at > group.created_at and subplan.state is not PlanState.CANCELLED
+                if subplan.spawn_decision_id in marked and subplan.state is not PlanState.APPLIED
             ),
         )
 
@@ -306,15 +344,16 @@ class CheckpointService:
         *,
         reason: str,
         correction: Correction | None = None,
+        recovery: DecisionSpec | None = None,
     ) -> RollbackResult:
         """Take the files of all resources, the plan's position and its decisions back to that moment, all or nothing.
 
-        A correction is made in the same step: there is no moment at which the plan is back but not corrected.
+        A correction is made in the same step: there is no moment at which the plan is back but not corrected. So is
+        the decision to go back (``recovery``), when nobody asked for it but a failure.
         """
         target = self.store.get(CheckpointGroup, checkpoint.group_id)
         self.check_rollback(plan, target)
-        before = Occasion((Moment.BEFORE_ROLLBACK,), reason=f"the state before: {reason}", step_index=_position(plan))
-        plan = self.create_checkpoint(plan, lease, before, only_if_changed=True)
+        plan = self.keep_present(plan, lease, target, reason)
         operation = Operation(
             operation_id=new_id(),
             plan_id=plan.plan_id,
@@ -325,6 +364,7 @@ class CheckpointService:
                 "reason": reason,
                 "states": target.states,
                 "correction": correction.model_dump(mode="json") if correction else None,
+                "recovery": recovery.model_dump(mode="json") if recovery else None,
             },
             created_at=now(),
         )
@@ -333,25 +373,46 @@ class CheckpointService:
         try:
             return self._roll_back(plan, lease, operation, checkpoint)
         except HoldfastError:
-            self._return(plan, lease, operation)
+            self.put_back(plan, lease, operation)
             raise
+
+    def kept_by(self, plan: Plan, states: dict[str, str]) -> int:
+        """How many checkpoints ``keep_present`` will take, if the sandboxes are in these states."""
+        head = self.store.get(CheckpointGroup, plan.head_group_id or "")
+        changed = sum(head.states.get(name) != state for name, state in states.items())
+        return changed or int(not _same_position(head, plan))
+
+    def keep_present(self, plan: Plan, lease: Lease, target: CheckpointGroup, reason: str) -> Plan:
+        """Make sure a group holds the state that is about to be left for ``target``."""
+        before = Occasion((Moment.BEFORE_ROLLBACK,), reason=f"the state before: {reason}", step_index=_position(plan))
+        return self.create_checkpoint(plan, lease, before, only_if_changed=True, needed=(target.group_id,))
 
     def finish_rollback(self, plan: Plan, lease: Lease, operation: Operation) -> Plan:
         """Complete a rollback that was cut short; everything it did already is done again or found done."""
+        self.make_empty_sandboxes(plan)
+        rows = self.store.checkpoints_of_group(operation.data["target_group_id"])
+        return self._roll_back(plan, lease, operation, rows[0]).plan
+
+    def make_empty_sandboxes(self, plan: Plan) -> None:
+        """Where a sandbox is gone, an empty one that the restore to come will fill."""
         for resource in plan.resources:
             path = Path(resource.sandbox_path)
             if not path.is_dir():
                 self.manager.forget(path)
                 path.mkdir(parents=True, mode=0o700)
-        rows = self.store.checkpoints_of_group(operation.data["target_group_id"])
-        return self._roll_back(plan, lease, operation, rows[0]).plan
 
     def check_rollback(self, plan: Plan, target: CheckpointGroup) -> None:
         """Everything that could refuse, found before anything is changed."""
+        self.check_sandboxes(plan)
+        for resource in plan.resources:
+            self.manager.check(Path(resource.sandbox_path), target.states[resource.name])
+
+    def check_sandboxes(self, plan: Plan) -> None:
+        """Refuse to restore anything into sandboxes that are gone, or whose result is in the real files already."""
         if plan.state is PlanState.APPLIED:
             raise StateError(
                 f"Plan {plan.plan_id} is applied: its result is in the real files and a rollback would not reach them.",
-                hint="Make a new plan that undoes the change, or revert it with git.",
+                hint=f"Take it out of them first: `holdfast plan unapply {plan.plan_id}`.",
             )
         for resource in plan.resources:
             if not Path(resource.sandbox_path).is_dir():
@@ -359,8 +420,6 @@ class CheckpointService:
                     f"The sandbox of resource {resource.name!r} is missing: {resource.sandbox_path}.",
                     hint=f"Its checkpoints are safe. `holdfast plan execute {plan.plan_id}` makes it anew.",
                 )
-        for resource in plan.resources:
-            self.manager.check(Path(resource.sandbox_path), target.states[resource.name])
 
     def _roll_back(self, plan: Plan, lease: Lease, operation: Operation, checkpoint: Checkpoint) -> RollbackResult:
         target = self.store.get(CheckpointGroup, operation.data["target_group_id"])
@@ -370,9 +429,9 @@ class CheckpointService:
             restored = self._restore(resource, target)
             set_aside += [str(place) for _, place in restored.set_aside]
         consequences = self.consequences(plan, target)
-        changes = self.changes_between(plan, left.states, target.states)
+        changes = self.file_changes(plan, left.states, target.states)
         with self.store.transaction(lease):
-            plan = self._take_back(plan, target, left, consequences, operation.data["reason"])
+            plan = self._take_back(plan, target, left, consequences, operation)
             if operation.data["correction"]:
                 plan = self.corrected(plan, Correction.model_validate(operation.data["correction"]))
             self.store.save(operation.model_copy(update={"state": OperationState.DONE, "finished_at": now()}))
@@ -380,19 +439,19 @@ class CheckpointService:
             plan=plan,
             checkpoint=checkpoint,
             left_group_id=left.group_id,
-            changes=tuple(_file_change(name, difference) for name, listed in changes.items() for difference in listed),
+            changes=changes,
             set_aside=tuple(set_aside),
-            impact=RollbackImpact(
-                child_plans_invalidated=len(consequences.subplans),
-                sandbox=", ".join(resource.sandbox_path for resource in plan.resources),
-                decisions_after_cp=len(consequences.superseded),
-                tool_calls_after_cp=sum(not run.is_superseded for run in consequences.runs),
-            ),
+            impact=impact_of(plan, consequences),
             checkpoints_remaining=self.store.checkpoint_count(plan.plan_id),
         )
 
     def _take_back(
-        self, plan: Plan, target: CheckpointGroup, left: CheckpointGroup, consequences: Consequences, reason: str
+        self,
+        plan: Plan,
+        target: CheckpointGroup,
+        left: CheckpointGroup,
+        consequences: Consequences,
+        operation: Operation,
     ) -> Plan:
         for decision in consequences.superseded:
             self.store.save(decision.model_copy(update={"is_superseded": True}))
@@ -401,8 +460,35 @@ class CheckpointService:
         for run in consequences.runs:
             self.store.save(run.model_copy(update={"is_superseded": not run.is_superseded}))
         for subplan in consequences.subplans:
-            self.store.save(subplan.changed(state=PlanState.CANCELLED, error="its parent was rolled back"))
-        plan = plan.changed(
+            self.store.save(_revived(subplan) if subplan.is_superseded else _invalidated(subplan))
+        plan = self.taken_back(plan, target)
+        decision_id = target.decision_id
+        if operation.data.get("recovery"):
+            spec = DecisionSpec.model_validate(operation.data["recovery"])
+            decision = self.decision(plan, spec, _position(plan), parent=None)
+            self.store.insert(decision)
+            plan, decision_id = plan.decided(decision.sequence, decision.sequence), decision.decision_id
+        group = target.model_copy(
+            update={
+                "group_id": new_id(),
+                "decision_id": decision_id,
+                "active_decisions": plan.active_decisions,
+                "sequence": self.store.next_sequence(CheckpointGroup, plan.plan_id),
+                "parent_group_id": target.group_id,
+                "restored_group_id": target.group_id,
+                "triggers": (Moment.ROLLBACK.value,),
+                "reason": operation.data["reason"],
+                "source": "rollback",
+                "label": None,
+                "created_at": now(),
+            }
+        )
+        moved = [name for name, state in target.states.items() if left.states.get(name) != state]
+        return self._insert(plan, group, [(name, new_id(), 0) for name in moved or [plan.resources[0].name]])
+
+    def taken_back(self, plan: Plan, target: CheckpointGroup) -> Plan:
+        """The plan as it is at that group."""
+        return plan.changed(
             phase=Phase.EXECUTE,
             state=PlanState.QUEUED,
             error=None,
@@ -413,21 +499,20 @@ class CheckpointService:
             active_decisions=target.active_decisions,
             head_group_id=target.group_id,
         )
-        group = target.model_copy(
-            update={
-                "group_id": new_id(),
-                "sequence": self.store.next_sequence(CheckpointGroup, plan.plan_id),
-                "parent_group_id": target.group_id,
-                "restored_group_id": target.group_id,
-                "triggers": (Moment.ROLLBACK.value,),
-                "reason": reason,
-                "source": "rollback",
-                "label": None,
-                "created_at": now(),
-            }
+
+    def decision(self, plan: Plan, spec: DecisionSpec, step_index: int | None, parent: str | None) -> Decision:
+        """What was decided, as the plan's next decision; below the plan's root if no parent is named."""
+        root = self.store.root_decision(plan.plan_id)
+        return Decision(
+            decision_id=new_id(),
+            plan_id=plan.plan_id,
+            parent_decision_id=parent or (root.decision_id if root else None),
+            sequence=self.store.next_sequence(Decision, plan.plan_id),
+            step_index=step_index,
+            attempt=plan.attempt,
+            created_at=now(),
+            **spec.model_dump(),
         )
-        moved = [name for name, state in target.states.items() if left.states.get(name) != state]
-        return self._insert(plan, group, [(name, new_id(), 0) for name in moved or [plan.resources[0].name]])
 
     def corrected(self, plan: Plan, correction: Correction) -> Plan:
         """Record the intervention and put its steps in force; to be called in the transaction that goes back."""
@@ -464,7 +549,7 @@ class CheckpointService:
         self.store.save(plan)
         return plan
 
-    def _return(self, plan: Plan, lease: Lease, operation: Operation) -> None:
+    def put_back(self, plan: Plan, lease: Lease, operation: Operation) -> None:
         """Put back the state a failed rollback was leaving."""
         left = self.store.get(CheckpointGroup, operation.data["left_group_id"])
         for resource in plan.resources:
@@ -481,6 +566,18 @@ class CheckpointService:
         path.mkdir(parents=True, mode=0o700)
         self._restore(resource, group)
 
+    def bring_to(self, plan: Plan, states: dict[str, str]) -> tuple[str, ...]:
+        """Turn the sandboxes into these states, and say where to what stood in the way was set aside.
+
+        Whoever calls has made sure that what is there now is kept or not needed.
+        """
+        set_aside: list[str] = []
+        for resource in plan.resources:
+            path = Path(resource.sandbox_path)
+            _, restored = self.manager.rollback_to(path, states[resource.name], aside=self._aside(resource))
+            set_aside += [str(place) for _, place in restored.set_aside]
+        return tuple(set_aside)
+
     def _restore(self, resource: Resource, group: CheckpointGroup) -> Restored:
         unheld = {each.path for each in group.unheld.get(resource.name, ())}
         path, state = Path(resource.sandbox_path), group.states[resource.name]
@@ -492,10 +589,12 @@ class CheckpointService:
 
     # Keeping house
 
-    def prune_checkpoints(self, plan: Plan, lease: Lease, policy: CheckpointRetentionPolicy) -> int:
+    def prune_checkpoints(
+        self, plan: Plan, lease: Lease, policy: CheckpointRetentionPolicy, needed: Collection[str] = ()
+    ) -> int:
         """Prune to what the policy keeps, and free the content; how many checkpoints went."""
         with self.store.transaction(lease):
-            pruned = self._prune(plan, policy)
+            pruned = self._prune(plan, policy, needed)
         self.manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in pruned))
         self.collect()
         return len(pruned)
@@ -516,7 +615,7 @@ class CheckpointService:
         self.collect()
         return len(gone)
 
-    def _prune(self, plan: Plan, policy: CheckpointRetentionPolicy) -> list[Checkpoint]:
+    def _prune(self, plan: Plan, policy: CheckpointRetentionPolicy, needed: Collection[str] = ()) -> list[Checkpoint]:
         """Delete the records of the groups retention gives up; their content may be freed once this is committed."""
         if self.store.checkpoint_count(plan.plan_id) <= policy.max_checkpoints:
             return []
@@ -528,9 +627,24 @@ class CheckpointService:
             GroupFacts(group.group_id, group.sequence, group.label, len(rows[group.group_id]))
             for group in groups.values()
         ]
-        decision = retention(facts, policy.max_checkpoints, self._needed(plan))
+        decision = retention(facts, policy.max_checkpoints, self._needed(plan).union(needed))
         self._delete_groups(groups, decision.remove)
         return [checkpoint for group_id in decision.remove for checkpoint in rows[group_id]]
+
+    def expected_checkpoints(self, plan: Plan, taken: Iterable[int], needed: Collection[str]) -> int:
+        """How many checkpoints there will be once groups of so many each were taken, with pruning at each of them."""
+        needed = {*needed, *self._needed(plan)} - {plan.head_group_id}
+        counts = Counter(checkpoint.group_id for checkpoint in self.store.checkpoints_of(plan.plan_id))
+        facts = [
+            GroupFacts(group.group_id, group.sequence, group.label, counts[group.group_id])
+            for group in self.store.groups_of(plan.plan_id)
+        ]
+        for checkpoints in taken:
+            sequence = facts[-1].sequence + 1
+            facts.append(GroupFacts(f"expected {sequence}", sequence, None, checkpoints))
+            removed = retention(facts, plan.policy.max_checkpoints, needed).remove
+            facts = [each for each in facts if each.group_id not in removed]
+        return sum(each.checkpoints for each in facts)
 
     def _delete_groups(self, groups: dict[str, CheckpointGroup], going: Sequence[str]) -> None:
         """History stays in one piece: what came after a group that goes continues where that group continued."""
@@ -542,10 +656,10 @@ class CheckpointService:
                     self.store.save(groups[child.group_id])
             self.store.delete(CheckpointGroup, group_id)
 
-    def _make_room(self, plan: Plan, lease: Lease) -> bool:
+    def _make_room(self, plan: Plan, lease: Lease, needed: Collection[str]) -> bool:
         """Prune all that retention can spare of this plan and free everything nobody needs; whether that freed any."""
         before_bytes = self.manager.objects.content_bytes()
-        self.prune_checkpoints(plan, lease, CheckpointRetentionPolicy(max_checkpoints=_FEWEST))
+        self.prune_checkpoints(plan, lease, CheckpointRetentionPolicy(max_checkpoints=_FEWEST), needed)
         return self.manager.objects.content_bytes() < before_bytes
 
     def _needed(self, plan: Plan) -> set[str]:
@@ -590,8 +704,30 @@ class CheckpointService:
         return self.manager.collect(lambda: self.store.referenced_states(self.manager.objects.store_id))
 
 
+def impact_of(plan: Plan, consequences: Consequences) -> RollbackImpact:
+    return RollbackImpact(
+        child_plans_invalidated=sum(not subplan.is_superseded for subplan in consequences.subplans),
+        sandbox=", ".join(resource.sandbox_path for resource in plan.resources),
+        decisions_after_cp=len(consequences.superseded),
+        tool_calls_after_cp=sum(not run.is_superseded for run in consequences.runs),
+    )
+
+
 def sandbox_ref(plan: Plan, resource: Resource) -> str:
     return f"{plan.plan_id}/{resource.name}"
+
+
+def _invalidated(subplan: Plan) -> Plan:
+    if subplan.state is PlanState.ERRORED:
+        return subplan.changed(is_superseded=True)  # what went wrong stays to be seen
+    return subplan.changed(is_superseded=True, state=PlanState.CANCELLED, error="its parent was rolled back")
+
+
+def _revived(subplan: Plan) -> Plan:
+    """Its result is in its parent's sandboxes again, if it ever was."""
+    if subplan.merged_states is None:
+        return subplan.changed(is_superseded=None)
+    return subplan.changed(is_superseded=None, state=PlanState.COMPLETE, error=None)
 
 
 def _same_position(group: CheckpointGroup, plan: Plan) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from holdfast.confinement import Confinement, confinement_of, gaps, landlock_abi
 from holdfast.errors import ConfigError, ContentError, DatabaseError, HoldfastError
 from holdfast.model import Lease, Plan, PlanState
+from holdfast.sqlite import damage_in
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -42,13 +43,15 @@ class Finding:
 def examine(holdfast: Holdfast) -> list[Finding]:
     """Every check, also those after one that failed; without a database, those that need none."""
     findings = [_python(), _sqlite(), _git(), _confinement(holdfast), *_home(holdfast.home)]
+    findings += _structure(holdfast.home / "holdfast.db", DatabaseError.exit_code)
+    findings += _structure(holdfast.home / "objects.db", ContentError.exit_code)
     store, finding = _database(holdfast)
     findings.append(finding)
     if store is None:
         return findings
-    damaged = store.damaged_records()
-    findings.append(_records(damaged))
     try:
+        damaged = store.damaged_records()
+        findings.append(_records(damaged))
         plans = _all_plans(store)
         findings += _plans(store, plans)
         findings += _sandboxes(holdfast.home, plans)
@@ -159,11 +162,32 @@ def _database(holdfast: Holdfast) -> tuple[Store | None, Finding]:
     is_sqlite = holdfast.settings.database_url is None
     path = holdfast.home / "holdfast.db"
     if is_sqlite and not path.exists():
-        return None, Finding("database", "ok", "There are no records yet.")
+        return None, _no_database(holdfast.home)
     try:
         return holdfast.store, Finding("database", "ok", str(path) if is_sqlite else "PostgreSQL")
     except HoldfastError as error:
         return None, _problem("database", error)
+
+
+def _no_database(home: Path) -> Finding:
+    folder = home / "sandboxes"
+    if not (home / "objects.db").exists() and not (folder.is_dir() and any(folder.iterdir())):
+        return Finding("database", "ok", "There are no records yet.")
+    return Finding(
+        "database",
+        "problem",
+        "holdfast.db is missing, although there are sandboxes or saved content: nobody knows whose they are.",
+        "Put the database back from a backup. If the records are in PostgreSQL, check `database.url`.",
+        exit_code=DatabaseError.exit_code,
+    )
+
+
+def _structure(path: Path, exit_code: int) -> Iterator[Finding]:
+    found = damage_in(path) if path.exists() else []
+    if found:
+        detail = f"{path.name} is damaged: {_named(found)}"
+        hint = "Make a copy of it, then restore it from a backup; what can still be read can be read."
+        yield Finding("structure", "problem", detail, hint, exit_code)
 
 
 def _records(damaged: Sequence[str]) -> Finding:
@@ -211,8 +235,8 @@ def _plans(store: Store, plans: Sequence[Plan]) -> Iterator[Finding]:
 
 def _sandboxes(home: Path, plans: Sequence[Plan]) -> Iterator[Finding]:
     for plan in plans:
-        if plan.head_group_id is None or plan.state is PlanState.APPLIED:
-            continue
+        if plan.head_group_id is None or plan.state is PlanState.APPLIED or plan.parent_plan_id is not None:
+            continue  # none yet, no longer needed, or removed when the subplan's result was merged
         missing = [each.name for each in plan.resources if not Path(each.sandbox_path).is_dir()]
         if missing:
             yield Finding(

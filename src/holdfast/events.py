@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.model import CheckpointGroup, Resource, StepRun
+from holdfast.model import CheckpointGroup, Conflict, Plan, Resource, StepRun
 
 
 @dataclass(frozen=True)
@@ -53,5 +53,62 @@ class WentBack:
     checkpoint_id: str
 
 
-Event = SandboxMade | CheckpointTaken | StepStarted | StepPrinted | StepFinished | Validating | WentBack
+@dataclass(frozen=True)
+class Compensating:
+    """What a step did outside of the sandboxes is being undone."""
+
+    index: int
+    name: str
+
+
+@dataclass(frozen=True)
+class SandboxesPutBack:
+    """The machine went down and lost writes: what was found is kept, and the sandboxes are as recorded again."""
+
+    resources: tuple[str, ...]
+    checkpoint_id: str
+    """Keeps what was found."""
+
+
+@dataclass(frozen=True)
+class SubplanStarted:
+    subplan: Plan
+
+
+@dataclass(frozen=True)
+class SubplanEnded:
+    subplan: Plan
+
+
+@dataclass(frozen=True)
+class SubplanMerged:
+    """The result of a subplan came into its parent's sandboxes, but for these conflicts."""
+
+    subplan: Plan
+    conflicts: tuple[Conflict, ...]
+
+
+@dataclass(frozen=True)
+class InSubplan:
+    """Something that happened while a subplan ran."""
+
+    subplan: Plan
+    event: Event
+
+
+Event = (
+    SandboxMade
+    | CheckpointTaken
+    | StepStarted
+    | StepPrinted
+    | StepFinished
+    | Validating
+    | WentBack
+    | Compensating
+    | SandboxesPutBack
+    | SubplanStarted
+    | SubplanEnded
+    | SubplanMerged
+    | InSubplan
+)
 Listener = Callable[[Event], None]

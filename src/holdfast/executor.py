@@ -5,15 +5,20 @@ from __future__ import annotations
 import fnmatch
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 
 from holdfast.checkpoints import CheckpointService, Occasion
+from holdfast.compensation import compensate
 from holdfast.confinement import Confinement, confinement_of
-from holdfast.errors import HoldfastError, LeaseLostError
+from holdfast.errors import HoldfastError, LeaseLostError, StateError
 from holdfast.events import (
     CheckpointTaken,
+    Compensating,
     Event,
+    InSubplan,
     Listener,
     SandboxMade,
     StepFinished,
@@ -35,6 +40,7 @@ from holdfast.model import (
     Plan,
     PlanState,
     Record,
+    Resource,
     RunStatus,
     Step,
     StepRun,
@@ -42,16 +48,35 @@ from holdfast.model import (
     new_id,
     now,
 )
-from holdfast.operations import cut_short, make_missing_sandboxes
+from holdfast.operations import boot_id, cut_short, make_missing_sandboxes
 from holdfast.policy import resource_variable
-from holdfast.process import DEFAULT_OUTPUT_LIMIT_BYTES
+from holdfast.process import DEFAULT_OUTPUT_LIMIT_BYTES, Passthrough
 from holdfast.refusals import Border, explain
 from holdfast.sandbox import sandbox_for
+from holdfast.sandbox.forking import fork
 from holdfast.sandbox.making import remove_tree
+from holdfast.settling import settling
+from holdfast.subplans import SubplanRunner, plan_folder, refuse_unresolved, spawn_spec, spawned_records
 from holdfast.tools import Toolbox, ToolContext, ToolDeclaration, ToolResult
 
 _EXIT_NOT_EXECUTABLE = 126
 """How a shell says that it may not run a file, in the same words as that it may not write one."""
+
+
+class AfterInterruption(StrEnum):
+    """What becomes of a step that was cut short and may have done something outside of the sandboxes already."""
+
+    RERUN = "rerun"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a person decided before going on."""
+
+    interrupted_step: AfterInterruption | None = None
+    conflicts_are_resolved: bool = False
+    """Also where a file in conflict is as the merge left it."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +91,11 @@ class ExecutorSettings:
     """Whether processes of a step may write only into the plan's sandboxes, where the kernel can enforce it."""
     allow_write: Sequence[Path] = ()
     """Where they may write besides, as ``confinement.allowed_paths`` gives it."""
+    choices: Choices = Choices()
+    passthrough: Passthrough | None = None
+    """The terminal of whoever started the plan, for a program that is to have it."""
+    settle_seconds: float | None = None
+    """Take a checkpoint whenever a running tool has written something and then been quiet for so long."""
 
 
 @dataclass(frozen=True)
@@ -93,13 +123,17 @@ class PlanExecutor:
         listener: Listener | None = None,
         cancelled: threading.Event | None = None,
     ) -> None:
-        self._service, self._store = service, service.store
+        self.service, self._store = service, service.store
         self._tools, self._settings = tools, settings
         self._listener = listener
+        self._telling = threading.RLock()  # subplans tell from threads of their own
         self._cancelled = cancelled or threading.Event()
+        self._to_go_on_with: StepRun | None = None
 
     def execute(self, plan: Plan, lease: Lease) -> ExecutionResult:
         """Run what remains; a failed step is a result, an error is what stops us from running it safely."""
+        refuse_unresolved(plan, self.service, take_as_is=self._settings.choices.conflicts_are_resolved)
+        self._refuse_to_repeat(plan)
         try:
             return self._execute(plan, lease)
         except HoldfastError as error:
@@ -109,7 +143,7 @@ class PlanExecutor:
 
     def _execute(self, plan: Plan, lease: Lease) -> ExecutionResult:
         plan = self._begin(plan, lease)
-        with self._service.watching(plan):
+        with self.service.watching(plan):
             return self._run_remaining(plan, lease)
 
     def _run_remaining(self, plan: Plan, lease: Lease) -> ExecutionResult:
@@ -119,72 +153,187 @@ class PlanExecutor:
             plan, run = self._run_with_retries(plan, lease, index)
             if run.status is RunStatus.INTERRUPTED:
                 return self._stopped(plan, lease, run)
+            if run.status is RunStatus.CONSTRAINED:
+                return ExecutionResult(plan, run)
             if run.status is RunStatus.FAILED:
                 return self._failed(plan, lease, run)
         return self._finish(plan, lease)
 
     # Beginning
 
+    def _refuse_to_repeat(self, plan: Plan) -> None:
+        """What a step does outside of the sandboxes is not silently done twice."""
+        run = self._interrupted_effects(plan)
+        if run is not None and self._settings.choices.interrupted_step is None:
+            raise StateError(
+                f"Step {run.step_index + 1} ({run.step}) was interrupted, and what it does outside of the sandboxes "
+                "may have happened already.",
+                hint=f"`holdfast plan resume --rerun {plan.plan_id}` runs it again, "
+                f"`holdfast plan resume --skip {plan.plan_id}` goes on after it.",
+            )
+
+    def _interrupted_effects(self, plan: Plan) -> StepRun | None:
+        run = cut_short(plan, self.service)
+        if run is None or run.status is not RunStatus.INTERRUPTED:
+            return None
+        declared = self._tools.declaration_for(plan.steps[run.step_index])
+        return run if declared.side_effects and not declared.idempotent else None
+
+    def _skip(self, plan: Plan, lease: Lease, run: StepRun) -> Plan:
+        """Take the step as done, with the files as it left them; a person said so."""
+        spec = DecisionSpec(
+            type=DecisionType.USER_INTERVENTION,
+            question=f"{run.step} was interrupted: is it run again?",
+            chosen="no, it counts as done",
+        )
+        decision = self.service.decision(plan, spec, run.step_index, run.decision_id)
+        run = run.model_copy(update={"status": RunStatus.SUCCEEDED, "error": "interrupted, and skipped"})
+        first = self._store.get(Decision, run.decision_id or "").sequence
+        plan = plan.advanced_past(run.step_index, first, decision.sequence)
+        occasion = replace(
+            occasion_of(plan.steps[run.step_index], run, f"{run.step} is skipped"), decision_id=decision.decision_id
+        )
+        triggers = [Trigger.ON_TOOL_WRITE_COMPLETE, Trigger.ON_DECISION]
+        return self.trigger(plan, lease, triggers, occasion, [decision, run])
+
     def _begin(self, plan: Plan, lease: Lease) -> Plan:
-        half_done = cut_short(plan, self._service)
+        half_done, with_effects = cut_short(plan, self.service), self._interrupted_effects(plan)
         plan = plan.changed(phase=Phase.EXECUTE, state=PlanState.PROCESSING, error=None)
         with self._store.transaction(lease):
             self._store.save(plan)
         if plan.head_group_id is None:
-            return self._start_from_nothing(plan, lease)
-        make_missing_sandboxes(plan, self._service)
-        if half_done is not None and half_done.group_before_id is not None:
+            return self._start_from_nothing(plan.changed(boot_id=boot_id()), lease)
+        make_missing_sandboxes(plan, self.service)
+        if half_done is not None and plan.steps[half_done.step_index].subplans:
+            self._to_go_on_with = half_done
+        elif with_effects is not None and self._settings.choices.interrupted_step is AfterInterruption.SKIP:
+            plan = self._skip(plan, lease, with_effects)
+        elif half_done is not None and half_done.group_before_id is not None:
             plan = self._go_back(plan, lease, half_done.group_before_id, f"{half_done.step} was interrupted")
+        plan = plan.changed(state=PlanState.PROCESSING, boot_id=boot_id())
+        with self._store.transaction(lease):
+            self._store.save(plan)
         return plan
 
     def _start_from_nothing(self, plan: Plan, lease: Lease) -> Plan:
         resources = []
         for resource in plan.resources:
-            self._service.manager.forget(Path(resource.sandbox_path))
-            sandbox = sandbox_for(plan, resource, include_ignored=self._settings.include_ignored)
-            resources.append(sandbox.create())
-            self._tell(SandboxMade(resources[-1]))
+            self.service.manager.forget(Path(resource.sandbox_path))
+            resources.append(self._make_sandbox(plan, resource))
+            self.tell(SandboxMade(resources[-1]))
         plan = plan.changed(resources=tuple(resources))
         return self.group(plan, lease, Occasion((Moment.PRE_EXECUTE,), reason="before the first step"))
 
-    def group(self, plan: Plan, lease: Lease, occasion: Occasion) -> Plan:
-        plan = self._service.create_checkpoint(plan, lease, occasion)
-        self._tell_checkpoint(plan)
+    def _make_sandbox(self, plan: Plan, resource: Resource) -> Resource:
+        if plan.parent_plan_id is not None:
+            return fork(self._store.get(Plan, plan.parent_plan_id).resource(resource.name), resource)
+        return sandbox_for(plan, resource, include_ignored=self._settings.include_ignored).create()
+
+    def group(self, plan: Plan, lease: Lease, occasion: Occasion, *, only_if_changed: bool = False) -> Plan:
+        before = plan.head_group_id
+        plan = self.service.create_checkpoint(plan, lease, occasion, only_if_changed=only_if_changed)
+        if plan.head_group_id != before:
+            self._tell_checkpoint(plan)
         return plan
 
     # A step
 
     def _run_with_retries(self, plan: Plan, lease: Lease, index: int) -> tuple[Plan, StepRun]:
         step = plan.steps[index]
+        if step.subplans:
+            return self._run_subplans(plan, lease, index)
         try_number = 1
         while True:
             plan, run = self._run_step(plan, lease, index, try_number)
             if run.status is not RunStatus.FAILED or try_number > step.retries:
                 return plan, run
             try_number += 1
-            plan = self.trigger(plan, lease, [Trigger.ON_ERROR], occasion_of(step, run, str(run.error)))
+            recovery = _recovery(run, f"try again, try {try_number} of {step.retries + 1}")
             if run.group_before_id is not None and plan.policy.rollback_enabled:
-                plan = self._go_back(plan, lease, run.group_before_id, f"{step.name} is tried again")
+                plan = self.trigger(plan, lease, [Trigger.ON_ERROR], occasion_of(step, run, str(run.error)))
+                plan = self._go_back(plan, lease, run.group_before_id, f"{step.name} is tried again", recovery)
                 plan = plan.changed(state=PlanState.PROCESSING)
+            else:
+                plan = self._decide_on_failure(plan, lease, run, recovery)
 
     def _run_step(self, plan: Plan, lease: Lease, index: int, try_number: int) -> tuple[Plan, StepRun]:
         step, declaration = plan.steps[index], self._tools.declaration_for(plan.steps[index])
-        plan, run, decision = self._start_step(plan, lease, index, try_number, declaration)
+        triggers = [Trigger.BEFORE_STEP, Trigger.ON_DECISION]
+        if declaration.writes:
+            triggers.insert(1, Trigger.ON_TOOL_WRITE)
+        spec = step.decision or _invocation(step, declaration)
+        plan, run = self._start_step(plan, lease, index, try_number, spec, triggers)
         plan, run = self._call(plan, lease, step, run)
+        plan = self._end_step(plan, lease, run, [Trigger.ON_TOOL_WRITE_COMPLETE] if declaration.writes else [])
+        return plan, run
+
+    def _end_step(self, plan: Plan, lease: Lease, run: StepRun, triggers: list[Trigger]) -> Plan:
+        """Record how the step ended; all decisions made since it began are in force if it succeeded."""
         if run.status is RunStatus.SUCCEEDED:
+            step = plan.steps[run.step_index]
+            first = self._store.get(Decision, run.decision_id or "").sequence
             last = self._store.next_sequence(Decision, plan.plan_id) - 1
-            plan = plan.advanced_past(index, decision.sequence, last)
-            triggers = [Trigger.ON_TOOL_WRITE_COMPLETE] if declaration.writes else []
+            plan = plan.advanced_past(run.step_index, first, last)
             plan = self.trigger(plan, lease, triggers, occasion_of(step, run, f"after {step.name}"), [run])
         else:
             with self._store.transaction(lease):
                 self._store.save(run)
-        self._tell(StepFinished(index, len(plan.steps), run))
+        self.tell(StepFinished(run.step_index, len(plan.steps), run))
+        return plan
+
+    # Subplans
+
+    def _run_subplans(self, plan: Plan, lease: Lease, index: int) -> tuple[Plan, StepRun]:
+        step, run = plan.steps[index], self._to_go_on_with
+        self._to_go_on_with = None
+        if run is None:
+            plan, run = self._spawn(plan, lease, index)
+        elif run.status is not RunStatus.CONSTRAINED:
+            run = run.model_copy(update={"status": RunStatus.RUNNING, "error": None, "finished_at": None})
+            with self._store.transaction(lease):
+                self._store.save(run)
+        self.tell(StepStarted(index, len(plan.steps), run))
+        plan, run = SubplanRunner(self, self.service, lease, self._cancelled, step, run).run(plan)
+        return self._end_step(plan, lease, run, []), run
+
+    def _spawn(self, plan: Plan, lease: Lease, index: int) -> tuple[Plan, StepRun]:
+        """Record that the step starts, with its subplans; a decision of its own comes before the one to divide it."""
+        step, spec = plan.steps[index], spawn_spec(plan.steps[index])
+        self._remove_old_forks(plan)
+        triggers = [Trigger.BEFORE_STEP, Trigger.ON_DECISION]
+        if step.decision is not None:
+            plan, run = self._start_step(plan, lease, index, 1, step.decision, triggers)
+            decision = self.service.decision(plan, spec, index, run.decision_id)
+            records = [decision, *spawned_records(plan, step, decision)]
+            occasion = replace(occasion_of(step, run, f"before {step.name}"), decision_id=decision.decision_id)
+            triggers = [Trigger.ON_DECISION, Trigger.ON_SUBPLAN_SPAWN]
+            return self.trigger(plan, lease, triggers, occasion, records), run
+        plan, run = self._start_step(plan, lease, index, 1, spec, [*triggers, Trigger.ON_SUBPLAN_SPAWN])
+        decision = self._store.get(Decision, run.decision_id or "")
+        with self._store.transaction(lease):
+            for record in spawned_records(plan, step, decision):
+                self._store.save(record)
         return plan, run
+
+    def _remove_old_forks(self, plan: Plan) -> None:
+        """The sandboxes of subplans of earlier tries; their checkpoints stay."""
+        for subplan in self._store.subplans_of(plan.plan_id):
+            remove_tree(plan_folder(subplan))
+
+    def execute_subplan(self, subplan: Plan, lease: Lease, service: CheckpointService) -> Plan:
+        def tell(event: Event) -> None:
+            self.tell(InSubplan(subplan, event))
+
+        executor = PlanExecutor(service, self._tools, self._settings, listener=tell, cancelled=self._cancelled)
+        return executor.execute(subplan, lease).plan
 
     def _call(self, plan: Plan, lease: Lease, step: Step, run: StepRun) -> tuple[Plan, StepRun]:
         """Run the step's tool; the plan as the tool's own requests left it, and how the run ended."""
-        self._tell(StepStarted(run.step_index, len(plan.steps), run))
+        self.tell(StepStarted(run.step_index, len(plan.steps), run))
+        plan, result = self._result_of(plan, lease, step, run)
+        return plan, _ended(run, result)
+
+    def _result_of(self, plan: Plan, lease: Lease, step: Step, run: StepRun) -> tuple[Plan, ToolResult]:
         bridge = _Bridge(self, plan, lease, step, run)
         writable = self._writable(plan)
         context = ToolContext(
@@ -194,13 +343,15 @@ class PlanExecutor:
             checkpoint=bridge.checkpoint,
             timeout_seconds=self._tools.declaration_for(step).timeout_seconds or self._settings.step_timeout_seconds,
             output_limit_bytes=self._settings.output_limit_bytes,
-            on_output=lambda text: self._tell(StepPrinted(run.step_index, text)),
+            on_output=lambda text: self.tell(StepPrinted(run.step_index, text)),
             cancelled=self._cancelled,
             mark=run.run_id,
             writable=writable,
+            passthrough=self._settings.passthrough,
         )
         try:
-            result = self._tools.run(step, context)
+            with self._settling(plan, bridge):
+                result = self._tools.run(step, context)
         except HoldfastError as error:
             result = ToolResult.failed(error.message)
         except Exception as error:  # noqa: BLE001 - see below
@@ -208,7 +359,12 @@ class PlanExecutor:
             result = ToolResult.failed(f"the tool {step.tool} raised {type(error).__name__}: {error}")
         if writable is not None and not result.succeeded and result.exit_code != _EXIT_NOT_EXECUTABLE:
             result = self._explained(plan, context, result)
-        return bridge.plan, _ended(run, result)
+        return bridge.plan, result
+
+    def _settling(self, plan: Plan, bridge: _Bridge) -> AbstractContextManager[None]:
+        if self._settings.settle_seconds is None:
+            return nullcontext()
+        return settling(plan, self.service, self._settings.settle_seconds, bridge.settled, self._cancelled)
 
     def _writable(self, plan: Plan) -> Sequence[Path] | None:
         if confinement_of(self._settings.confine) is not Confinement.ON:
@@ -222,17 +378,17 @@ class PlanExecutor:
             writable=context.writable or (),
             allowed=self._settings.allow_write,
             copies={Path(resource.path): Path(resource.sandbox_path) for resource in plan.resources},
-            holdfast_home=_plan_folder(plan).parents[1],
+            holdfast_home=plan_folder(plan).parents[1],
         )
         refusal = explain(f"{result.output}\n{result.error}", context.root, border)
         return replace(result, error=f"{result.error}; {refusal}") if refusal else result
 
     def _start_step(
-        self, plan: Plan, lease: Lease, index: int, try_number: int, declaration: ToolDeclaration
-    ) -> tuple[Plan, StepRun, Decision]:
+        self, plan: Plan, lease: Lease, index: int, try_number: int, spec: DecisionSpec, triggers: list[Trigger]
+    ) -> tuple[Plan, StepRun]:
         """Record that the step starts, with its decision, and protect what it may change."""
         step = plan.steps[index]
-        decision = self.decision(plan, step.decision or _invocation(step, declaration), index, parent=self._root(plan))
+        decision = self.service.decision(plan, spec, index, parent=None)
         run = StepRun(
             run_id=new_id(),
             plan_id=plan.plan_id,
@@ -244,41 +400,22 @@ class PlanExecutor:
             decision_id=decision.decision_id,
             started_at=now(),
         )
-        triggers = [Trigger.BEFORE_STEP, Trigger.ON_DECISION]
-        if declaration.writes:
-            triggers.insert(1, Trigger.ON_TOOL_WRITE)
         plan = self.trigger(plan, lease, triggers, occasion_of(step, run, f"before {step.name}"), [decision])
         # Without a trigger now, the last group will do if no step has come to its end since.
         if self._head(plan).last_completed_step == plan.last_completed_step:
             run = run.model_copy(update={"group_before_id": plan.head_group_id})
         with self._store.transaction(lease):
             self._store.insert(run)
-        return plan, run, decision
+        return plan, run
 
     def trigger(
         self, plan: Plan, lease: Lease, triggers: list[Trigger], occasion: Occasion, records: Collection[Record] = ()
     ) -> Plan:
         before = plan.head_group_id
-        plan = self._service.auto_create_if_configured(plan, lease, triggers, occasion, records=list(records))
+        plan = self.service.auto_create_if_configured(plan, lease, triggers, occasion, records=list(records))
         if plan.head_group_id != before:
             self._tell_checkpoint(plan)
         return plan
-
-    def decision(self, plan: Plan, spec: DecisionSpec, index: int | None, parent: str | None) -> Decision:
-        return Decision(
-            decision_id=new_id(),
-            plan_id=plan.plan_id,
-            parent_decision_id=parent,
-            sequence=self._store.next_sequence(Decision, plan.plan_id),
-            step_index=index,
-            attempt=plan.attempt,
-            created_at=now(),
-            **spec.model_dump(),
-        )
-
-    def _root(self, plan: Plan) -> str | None:
-        root = self._store.root_decision(plan.plan_id)
-        return root.decision_id if root else None
 
     def _environment(self, plan: Plan, index: int) -> dict[str, str]:
         passed = {
@@ -314,7 +451,7 @@ class PlanExecutor:
 
     def _validate(self, plan: Plan, lease: Lease) -> tuple[Plan, StepRun | None]:
         for command in plan.validation:
-            self._tell(Validating(command))
+            self.tell(Validating(command))
             step = Step(name=command, tool="shell", args={"command": command}, resource=plan.resources[0].name)
             run = StepRun(
                 run_id=new_id(),
@@ -334,13 +471,13 @@ class PlanExecutor:
                 chosen="yes" if run.status is RunStatus.SUCCEEDED else "no",
                 rationale=run.error or "",
             )
-            decision = self.decision(plan, verdict, None, self._root(plan))
+            decision = self.service.decision(plan, verdict, None, parent=None)
             run = run.model_copy(update={"decision_id": decision.decision_id})
             reason = f"validation: {command}"
             occasion = Occasion((), reason=reason, source="validate", decision_id=decision.decision_id)
             plan = plan.decided(decision.sequence, decision.sequence)
             plan = self.trigger(plan, lease, [Trigger.ON_DECISION], occasion, [decision, run])
-            self._tell(StepFinished(run.step_index, len(plan.steps), run))
+            self.tell(StepFinished(run.step_index, len(plan.steps), run))
             if run.status is not RunStatus.SUCCEEDED:
                 return plan, run
         return plan, None
@@ -348,19 +485,41 @@ class PlanExecutor:
     def _failed(self, plan: Plan, lease: Lease, run: StepRun) -> ExecutionResult:
         """Keep the failed state, then do what the plan's policy says."""
         before = plan.head_group_id
-        occasion = occasion_of(plan.steps[run.step_index], run, str(run.error))
-        plan = self.trigger(plan, lease, [Trigger.ON_ERROR], occasion)
-        kept = self._head(plan) if plan.head_group_id != before else None
         target = self._target_after_failure(plan, run)
         returned = None
-        if target is not None:
-            plan = self._go_back(plan, lease, target, f"{run.step} failed")
+        if target is None:
+            plan = self._decide_on_failure(plan, lease, run, _recovery(run, "keep what is there and stop"))
+            kept = self._head(plan) if plan.head_group_id != before else None
+        else:
+            occasion = occasion_of(plan.steps[run.step_index], run, str(run.error))
+            plan = self.trigger(plan, lease, [Trigger.ON_ERROR], occasion)
+            kept = self._head(plan) if plan.head_group_id != before else None
             returned = self._store.get(CheckpointGroup, target)
+            self.compensate(plan, lease, returned)
+            recovery = _recovery(run, f"{plan.policy.on_failure.value.replace('_', ' ')} and stop")
+            plan = self._go_back(plan, lease, target, f"{run.step} failed", recovery)
         error = f"step {run.step_index + 1} ({run.step}) failed: {run.error}"
         if target is None and self._wants_to_go_back(plan):
             error += "; what it changed is still there, because no checkpoint was taken before it"
         plan = self._errored(plan, lease, error)
         return ExecutionResult(plan, run, kept, returned)
+
+    def _decide_on_failure(self, plan: Plan, lease: Lease, run: StepRun, spec: DecisionSpec) -> Plan:
+        """Keep the failed state, tied to what was decided about it."""
+        decision = self.service.decision(plan, spec, run.step_index, run.decision_id)
+        occasion = occasion_of(plan.steps[run.step_index], run, str(run.error))
+        plan = plan.decided(decision.sequence, decision.sequence)
+        occasion = replace(occasion, decision_id=decision.decision_id)
+        return self.trigger(plan, lease, [Trigger.ON_ERROR, Trigger.ON_DECISION], occasion, [decision])
+
+    def compensate(self, plan: Plan, lease: Lease, target: CheckpointGroup) -> list[StepRun]:
+        """Undo what the steps that going back to ``target`` undoes did outside of the sandboxes, as they say how."""
+
+        def run_tool(plan: Plan, step: Step, run: StepRun) -> ToolResult:
+            self.tell(Compensating(run.step_index, step.name))
+            return self._result_of(plan, lease, step, run)[1]
+
+        return compensate(plan, lease, self.service, target, run_tool)
 
     def _wants_to_go_back(self, plan: Plan) -> bool:
         return plan.policy.rollback_enabled and plan.policy.on_failure is not OnFailure.KEEP
@@ -385,11 +544,13 @@ class PlanExecutor:
             self._store.save(plan)
         return plan
 
-    def _go_back(self, plan: Plan, lease: Lease, group_id: str, reason: str) -> Plan:
+    def _go_back(
+        self, plan: Plan, lease: Lease, group_id: str, reason: str, recovery: DecisionSpec | None = None
+    ) -> Plan:
         checkpoint = self._store.checkpoints_of_group(group_id)[0]
-        result = self._service.rollback_to_checkpoint(plan, lease, checkpoint, reason=reason)
+        result = self.service.rollback_to_checkpoint(plan, lease, checkpoint, reason=reason, recovery=recovery)
         index = result.plan.next_step
-        self._tell(WentBack(index, result.plan.steps[index].name, checkpoint.checkpoint_id))
+        self.tell(WentBack(index, result.plan.steps[index].name, checkpoint.checkpoint_id))
         return result.plan
 
     # Telling
@@ -397,13 +558,14 @@ class PlanExecutor:
     def _head(self, plan: Plan) -> CheckpointGroup:
         return self._store.get(CheckpointGroup, plan.head_group_id or "")
 
-    def _tell(self, event: Event) -> None:
+    def tell(self, event: Event) -> None:
         if self._listener is not None:
-            self._listener(event)
+            with self._telling:
+                self._listener(event)
 
     def _tell_checkpoint(self, plan: Plan) -> None:
         if self._listener is not None:
-            self._listener(CheckpointTaken(self._head(plan), plan.last_checkpoint_id or ""))
+            self.tell(CheckpointTaken(self._head(plan), plan.last_checkpoint_id or ""))
 
 
 class _Bridge:
@@ -413,7 +575,7 @@ class _Bridge:
         self._executor, self.plan, self._lease, self._step, self._run = executor, plan, lease, step, run
 
     def record_decision(self, spec: DecisionSpec) -> str:
-        decision = self._executor.decision(self.plan, spec, self._run.step_index, self._run.decision_id)
+        decision = self._executor.service.decision(self.plan, spec, self._run.step_index, self._run.decision_id)
         occasion = replace(
             occasion_of(self._step, self._run, f"decided: {spec.chosen}"), decision_id=decision.decision_id
         )
@@ -427,13 +589,15 @@ class _Bridge:
         )
         return self.plan.last_checkpoint_id or ""
 
-
-def _plan_folder(plan: Plan) -> Path:
-    return Path(plan.resources[0].sandbox_path).parent
+    def settled(self) -> None:
+        occasion = occasion_of(self._step, self._run, f"while {self._step.name} runs")
+        self.plan = self._executor.group(
+            self.plan, self._lease, replace(occasion, triggers=(Moment.SETTLED.value,)), only_if_changed=True
+        )
 
 
 def _temporary_folder(plan: Plan) -> Path:
-    return _plan_folder(plan) / ".tmp"
+    return plan_folder(plan) / ".tmp"
 
 
 def occasion_of(step: Step, run: StepRun, reason: str) -> Occasion:
@@ -453,6 +617,15 @@ def _invocation(step: Step, declaration: ToolDeclaration) -> DecisionSpec:
         question=f"How is this done: {step.name}?",
         chosen=_call_text(step),
         rationale="" if declaration.writes else "It only looks.",
+    )
+
+
+def _recovery(run: StepRun, chosen: str) -> DecisionSpec:
+    return DecisionSpec(
+        type=DecisionType.ERROR_RECOVERY,
+        question=f"{run.step} failed: what now?",
+        chosen=chosen,
+        rationale=run.error or "",
     )
 
 

@@ -5,7 +5,7 @@ A change is a new value (``plan.advanced_past(step)``), which one transaction th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Literal
@@ -116,7 +116,10 @@ class Moment(StrEnum):
     PRE_APPLY = "pre_apply"
     BEFORE_ROLLBACK = "before_rollback"
     ROLLBACK = "rollback"
+    RESTORE_PATHS = "restore_paths"
     MANUAL = "manual"
+    SETTLED = "settled"
+    """A running program had written something and was quiet for a moment."""
 
 
 DEFAULT_TRIGGERS = (
@@ -217,6 +220,13 @@ class DecisionSpec(Record):
     confidence: float | None = Field(default=None, ge=0, le=1)
 
 
+class Compensation(Record):
+    """The call of a tool that undoes what a step did outside of the sandboxes."""
+
+    tool: str
+    args: dict[str, Any] = Field(default_factory=dict)
+
+
 class Step(Record):
     """One call of a tool. What is None is taken from the tool's own declaration."""
 
@@ -231,6 +241,7 @@ class Step(Record):
     timeout_seconds: float | None = None
     retries: int = Field(default=0, ge=0)
     decision: DecisionSpec | None = None
+    compensate: Compensation | None = None
     subplans: tuple[Subplan, ...] = ()
     """What a step whose tool is ``SUBPLANS_TOOL`` runs instead of a tool."""
     parallel: int = Field(default=1, ge=1)
@@ -243,6 +254,14 @@ class Subplan(Record):
 
     name: str
     steps: tuple[Step, ...]
+
+
+def all_steps(steps: Iterable[Step]) -> Iterator[Step]:
+    """These steps and those of their subplans, however deep."""
+    for step in steps:
+        yield step
+        for subplan in step.subplans:
+            yield from all_steps(subplan.steps)
 
 
 class Plan(Record):
@@ -264,6 +283,14 @@ class Plan(Record):
     last_checkpoint_id: str | None = None
     head_group_id: str | None = None
     parent_plan_id: str | None = None
+    spawn_decision_id: str | None = None
+    """Of a subplan: the decision of its parent that spawned it."""
+    merged_states: dict[str, str] | None = None
+    """Of a subplan: the states of its parent's resources after its result came into them."""
+    is_superseded: bool | None = None
+    """Of a subplan: the decision that spawned it is superseded, and so is what it did."""
+    boot_id: str | None = None
+    """The start of the machine since which the sandboxes have been worked in; what it lost going down is put back."""
     guidance: str = ""
     error: str | None = None
     source_file: str = ""
@@ -318,12 +345,40 @@ class Decision(Record):
     attempt: int = 1
     created_at: datetime
 
+    @classmethod
+    def root_of(cls, plan: Plan) -> Decision:
+        """The first decision of every plan, from which all others follow."""
+        return cls(
+            decision_id=new_id(),
+            plan_id=plan.plan_id,
+            sequence=1,
+            type=DecisionType.PROMPT_DEFINITION,
+            question="What is to be done?",
+            chosen=plan.name,
+            created_at=plan.created_at,
+        )
+
 
 class RunStatus(StrEnum):
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
+    CONSTRAINED = "constrained"
+    """Subplans disagree, and a person has to resolve that before the step can go on."""
+
+
+class Conflict(Record):
+    """A path in which the result of a subplan and what its parent has do not go together."""
+
+    resource: str
+    path: str
+    subplan: str
+    reason: str
+    is_marked: bool
+    """The file holds both versions of the lines, between marks; otherwise it is as it was before the merge."""
+    kept: tuple[str, ...]
+    """Where the versions of both sides are kept."""
 
 
 class StepRun(Record):
@@ -345,6 +400,10 @@ class StepRun(Record):
     """How much it printed in all; ``output`` keeps the end of it."""
     error: str | None = None
     is_superseded: bool = False
+    conflicts: tuple[Conflict, ...] | None = None
+    """What a person has to resolve, if it is constrained."""
+    compensation: str | None = None
+    """How undoing its effects outside of the sandboxes ended, once that was tried."""
     started_at: datetime
     finished_at: datetime | None = None
 
@@ -423,7 +482,9 @@ class SandboxCheckpoint(Record):
 
 class OperationKind(StrEnum):
     ROLLBACK = "rollback"
+    RESTORE_PATHS = "restore_paths"
     APPLY = "apply"
+    UNAPPLY = "unapply"
 
 
 class OperationState(StrEnum):
@@ -471,7 +532,7 @@ class FileChange(Record):
 
     resource: str
     file: str
-    action: Literal["restored", "removed", "added", "changed"]
+    action: Literal["restored", "removed", "added", "changed", "merged"]
 
 
 class Correction(Record):
@@ -484,11 +545,20 @@ class Correction(Record):
     steps: tuple[Step, ...] | None = None
 
 
+class SideEffect(Record):
+    """A run that declared effects outside of the sandboxes: going back does not undo these."""
+
+    step: str
+    step_index: int
+    run_id: str
+
+
 class RollbackImpact(Record):
     child_plans_invalidated: int = 0
     sandbox: str
     decisions_after_cp: int
     tool_calls_after_cp: int
+    side_effects_not_undone: tuple[SideEffect, ...] = ()
 
 
 class RollbackResult(Record):
@@ -501,6 +571,8 @@ class RollbackResult(Record):
     """What no snapshot could hold and stood in the way: moved here, never deleted."""
     impact: RollbackImpact
     checkpoints_remaining: int
+    only: tuple[str, ...] = ()
+    """The paths that were restored, if not all of the checkpoint was; the plan's position and decisions then stay."""
 
     @property
     def files_reverted(self) -> int:

@@ -8,29 +8,58 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from holdfast.checkpoints import CheckpointService
-from holdfast.model import Lease, Operation, OperationKind, Phase, Plan, PlanState, RunStatus, StepRun, now
+from holdfast.checkpoints import CheckpointService, Occasion
+from holdfast.events import SandboxesPutBack
+from holdfast.model import (
+    CheckpointGroup,
+    Decision,
+    Lease,
+    Moment,
+    Operation,
+    OperationKind,
+    Phase,
+    Plan,
+    PlanState,
+    RunStatus,
+    StepRun,
+    is_within,
+    now,
+)
 from holdfast.process import end_leftovers
+
+_NOT_KNOWN = "not known"
 
 Recovery = Callable[[Plan, Lease, Operation], Plan]
 
 
 def recover(
-    plan_id: str, lease: Lease, service: CheckpointService, recoveries: Mapping[OperationKind, Recovery]
+    plan_id: str,
+    lease: Lease,
+    service: CheckpointService,
+    recoveries: Mapping[OperationKind, Recovery],
+    tell: Callable[[SandboxesPutBack], None] = lambda _: None,
 ) -> Plan:
     """The plan as it is after everything a dead process left undone was finished or undone."""
     store = service.store
+    for subplan in store.subplans_of(plan_id):
+        recover(subplan.plan_id, lease, service, recoveries)
     plan = store.get(Plan, plan_id)
     for operation in store.unfinished_operations(plan_id):
         plan = recoveries[operation.kind](plan, lease, operation)
-    if plan.state is PlanState.PROCESSING:
+    if plan.state is PlanState.PROCESSING or store.unfinished_runs(plan_id):
         plan = _interrupt(plan, lease, service)
+    plan, put_back = put_back_what_was_lost(plan, lease, service)
+    if put_back is not None:
+        tell(put_back)
     return plan
 
 
 def _interrupt(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
     """Its owner died: end what it left running, and note that the step under way did not come to its end."""
-    runs = service.store.unfinished_runs(plan.plan_id)
+    unfinished = service.store.unfinished_runs(plan.plan_id)
+    if any(run.status is RunStatus.CONSTRAINED for run in unfinished):
+        return _constrain(plan, lease, service)
+    runs = unfinished
     for run in runs:
         end_leftovers(run.run_id)
     last = service.store.latest_run(plan.plan_id)
@@ -39,20 +68,84 @@ def _interrupt(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
         # It died before it could do what the plan's policy says about failures: the step counts as interrupted.
         runs.append(last)
     where = f"step {runs[-1].step_index + 1} ({runs[-1].step})" if runs else "the execution"
-    plan = plan.changed(phase=Phase.EXECUTE, state=PlanState.QUEUED, error=f"{where} was interrupted")
+    # Nobody knows any more whether the sandboxes are what was recorded.
+    plan = plan.changed(
+        phase=Phase.EXECUTE, state=PlanState.QUEUED, error=f"{where} was interrupted", boot_id=_NOT_KNOWN
+    )
     with service.store.transaction(lease):
         for run in runs:
             service.store.save(run.model_copy(update={"status": RunStatus.INTERRUPTED, "finished_at": now()}))
+        for decision in _never_begun(plan, service):
+            service.store.save(decision.model_copy(update={"is_superseded": True}))
         service.store.save(plan)
     return plan
 
 
+def _constrain(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
+    """It died before it could go on with what a person resolved, which is all still there."""
+    if plan.state is not PlanState.CONSTRAINED:
+        plan = plan.changed(phase=Phase.EXECUTE, state=PlanState.CONSTRAINED)
+        with service.store.transaction(lease):
+            service.store.save(plan)
+    return plan
+
+
+def _never_begun(plan: Plan, service: CheckpointService) -> list[Decision]:
+    """Decisions for a step that was cut short before it began: they are made again when it does."""
+    used = {run.decision_id for run in service.store.runs_of(plan.plan_id)}
+    return [
+        decision
+        for decision in service.store.decisions_of(plan.plan_id)
+        if not decision.is_superseded
+        and decision.step_index == plan.next_step
+        and not is_within(decision.sequence, plan.active_decisions)
+        and not used.intersection((decision.decision_id, decision.parent_decision_id))
+    ]
+
+
 def cut_short(plan: Plan, service: CheckpointService) -> StepRun | None:
-    """The run of the plan's next step, if that is how it ended and its half-done work may be in the sandboxes."""
+    """The run of the plan's next step, if it did not come to its end and its half-done work may be in the sandboxes."""
     run = service.store.latest_run(plan.plan_id)
     if run is None or run.is_superseded or run.step_index != plan.next_step:
         return None
-    return run if run.status is RunStatus.INTERRUPTED else None
+    return run if run.status in (RunStatus.INTERRUPTED, RunStatus.CONSTRAINED) else None
+
+
+def boot_id() -> str:
+    """What tells this start of the machine from others."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        import psutil
+
+        return str(int(psutil.boot_time()))
+
+
+def put_back_what_was_lost(
+    plan: Plan, lease: Lease, service: CheckpointService
+) -> tuple[Plan, SandboxesPutBack | None]:
+    """The sandboxes as the last group recorded them, if the machine or the owner died before they were on the disk.
+
+    What is found is kept as a group beside the way that led here. A step that was cut short, and a conflict that a
+    person works on, are looked after elsewhere.
+    """
+    looked_after = plan.state in (PlanState.APPLIED, PlanState.CONSTRAINED) or cut_short(plan, service) is not None
+    if plan.boot_id in (None, boot_id()) or plan.head_group_id is None or looked_after:
+        return plan, None
+    made = make_missing_sandboxes(plan, service)
+    recorded = service.store.get(CheckpointGroup, plan.head_group_id).states
+    found = service.states_now(plan)
+    lost = tuple(name for name in recorded if found[name] != recorded[name] and name not in made)
+    trusted = plan.changed(boot_id=boot_id())
+    told = None
+    if lost:
+        occasion = Occasion((Moment.BEFORE_ROLLBACK,), reason="what was found after the machine or its process died")
+        left = service.create_checkpoint(plan, lease, occasion, records=[plan])
+        service.bring_to(plan, recorded)
+        told = SandboxesPutBack(lost, left.last_checkpoint_id or "")
+    with service.store.transaction(lease):
+        service.store.save(trusted)
+    return trusted, told
 
 
 def make_missing_sandboxes(plan: Plan, service: CheckpointService) -> list[str]:

@@ -45,6 +45,7 @@ CANCEL_POLL_SECONDS = 0.05
 ANSWER_SECONDS = 5.0
 STOP_SECONDS = supervisor.GRACE_SECONDS + supervisor.GIVE_UP_SECONDS + 5.0
 SWEEP_SECONDS = 10.0
+TERMINAL_FULL_SECONDS = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +63,20 @@ class ProcessResult:
     cancelled: bool
 
 
+@dataclass(frozen=True, kw_only=True)
+class Passthrough:
+    """The input and output of whoever started us, handed through to a command while it runs."""
+
+    stdin: int
+    """A descriptor that the command's input is read from."""
+    write_output: Callable[[bytes], None]
+    write_errors: Callable[[bytes], None]
+    is_terminal: bool = False
+    """The command gets a terminal of its own, of which this one is the other side; it has one output then."""
+    on_terminal: Callable[[int], None] = lambda _: None
+    """Called with our side of that terminal, to set its size."""
+
+
 def run_supervised(
     command: str | Sequence[str],
     *,
@@ -74,20 +89,22 @@ def run_supervised(
     requests: Answer | None = None,
     mark: str | None = None,
     writable: Sequence[Path] | None = None,
+    passthrough: Passthrough | None = None,
 ) -> ProcessResult:
     """Run a command (a string: through ``/bin/sh -c``) and return when it and all it started are gone.
 
     ``requests`` answers what the command asks, one JSON object a line, over the descriptor that the environment
     variable ``HOLDFAST_REQUESTS_FD`` names; the time an answer takes does not count against ``timeout_seconds``.
     ``mark`` is what ``end_leftovers`` later finds the command's processes by. With ``writable`` the command and all
-    it starts can write only there, where the kernel can enforce it (``confinement.landlock_abi``).
+    it starts can write only there, where the kernel can enforce it (``confinement.landlock_abi``). Without
+    ``passthrough`` the command has no input.
     """
     argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
     mark = mark or secrets.token_hex(16)
     tail = OutputTail(output_limit_bytes)
-    job = _Job(argv, cwd, {**environment, MARK_VARIABLE: mark}, writable)
+    job = _Job(argv, cwd, {**environment, MARK_VARIABLE: mark}, writable, passthrough)
     with _supervisor(job, mark, with_requests=requests is not None) as channels:
-        watch = _Watch(channels, tail, timeout_seconds, on_output, cancelled, requests)
+        watch = _Watch(channels, tail, timeout_seconds, on_output, cancelled, requests, passthrough)
         report = watch.until_over()
         if report is None or not report.get("adopts_orphans", True):
             end_leftovers(mark)
@@ -157,6 +174,11 @@ class _Job:
     cwd: Path
     environment: Mapping[str, str]
     writable: Sequence[Path] | None
+    passthrough: Passthrough | None
+
+    @property
+    def wants_terminal(self) -> bool:
+        return self.passthrough is not None and self.passthrough.is_terminal
 
 
 @dataclass(frozen=True)
@@ -169,6 +191,8 @@ class _Channels:
     requests: socket.socket | None
     requests_descriptor: int | None
     """The other end of ``requests``, as the command will find it."""
+    errors: int | None = None
+    """What it prints as errors, where that is apart from its output."""
 
 
 @contextmanager
@@ -176,7 +200,7 @@ def _supervisor(job: _Job, mark: str, *, with_requests: bool) -> Iterator[_Chann
     """A supervisor that runs the command; closing the control socket, on whatever way out, ends all it started."""
     with ExitStack() as ours:
         try:
-            channels = _start_supervisor(ours, mark, with_requests)
+            channels = _start_supervisor(ours, job, mark, with_requests)
         except OSError as error:
             raise SandboxError(f"no process could be started: {error.strerror}") from error
         try:
@@ -188,7 +212,7 @@ def _supervisor(job: _Job, mark: str, *, with_requests: bool) -> Iterator[_Chann
             _wait_until_gone(channels.process, mark)
 
 
-def _start_supervisor(ours: ExitStack, mark: str, with_requests: bool) -> _Channels:
+def _start_supervisor(ours: ExitStack, job: _Job, mark: str, with_requests: bool) -> _Channels:
     with ExitStack() as theirs:
         control, control_end = socket.socketpair()
         ours.enter_context(control)
@@ -201,20 +225,35 @@ def _start_supervisor(ours: ExitStack, mark: str, with_requests: bool) -> _Chann
             theirs.enter_context(requests_end)
             requests_descriptor = requests_end.fileno()
             inherited.append(requests_descriptor)
-        output, output_end = os.pipe()
-        ours.callback(os.close, output)
-        theirs.callback(os.close, output_end)
-        os.set_blocking(output, False)
+        output, output_end = _opened(ours, theirs, os.openpty if job.wants_terminal else os.pipe)
+        errors, errors_end = None, output_end
+        given_input = subprocess.DEVNULL
+        if job.wants_terminal:
+            given_input = output_end
+        elif job.passthrough is not None:
+            errors, errors_end = _opened(ours, theirs, os.pipe)
+            given_input = job.passthrough.stdin
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", supervisor.__file__, str(control_end.fileno())],
-            stdin=subprocess.DEVNULL,
+            stdin=given_input,
             stdout=output_end,
-            stderr=output_end,
+            stderr=errors_end,
             pass_fds=inherited,
             env={**os.environ, MARK_VARIABLE: mark},
             start_new_session=True,
         )
-    return _Channels(process, control, output, requests, requests_descriptor)
+    if job.wants_terminal and job.passthrough is not None:
+        job.passthrough.on_terminal(output)
+    return _Channels(process, control, output, requests, requests_descriptor, errors)
+
+
+def _opened(ours: ExitStack, theirs: ExitStack, make: Callable[[], tuple[int, int]]) -> tuple[int, int]:
+    """Two connected descriptors: ours, which never blocks, and theirs."""
+    here, there = make()
+    ours.callback(os.close, here)
+    theirs.callback(os.close, there)
+    os.set_blocking(here, False)
+    return here, there
 
 
 def _send_parameters(channels: _Channels, job: _Job) -> None:
@@ -227,6 +266,7 @@ def _send_parameters(channels: _Channels, job: _Job) -> None:
         "cwd": os.fsencode(job.cwd),
         "environment": {os.fsencode(name): os.fsencode(value) for name, value in environment.items()},
         "rules": _rules(job.writable),
+        "terminal": job.wants_terminal,
     }
     document = marshal.dumps(parameters)
     channels.control.sendall(f"{len(document):0{supervisor.LENGTH_DIGITS}d}".encode() + document)
@@ -264,8 +304,10 @@ class _Watch:
         on_output: Callable[[bytes], None] | None,
         cancelled: threading.Event | None,
         answer: Answer | None,
+        passthrough: Passthrough | None,
     ) -> None:
         self._channels = channels
+        self._passthrough = passthrough
         self._tail = tail
         self._deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         self._on_output = on_output
@@ -282,6 +324,10 @@ class _Watch:
         with self._selector as selector:
             selector.register(self._channels.control, selectors.EVENT_READ, self._read_report)
             selector.register(self._channels.output, selectors.EVENT_READ, self._read_output)
+            if self._channels.errors is not None:
+                selector.register(self._channels.errors, selectors.EVENT_READ, self._read_errors)
+            if self._passthrough is not None and self._passthrough.is_terminal:
+                selector.register(self._passthrough.stdin, selectors.EVENT_READ, self._read_keys)
             if self._channels.requests is not None:
                 selector.register(self._channels.requests, selectors.EVENT_READ, self._read_requests)
             while not self._is_over:
@@ -292,9 +338,10 @@ class _Watch:
 
     def read_what_remains(self) -> None:
         """What the command printed last; an end of file is not waited for, a stranger may hold the pipe open."""
-        for _ in range(MAX_CHUNKS_AFTER_END):
-            if not self._read_chunk():
-                return
+        for descriptor in (self._channels.output, self._channels.errors):
+            for _ in range(MAX_CHUNKS_AFTER_END):
+                if descriptor is None or not self._read_chunk(descriptor):
+                    break
 
     def _patience_seconds(self) -> float | None:
         waits = []
@@ -329,20 +376,48 @@ class _Watch:
         self._is_over = not data or data.endswith(b"\n")
 
     def _read_output(self) -> None:
-        if self._read_chunk() == b"":
+        if self._read_chunk(self._channels.output) == b"":
             self._selector.unregister(self._channels.output)
 
-    def _read_chunk(self) -> bytes | None:
+    def _read_errors(self) -> None:
+        assert self._channels.errors is not None
+        if self._read_chunk(self._channels.errors) == b"":
+            self._selector.unregister(self._channels.errors)
+
+    def _read_keys(self) -> None:
+        """What somebody types goes to the terminal of the command, which also makes signals of it."""
+        assert self._passthrough is not None
+        data = os.read(self._passthrough.stdin, CHUNK_BYTES)
+        if not data:
+            self._selector.unregister(self._passthrough.stdin)
+        while data:
+            try:
+                data = data[os.write(self._channels.output, data) :]
+            except BlockingIOError:
+                self._read_output()  # it waits for us to read before it reads
+                time.sleep(TERMINAL_FULL_SECONDS)
+            except OSError:
+                return  # nobody has that terminal open any more
+
+    def _read_chunk(self, descriptor: int) -> bytes | None:
         """None when there is nothing to read now, empty at the end of file."""
         try:
-            data = os.read(self._channels.output, CHUNK_BYTES)
+            data = os.read(descriptor, CHUNK_BYTES)
         except BlockingIOError:
             return None
+        except OSError:
+            return b""  # how a terminal says that nobody has it open any more
         if data:
             self._tail.add(data)
-            if self._on_output is not None:
-                self._on_output(data)
+            self._hand_on(descriptor, data)
         return data
+
+    def _hand_on(self, descriptor: int, data: bytes) -> None:
+        if self._passthrough is not None:
+            is_error = descriptor == self._channels.errors
+            (self._passthrough.write_errors if is_error else self._passthrough.write_output)(data)
+        if self._on_output is not None:
+            self._on_output(data)
 
     def _read_requests(self) -> None:
         assert self._channels.requests is not None

@@ -22,7 +22,8 @@ class ResumePreview:
 
 
 def preview_resume(plan: Plan, service: CheckpointService) -> ResumePreview:
-    if plan.state in (PlanState.COMPLETE, PlanState.APPLIED):
+    operations = service.store.unfinished_operations(plan.plan_id)
+    if plan.state in (PlanState.COMPLETE, PlanState.APPLIED) and not operations:
         raise StateError(
             f"Plan {plan.plan_id} is {plan.state}: there is nothing to go on with.",
             hint=f"See what it made with `holdfast plan diff {plan.plan_id}`.",
@@ -33,5 +34,5 @@ def preview_resume(plan: Plan, service: CheckpointService) -> ResumePreview:
         plan=plan,
         step_index=None if plan.is_finished else plan.next_step,
         group_id=run.group_before_id if run is not None and is_interrupted else None,
-        operations=tuple(operation.kind for operation in service.store.unfinished_operations(plan.plan_id)),
+        operations=tuple(operation.kind for operation in operations),
     )

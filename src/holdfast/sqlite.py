@@ -84,6 +84,21 @@ def connect(path: Path, *, auto_vacuum: bool = False) -> sqlite3.Connection:
         return connection
 
 
+def damage_in(path: Path) -> list[str]:
+    """What SQLite finds wrong with the structure of a database file; nothing if it is sound."""
+    try:
+        connection = connect(path)
+    except DatabaseError as error:
+        return [error.message]
+    try:
+        found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(10)").fetchall()]
+    except Error as error:
+        return [str(error)]
+    finally:
+        connection.close()
+    return [] if found == ["ok"] else found
+
+
 @contextmanager
 def translated_errors(path: Path) -> Iterator[None]:
     try:

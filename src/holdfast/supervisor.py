@@ -117,6 +117,8 @@ def become_command(parameters: dict[str, Any], supervisor: int, failures: int) -
         if os.getppid() != supervisor:
             os._exit(1)
         restore_signals()
+        if parameters["terminal"]:
+            take_terminal()
         os.chdir(parameters["cwd"])
         stage = b"confine"
         if parameters["rules"] is not None:
@@ -130,6 +132,14 @@ def become_command(parameters: dict[str, Any], supervisor: int, failures: int) -
         os.write(failures, b"%s %d" % (stage, errno.EINVAL))
     finally:
         os._exit(127)
+
+
+def take_terminal() -> None:
+    """The terminal on standard input becomes that of this session, so that keys make signals and shells have jobs."""
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def restore_signals() -> None:

@@ -94,6 +94,7 @@ _MOMENTS = {
     "pre_apply": "before apply",
     "before_rollback": "left by going back",
     "rollback": "back at {step}",
+    "settled": "during {step}",
 }
 
 

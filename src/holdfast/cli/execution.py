@@ -6,8 +6,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -27,29 +29,35 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.records import (
     changes_data,
+    conflicts_data,
     duration_seconds,
     plan_data,
     resources_data,
     steps_data,
     switched_off,
 )
-from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED
+from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED, ConflictError
 from holdfast.events import (
     CheckpointTaken,
+    Compensating,
     Event,
+    InSubplan,
+    SandboxesPutBack,
     SandboxMade,
     StepFinished,
     StepPrinted,
     StepStarted,
-    Validating,
+    SubplanEnded,
+    SubplanMerged,
+    SubplanStarted,
     WentBack,
 )
-from holdfast.model import CheckpointGroup, FileChange, Plan, PlanState, RunStatus, StepRun
+from holdfast.model import CheckpointGroup, Conflict, FileChange, Plan, PlanState, Resource, RunStatus, Step, StepRun
 from holdfast.policy import DISPLAY_PREFIX, display_ids
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
-    from holdfast.executor import ExecutionResult
+    from holdfast.executor import Choices, ExecutionResult
 
 TAIL_LINES = 20
 WIDEST_NAME = 44
@@ -61,7 +69,7 @@ _TIME_CHARACTERS = 10
 _DONE = (PlanState.COMPLETE, PlanState.APPLIED)
 
 
-def run_plan(invocation: Invocation, holdfast: Holdfast, plan: Plan) -> Reply:
+def run_plan(invocation: Invocation, holdfast: Holdfast, plan: Plan, choices: Choices | None = None) -> Reply:
     """Execute the plan, or go on with it, and say how that ended."""
     was_done = plan.state in _DONE
     screen = invocation.screen
@@ -69,13 +77,13 @@ def run_plan(invocation: Invocation, holdfast: Holdfast, plan: Plan) -> Reply:
     if not invocation.is_for_programs and not was_done:
         screen.line(("Plan ", "strong"), (plan.plan_id, "id"), "  ", plan.name)
         progress = Progress(screen, holdfast, plan)
-    with _interruptible() as cancelled:
-        result = holdfast.execute(plan.plan_id, listener=progress, cancelled=cancelled)
+    with interruptible() as cancelled:
+        result = holdfast.execute(plan.plan_id, listener=progress, cancelled=cancelled, choices=choices)
     return _reply(holdfast, result, was_done)
 
 
 @contextmanager
-def _interruptible() -> Iterator[threading.Event]:
+def interruptible() -> Iterator[threading.Event]:
     """The first Ctrl-C stops the step under way in good order; the second is a crash, which is safe as well."""
     cancelled = threading.Event()
 
@@ -107,17 +115,14 @@ class Progress:
         self._checkpoint: str | None = None
         self._went_back: WentBack | None = None
         self._printed = b""
+        self._steps = plan.steps
+        self._beginning: list[Span] = []
+        self._subplans = SubplanProgress(screen)
 
     def __call__(self, event: Event) -> None:
         match event:
             case SandboxMade(resource):
-                name = f"{resource.name:<{self._resource_width}}"
-                origin = f"{resource.strategy} of {name_text(resource.path)}"
-                self._screen.line(("sandbox  ", "dim"), f"{name}  ", (origin, "dim"))
-                for each in resource.left_out[:_MOST_LEFT_OUT]:
-                    self._screen.line(("left out ", "warn"), f"{name_text(each.path)}: {each.reason}")
-                if len(resource.left_out) > _MOST_LEFT_OUT:
-                    self._screen.line(("left out ", "warn"), f"{len(resource.left_out)} in all; see `plan status`")
+                self._tell_sandbox(resource)
             case CheckpointTaken(group, checkpoint_id):
                 self._note_checkpoint(group, checkpoint_id)
             case StepStarted(index, count, run):
@@ -126,10 +131,30 @@ class Progress:
                 self._echo(text)
             case StepFinished(_, _, run):
                 self._finish(run)
+            case SubplanStarted() | SubplanEnded() | SubplanMerged() | InSubplan():
+                self._subplans(event)
+            case _:
+                self._tell_apart(event)
+
+    def _tell_apart(self, event: Event) -> None:
+        """What happens seldom."""
+        match event:
             case WentBack():
                 self._went_back = event
-            case Validating():
-                pass
+            case Compensating(_, name):
+                self._screen.line(("outside  ", "warn"), name)
+            case SandboxesPutBack(resources, checkpoint_id):
+                found = f"what was found is kept as {self._display(checkpoint_id)}"
+                self._screen.line(("put back ", "warn"), f"{', '.join(resources)}: the machine went down; {found}")
+
+    def _tell_sandbox(self, resource: Resource) -> None:
+        name = f"{resource.name:<{self._resource_width}}"
+        origin = f"{resource.strategy} of {name_text(resource.path)}"
+        self._screen.line(("sandbox  ", "dim"), f"{name}  ", (origin, "dim"))
+        for each in resource.left_out[:_MOST_LEFT_OUT]:
+            self._screen.line(("left out ", "warn"), f"{name_text(each.path)}: {each.reason}")
+        if len(resource.left_out) > _MOST_LEFT_OUT:
+            self._screen.line(("left out ", "warn"), f"{len(resource.left_out)} in all; see `plan status`")
 
     def _note_checkpoint(self, group: CheckpointGroup, checkpoint_id: str) -> None:
         self._ids.update(each.checkpoint_id for each in self._store.checkpoints_of_group(group.group_id))
@@ -146,6 +171,11 @@ class Progress:
         name = shortened(run.step, self._name_width)
         again = f" (try {run.try_number})" if run.try_number > 1 else ""
         padding = " " * (self._name_width - cell_width(name))
+        if index < count and self._steps[index].subplans:
+            self._screen.line((f"{number} ", "dim"), name, (f"  {_division(self._steps[index])}", "dim"))
+            self._beginning = [" " * (len(number) + 1), f"{'all of them':<{self._name_width}}  "]
+            self._subplans.begin(self._steps[index], len(number) + 1)
+            return
         self._screen.part((f"{number} ", "dim"), f"{name}{again}{padding}  ")
         self._screen.busy("")
 
@@ -155,13 +185,61 @@ class Progress:
 
     def _finish(self, run: StepRun) -> None:
         word, style = _ENDINGS[run.status]
-        spans: list[Span] = [(f"{word:<7}", style), f"{seconds_text(duration_seconds(run) or 0):>7}"]
+        spans: list[Span] = [
+            *self._beginning, (f"{word:<7}", style), f"{seconds_text(duration_seconds(run) or 0):>7}"
+        ]  # fmt: skip
+        self._beginning = []
         if self._checkpoint is not None and run.status is RunStatus.SUCCEEDED:
             spans.append(("  " + self._display(self._checkpoint), "dim"))
         self._screen.line(*spans)
 
     def _display(self, checkpoint_id: str) -> str:
         return lasting_ids({*self._ids, checkpoint_id})[checkpoint_id]
+
+
+class SubplanProgress:
+    """A line for each subplan as it ends, and meanwhile what each of them is doing."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._indent, self._width = 0, 0
+        self._doing: dict[str, str] = {}
+        self._started: dict[str, float] = {}
+
+    def begin(self, step: Step, indent: int) -> None:
+        self._indent = indent
+        self._width = max(cell_width(subplan.name) for subplan in step.subplans)
+
+    def __call__(self, event: SubplanStarted | SubplanEnded | SubplanMerged | InSubplan) -> None:
+        match event:
+            case SubplanStarted(subplan):
+                self._doing[subplan.name] = "starting"
+                self._started[subplan.plan_id] = time.monotonic()
+            case InSubplan(subplan, StepStarted(index, count, run)):
+                self._doing[subplan.name] = f"{index + 1}/{count} {run.step}"
+            case SubplanEnded(subplan):
+                self._doing.pop(subplan.name, None)
+                took = seconds_text(time.monotonic() - self._started[subplan.plan_id])
+                why = f"  {subplan.error}" if subplan.error else ""
+                self._line(subplan.name, _SUBPLAN_ENDINGS.get(subplan.state, "failed"), f"{took:>7}{why}")
+            case SubplanMerged(subplan, conflicts):
+                for each in conflicts:
+                    self._line(subplan.name, "conflict", f"{name_text(each.path)}: {each.reason}")
+        if self._doing:
+            self._screen.busy("   ".join(f"{name}: {doing}" for name, doing in self._doing.items()))
+
+    def _line(self, name: str, word: str, rest: str) -> None:
+        padding = " " * (self._width - cell_width(name))
+        style = {"ok": "good", "stopped": "warn"}.get(word, "bad")
+        self._screen.line(" " * self._indent, f"{name}{padding}  ", (f"{word:<8}", style), rest)
+
+
+def _division(step: Step) -> str:
+    count = counted(len(step.subplans), "subplan")
+    return f"{count}, {step.parallel} at a time" if step.parallel > 1 else f"{count}, one after another"
+
+
+_SUBPLAN_ENDINGS = {PlanState.COMPLETE: "ok", PlanState.CANCELLED: "stopped", PlanState.CONSTRAINED: "conflict"}
 
 
 def lasting_ids(ids: Iterable[str]) -> dict[str, str]:
@@ -176,6 +254,7 @@ _ENDINGS = {
     RunStatus.FAILED: ("failed", "bad"),
     RunStatus.INTERRUPTED: ("stopped", "warn"),
     RunStatus.RUNNING: ("running", "warn"),
+    RunStatus.CONSTRAINED: ("conflict", "bad"),
 }
 
 
@@ -187,6 +266,8 @@ def _reply(holdfast: Holdfast, result: ExecutionResult, was_done: bool) -> Reply
         return _succeeded(holdfast, result.plan, was_done)
     if result.plan.state is PlanState.CANCELLED:
         return _stopped(holdfast, result)
+    if result.plan.state is PlanState.CONSTRAINED:
+        return _constrained(holdfast, result)
     return _failed(holdfast, result)
 
 
@@ -262,6 +343,40 @@ def _stopped(holdfast: Holdfast, result: ExecutionResult) -> Reply:
         show_next(screen, commands)
 
     return Reply(data, show, EXIT_INTERRUPTED)
+
+
+def _constrained(holdfast: Holdfast, result: ExecutionResult) -> Reply:
+    plan = result.plan
+    conflicts = holdfast.conflicts(plan)
+    commands = [
+        Next("go on", f"holdfast plan resume {plan.plan_id}"),
+        Next("look", f"holdfast plan status {plan.plan_id}"),
+        Next("go back", f"holdfast checkpoint list {plan.plan_id}"),
+    ]
+    data = {
+        **_execution_data(holdfast, plan, commands),
+        **_failed_step_data(result.failed_run, plan),
+        "conflicts": conflicts_data(conflicts),
+    }
+
+    def show(screen: Screen) -> None:
+        screen.line()
+        screen.line(("Constrained. ", "bad"), "Resolve these in the sandbox, then go on; nothing was lost:")
+        show_conflicts(screen, conflicts)
+        screen.line()
+        show_next(screen, commands)
+
+    return Reply(data, show, ConflictError.exit_code)
+
+
+def show_conflicts(screen: Screen, conflicts: Sequence[tuple[Plan, Conflict]]) -> None:
+    for plan, each in conflicts:
+        place = Path(plan.resource(each.resource).sandbox_path) / each.path
+        marked = "; both versions are in it, between marks" if each.is_marked else ""
+        screen.line(("  ", "dim"), name_text(str(place)))
+        screen.line(("    ", "dim"), f"{each.subplan}: {each.reason}{marked}")
+        for kept in each.kept:
+            screen.line(("    kept ", "dim"), (name_text(kept), "dim"))
 
 
 def _failed(holdfast: Holdfast, result: ExecutionResult) -> Reply:

@@ -132,6 +132,15 @@ def with_common_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+
+def declined() -> Exception:
+    from holdfast.errors import StateError
+
+    return StateError("You said no; nothing was changed.")
+
+
 class OrderedGroup(click.Group):
     """Lists its commands in the order in which one meets them."""
 

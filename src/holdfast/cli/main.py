@@ -22,6 +22,7 @@ DEBUG_VARIABLE = "HOLDFAST_DEBUG"
 # Known without importing the modules, so that help costs nothing.
 _COMMANDS = {
     "plan": ("holdfast.cli.plan:group", "Make plans, run them, go back, correct, apply."),
+    "run": ("holdfast.cli.run:run", "Run any program in a sandbox, with checkpoints while it works."),
     "checkpoint": ("holdfast.cli.checkpoint:group", "Look at the checkpoints of a plan."),
     "config": ("holdfast.cli.config:group", "Show and change settings."),
     "doctor": ("holdfast.cli.doctor:doctor", "Check everything Holdfast keeps; changes nothing."),

@@ -18,28 +18,22 @@ from holdfast.cli.output import (
     name_text,
     output_lines,
     seconds_text,
-    shortened,
     show_next,
     show_table,
     time_text,
 )
 from holdfast.cli.records import (
     PENDING,
-    changes_data,
     current_run,
-    decision_data,
     file_label,
     in_force,
-    plan_data,
     steps_data,
     validation_data,
 )
-from holdfast.model import Decision, DecisionType, FileChange, Plan, PlanState, RollbackResult, RunStatus, StepRun
+from holdfast.model import Decision, DecisionType, Plan, PlanState, RunStatus, StepRun
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast, PlanStatus
-    from holdfast.apply import ApplyResult
-    from holdfast.correct import CorrectionPreview
     from holdfast.diff import FileDiff
     from holdfast.resume import ResumePreview
 
@@ -51,12 +45,14 @@ _STATE_STYLES = {
     PlanState.ERRORED: "bad",
     PlanState.CANCELLED: "warn",
     PlanState.PROCESSING: "warn",
+    PlanState.CONSTRAINED: "bad",
 }
 _STEP_WORDS: Mapping[str, tuple[str, str]] = {
     RunStatus.SUCCEEDED: ("ok", "good"),
     RunStatus.FAILED: ("failed", "bad"),
     RunStatus.INTERRUPTED: ("stopped", "warn"),
     RunStatus.RUNNING: ("running", "warn"),
+    RunStatus.CONSTRAINED: ("conflict", "bad"),
     PENDING: ("-", "dim"),
 }
 _SIGNS = {"added": ("A", "good"), "removed": ("D", "bad"), "changed": ("M", "warn"), "restored": ("restored", "good")}
@@ -78,7 +74,9 @@ def show_status(screen: Screen, status: PlanStatus, decisions: Sequence[Decision
     for name, value in _facts(status, last):
         screen.line((f"{name:<11} ", "dim"), value)
     screen.line()
-    show_table(screen, list(_step_rows(plan, status.runs)), flexible=2)
+    show_table(screen, list(_step_rows(status, decisions)), flexible=2)
+    if status.conflicts:
+        _show_conflicts(screen, status)
     failed = current_run(plan, status.runs)
     if failed is not None and failed.output.strip():
         _show_output(screen, failed)
@@ -112,9 +110,14 @@ def _confinement_text(status: PlanStatus) -> str:
     return f"on; outside of rollback: {allowed}" if allowed else "on"
 
 
-def _step_rows(plan: Plan, runs: Sequence[StepRun]) -> Iterable[Row]:
+def _step_rows(status: PlanStatus, decisions: Sequence[Decision]) -> Iterable[Row]:
+    plan, runs = status.plan, status.runs
+    step_of = {each.decision_id: each.step_index for each in decisions}
     for step in steps_data(plan, runs):
         yield [(f"{step['index'] + 1:>3}", "dim"), _STEP_WORDS[step["state"]], step["name"], _took(step)]
+        for subplan in status.subplans:
+            if not subplan.is_superseded and step_of.get(subplan.spawn_decision_id or "") == step["index"]:
+                yield ["", state_span(subplan), f"  {subplan.name}", ("", "dim")]
     for check in validation_data(plan, runs):
         yield [("  =", "dim"), _STEP_WORDS[check["state"]], check["command"], _took(check)]
 
@@ -122,6 +125,14 @@ def _step_rows(plan: Plan, runs: Sequence[StepRun]) -> Iterable[Row]:
 def _took(step: Mapping[str, Any]) -> Span:
     seconds = step["duration_seconds"]
     return ("" if seconds is None else seconds_text(seconds), "dim")
+
+
+def _show_conflicts(screen: Screen, status: PlanStatus) -> None:
+    from holdfast.cli.execution import show_conflicts
+
+    screen.line()
+    screen.line(("To be resolved in the sandbox:", "bad"))
+    show_conflicts(screen, status.conflicts)
 
 
 def _show_output(screen: Screen, run: StepRun) -> None:
@@ -159,7 +170,8 @@ def _next_after_status(status: PlanStatus) -> list[Next]:
     plan_id = status.plan.plan_id
     if status.holder is not None:
         return []
-    going_on = Next("go on" if status.plan.head_group_id else "run it", f"holdfast plan execute {plan_id}")
+    verb = "resume" if status.plan.state is PlanState.CONSTRAINED else "execute"
+    going_on = Next("go on" if status.plan.head_group_id else "run it", f"holdfast plan {verb} {plan_id}")
     looking = Next("go back", f"holdfast checkpoint list {plan_id}")
     if status.plan.state is PlanState.COMPLETE:
         return [
@@ -168,7 +180,10 @@ def _next_after_status(status: PlanStatus) -> list[Next]:
             Next("apply", f"holdfast plan apply {plan_id}"),
         ]
     if status.plan.state is PlanState.APPLIED:
-        return [Next("look", f"holdfast plan diff {plan_id}")]
+        return [
+            Next("look", f"holdfast plan diff {plan_id}"),
+            Next("take it back", f"holdfast plan unapply {plan_id}"),
+        ]
     return [going_on, looking] if status.checkpoints else [going_on]
 
 
@@ -245,163 +260,7 @@ def _patch_span(line: str) -> Span:
     return (line, styles[line[0]]) if line and line[0] in styles else line
 
 
-# plan rollback
-
-
-def rollback_reply(holdfast: Holdfast, result: RollbackResult) -> Reply:
-    plan, checkpoint = result.plan, result.checkpoint
-    left = holdfast.store.checkpoints_of_group(result.left_group_id) if result.left_group_id else []
-    commands = [Next("go on", f"holdfast plan execute {plan.plan_id}")]
-    if left:
-        commands.append(Next("undo this", f"holdfast plan rollback {plan.plan_id} {left[0].checkpoint_id}"))
-    data = {
-        "plan_id": plan.plan_id,
-        "checkpoint_id": checkpoint.checkpoint_id,
-        "group_id": checkpoint.group_id,
-        "rollback_summary": {
-            "plan": plan.plan_id,
-            "checkpoint": checkpoint.checkpoint_id,
-            "label": checkpoint.metadata.label,
-            "files_reverted": result.files_reverted,
-        },
-        "changes_reverted": changes_data(plan, result.changes),
-        "impact": result.impact.model_dump(),
-        "post_rollback_state": {
-            "phase": plan.phase,
-            "state": plan.state,
-            "checkpoints_remaining": result.checkpoints_remaining,
-        },
-        "last_checkpoint_id": plan.last_checkpoint_id,
-        "left_group_id": result.left_group_id,
-        "left_checkpoint_id": left[0].checkpoint_id if left else None,
-        "set_aside": result.set_aside,
-        "next_commands": [each.command for each in commands],
-    }
-    return Reply(data, lambda screen: _show_rollback(screen, result, commands))
-
-
-def _show_rollback(screen: Screen, result: RollbackResult, commands: Sequence[Next]) -> None:
-    plan, metadata = result.plan, result.checkpoint.metadata
-    summary: list[Row] = [
-        [("plan", "dim"), (plan.plan_id, "id"), plan.name],
-        [("checkpoint", "dim"), (result.checkpoint.checkpoint_id, "id"), metadata.label or metadata.reason],
-        [("files reverted", "dim"), str(result.files_reverted)],
-    ]
-    screen.panel("Rollback Summary", summary, flexible=2)
-    screen.panel("Changes Reverted", _reverted_rows(plan, result.changes))
-    impact = result.impact
-    consequences: list[Row] = [
-        [("decisions superseded", "dim"), str(impact.decisions_after_cp)],
-        [("tool calls undone", "dim"), str(impact.tool_calls_after_cp)],
-        [("subplans invalidated", "dim"), str(impact.child_plans_invalidated)],
-    ]
-    consequences += [[("sandbox", "dim"), name_text(resource.sandbox_path)] for resource in plan.resources]
-    consequences += [[("set aside", "dim"), name_text(path)] for path in result.set_aside]
-    screen.panel("Impact", consequences)
-    step = "at its end" if plan.is_finished else f"at step {plan.next_step + 1}, {plan.steps[plan.next_step].name}"
-    screen.panel(
-        "Post-Rollback State",
-        [
-            [("state", "dim"), f"{plan.phase} / {plan.state}, {step}"],
-            [("checkpoints", "dim"), str(result.checkpoints_remaining)],
-        ],
-    )
-    show_next(screen, commands)
-
-
-def _reverted_rows(plan: Plan, changes: Sequence[FileChange]) -> list[Row]:
-    if not changes:
-        return [[("no file was different", "dim")]]
-    styles = {"restored": "good", "removed": "bad"}
-    rows: list[Row] = [
-        [(each.action, styles.get(each.action, "warn")), name_text(file_label(plan, each.resource, each.file))]
-        for each in changes[:MOST_FILES_SHOWN]
-    ]
-    if len(changes) > MOST_FILES_SHOWN:
-        rows.append([("", "dim"), (f"and {len(changes) - MOST_FILES_SHOWN} more", "dim")])
-    return rows
-
-
-# plan correct
-
-
-def correction_question(preview: CorrectionPreview) -> str:
-    return (
-        f"Undo “{shortened(first_line(preview.decision.chosen), 60)}” and all that followed from it: "
-        f"{counted(len(preview.superseded), 'decision')} superseded, "
-        f"{counted(len(preview.files), 'file')} taken back in the sandboxes. Go on?"
-    )
-
-
-def correction_reply(plan: Plan, preview: CorrectionPreview, mode: str) -> Reply:
-    """What a correction would do; nothing of it was done."""
-    checkpoint_id = preview.checkpoint.checkpoint_id if preview.checkpoint else None
-    data = {
-        **plan_data(plan),
-        "dry_run": True,
-        "mode": mode,
-        "decision": decision_data(preview.decision),
-        "checkpoint_id": checkpoint_id,
-        "superseded_decisions": [decision_data(each) for each in preview.superseded],
-        "files": preview.files,
-        "resumes_at_step": preview.resumes_at,
-        "steps": [{"index": index, "name": step.name, "tool": step.tool} for index, step in enumerate(preview.steps)],
-    }
-
-    def show(screen: Screen) -> None:
-        screen.line(("Decision ", "strong"), (preview.decision.decision_id, "id"))
-        screen.line("  ", first_line(preview.decision.chosen))
-        if mode == "revert":
-            is_undone = not preview.superseded and not preview.files
-            screen.line(("Would be undone", "strong"), " nothing more: it is rolled back already" if is_undone else "")
-            for each in preview.superseded:
-                screen.line("  ", (each.decision_id, "id"), "  ", first_line(each.chosen))
-            for file in preview.files[:MOST_FILES_SHOWN]:
-                screen.line("  ", name_text(file))
-            if len(preview.files) > MOST_FILES_SHOWN:
-                screen.line(f"  and {counted(len(preview.files) - MOST_FILES_SHOWN, 'more file')}")
-        screen.line(("Would run", "strong"))
-        for index, step in list(enumerate(preview.steps))[preview.resumes_at :]:
-            screen.line((f"  {index + 1:>2}  ", "dim"), step.name)
-        screen.line("Nothing was changed.")
-
-    return Reply(data, show)
-
-
-# plan apply
-
-
-def show_changes(screen: Screen, plan: Plan, changes: Sequence[FileChange]) -> None:
-    rows: list[Row] = [
-        [_SIGNS[each.action], name_text(file_label(plan, each.resource, each.file))]
-        for each in changes[:MOST_FILES_SHOWN]
-    ]
-    show_table(screen, rows)
-    if len(changes) > MOST_FILES_SHOWN:
-        screen.line((f"and {len(changes) - MOST_FILES_SHOWN} more", "dim"))
-
-
-def apply_reply(result: ApplyResult) -> Reply:
-    plan = result.plan
-    data = {
-        **plan_data(plan),
-        "changes": changes_data(plan, result.changes),
-        "files_changed": len(result.changes),
-        "commits": result.commits,
-        "left_out": result.left_out,
-    }
-
-    def show(screen: Screen) -> None:
-        show_changes(screen, plan, result.changes)
-        screen.line(("Applied. ", "good"), f"{counted(len(result.changes), 'file')} of yours changed.")
-        for name, commit in result.commits.items():
-            screen.line((f"{name}  ", "dim"), f"commit {commit[:12]}")
-        if result.left_out:
-            named = ", ".join(name_text(path) for path in result.left_out[:3])
-            more = f" and {len(result.left_out) - 3} more" if len(result.left_out) > 3 else ""
-            screen.line(("left in the sandbox, as git ignores it  ", "dim"), named + more)
-
-    return Reply(data, show)
+# plan resume
 
 
 def resume_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
@@ -421,8 +280,8 @@ def resume_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
 
     def show(screen: Screen) -> None:
         for operation in preview.operations:
-            end = "finished" if operation == "rollback" else "undone"
-            screen.line(f"first    the {operation} that was cut short is {end}")
+            end = "finished" if operation in ("rollback", "restore_paths") else "undone"
+            screen.line(f"first    the {operation.replace('_', ' of ')} that was cut short is {end}")
         if back is not None:
             screen.line(f"then     the sandboxes go back to {back}: the step did not come to its end")
         where = f"{plan.next_step + 1} {step.name}" if step else "all steps are done; the result is checked again"

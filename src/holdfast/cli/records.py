@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.model import Decision, FileChange, Lease, Plan, PlanState, RunStatus, StepRun
+from holdfast.model import Conflict, Decision, FileChange, Lease, Plan, PlanState, RunStatus, StepRun
 
 if TYPE_CHECKING:
     from holdfast.app import CheckpointView, PlanStatus
@@ -57,6 +58,8 @@ def status_data(status: PlanStatus, decisions: Sequence[Decision]) -> dict[str, 
         "validation": validation_data(plan, status.runs),
         "checkpoints": status.checkpoints,
         "decisions": [decision_data(each) for each in in_force(plan, status.runs, decisions)],
+        "subplans": subplans_data(status.subplans),
+        "conflicts": conflicts_data(status.conflicts),
         "holder": holder_data(status.holder),
         "interrupted": status.interrupted,
         "confinement": status.confinement,
@@ -117,7 +120,9 @@ def current_run(plan: Plan, runs: Sequence[StepRun]) -> StepRun | None:
     last = max(runs, key=lambda run: run.run_id, default=None)
     if last is None or last.status is RunStatus.SUCCEEDED or last.attempt != plan.attempt:
         return None
-    is_stopped = plan.state in (PlanState.PROCESSING, PlanState.ERRORED, PlanState.CANCELLED)
+    is_stopped = plan.state in (
+        PlanState.PROCESSING, PlanState.ERRORED, PlanState.CANCELLED, PlanState.CONSTRAINED
+    )  # fmt: skip
     return last if is_stopped or plan.error is not None else None
 
 
@@ -126,6 +131,37 @@ def in_force(plan: Plan, runs: Sequence[StepRun], decisions: Iterable[Decision])
     last = current_run(plan, runs)
     failed = last.decision_id if last else None
     return [each for each in decisions if not each.is_superseded or each.decision_id == failed]
+
+
+def conflicts_data(conflicts: Iterable[tuple[Plan, Conflict]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "resource": each.resource,
+            "path": each.path,
+            "sandbox_file": str(Path(plan.resource(each.resource).sandbox_path) / each.path),
+            "subplan": each.subplan,
+            "reason": each.reason,
+            "is_marked": each.is_marked,
+            "kept": list(each.kept),
+        }
+        for plan, each in conflicts
+    ]
+
+
+def subplans_data(subplans: Iterable[Plan]) -> list[dict[str, Any]]:
+    return [
+        {
+            "plan_id": each.plan_id,
+            "name": each.name,
+            "state": each.state,
+            "error": each.error,
+            "spawn_decision_id": each.spawn_decision_id,
+            "superseded": bool(each.is_superseded),
+            "steps": len(each.steps),
+            "last_completed_step": each.last_completed_step,
+        }
+        for each in subplans
+    ]
 
 
 def decision_data(decision: Decision) -> dict[str, Any]:

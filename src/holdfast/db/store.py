@@ -20,6 +20,7 @@ from holdfast.model import (
     Decision,
     Lease,
     Operation,
+    OperationKind,
     OperationState,
     Plan,
     Project,
@@ -199,6 +200,12 @@ class Store:
         where = "plan_id = ? AND state = ?"
         return self._select(Operation, where, plan_id, OperationState.BEGUN, order="created_at, operation_id")
 
+    def applied_operation(self, plan_id: str) -> Operation | None:
+        """The apply that brought the plan into the real files, if that is where it is."""
+        where = "plan_id = ? AND state = ? AND kind = ?"
+        parameters = (plan_id, OperationState.DONE, OperationKind.APPLY)
+        return _first(self._select(Operation, where, *parameters, order="created_at DESC, operation_id DESC", limit=1))
+
     def next_sequence(self, model: type[Decision | CheckpointGroup | StepRun], plan_id: str) -> int:
         """The number of the plan's next record of that kind; it stays free until the transaction around it ends."""
         # Two transactions that both work on the plan take turns from here on.
@@ -209,12 +216,18 @@ class Store:
     # Keeping house
 
     def referenced_states(self, store_id: str) -> set[str]:
-        """Every state that a group, or an operation that is not finished, of a plan in that content store needs."""
+        """Every state that a group, an unfinished operation or a merged subplan in that content store needs."""
         groups = self._of_content_store(CheckpointGroup, store_id)
-        begun = self._of_content_store(Operation, store_id, " AND operation.state = ?", OperationState.BEGUN)
+        needed = " AND (operation.state = ? OR (operation.state = ? AND operation.kind = ?))"
+        parameters = (OperationState.BEGUN, OperationState.DONE, OperationKind.APPLY)
+        operations = self._of_content_store(Operation, store_id, needed, *parameters)
         named = [fields["states"] for fields in groups]
-        named += [fields["data"].get("states", {}) for fields in begun]
+        named += [fields["data"].get("states", {}) for fields in operations]
+        named += [plan.merged_states for plan in self._merged_subplans(store_id) if plan.merged_states]
         return {state for states in named for state in states.values()}
+
+    def _merged_subplans(self, store_id: str) -> list[Plan]:
+        return self._select(Plan, "plan.store_id = ? AND plan.merged_states IS NOT NULL", store_id)
 
     def _of_content_store(
         self, model: type[Record], store_id: str, condition: str = "", *parameters: str

@@ -7,9 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.model import SUBPLANS_TOOL, DecisionSpec, Policy, Record, ResourceType, Step, Subplan, Trigger
+from holdfast.model import (
+    SUBPLANS_TOOL,
+    Compensation,
+    DecisionSpec,
+    Policy,
+    Record,
+    ResourceType,
+    Step,
+    Subplan,
+    Trigger,
+)
 from holdfast.planfile.document import shortened
-from holdfast.planfile.format import DecisionEntry, PlanFile, PolicyEntry, StepEntry
+from holdfast.planfile.format import CallEntry, DecisionEntry, PlanFile, PolicyEntry, StepEntry
 from holdfast.policy import parse_triggers
 
 LONGEST_DERIVED_NAME = 80
@@ -30,7 +40,8 @@ class PlanDraft(Record):
     policy: Policy
     validation: tuple[str, ...] = ()
     steps: tuple[Step, ...]
-    source_file: Path
+    source_file: Path | None
+    """None if no file asked for it."""
 
 
 def draft_of(plan_file: PlanFile, folders: Mapping[str, Path], source_file: Path, defaults: Policy) -> PlanDraft:
@@ -70,6 +81,7 @@ def steps_of(entries: Iterable[StepEntry], default_resource: str) -> Iterator[St
             timeout_seconds=entry.timeout,
             retries=entry.retries,
             decision=_decision(entry.decision) if entry.decision else None,
+            compensate=_compensation(entry.compensate) if entry.compensate is not None else None,
             subplans=tuple(
                 Subplan(name=subplan.name, steps=tuple(steps_of(subplan.steps, default_resource)))
                 for subplan in entry.subplans or ()
@@ -83,6 +95,12 @@ def _call(entry: StepEntry) -> tuple[str, dict[str, Any]]:
     if entry.run is not None:
         return "shell", {"command": entry.run}
     return entry.tool or SUBPLANS_TOOL, entry.args
+
+
+def _compensation(entry: str | CallEntry) -> Compensation:
+    if isinstance(entry, str):
+        return Compensation(tool="shell", args={"command": entry})
+    return Compensation(tool=entry.tool, args=entry.args)
 
 
 def _derived_name(entry: StepEntry) -> str:

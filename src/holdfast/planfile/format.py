@@ -151,10 +151,20 @@ BELONGS_TO: Mapping[str, Sequence[str]] = {
     "writes": _CALLS,
     "checkpointable": _CALLS,
     "side_effects": _CALLS,
+    "compensate": _CALLS,
     "idempotent": _CALLS,
     "parallel": ("subplans",),
     "merge": ("subplans",),
 }
+
+
+class CallEntry(Entry):
+    """A call of a tool."""
+
+    model_config = ConfigDict(title="Call")
+
+    tool: Name = Field(description="The tool to call.")
+    args: dict[str, Any] = Field(default={}, description="The tool's arguments.")
 
 
 def _needs_its_kind() -> dict[str, Any]:
@@ -192,6 +202,11 @@ class StepEntry(Entry):
         default=None, description="Whether doing it twice is the same as doing it once. Default: the tool's."
     )
     decision: DecisionEntry | None = Field(default=None, description="What was decided with this step.")
+    compensate: Command | CallEntry | None = Field(
+        default=None,
+        description="A shell command, or a tool and its arguments, that undoes what the step did outside of the "
+        "sandbox; it runs when a rollback undoes the step.",
+    )
     subplans: list[SubplanEntry] | None = Field(
         default=None, min_length=1, description="Plans that run inside this step, each in sandboxes of its own."
     )

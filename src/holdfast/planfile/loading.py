@@ -264,6 +264,10 @@ def _check_call(document: Document, step: dict[str, Any], here: KeyPath, check_s
         usable = isinstance(tool, str) and bool(tool.strip()) and tool != SUBPLANS_TOOL and isinstance(args, dict)
     for inside, message in check_step(tool, args) if usable else ():
         document.wrong((*here, *_as_written(step, inside)), message)
+    undo = step.get("compensate")
+    if isinstance(undo, dict) and isinstance(undo.get("tool"), str) and isinstance(undo.get("args", {}), dict):
+        for inside, message in check_step(undo["tool"], undo.get("args", {})):
+            document.wrong((*here, "compensate", *inside), message)
 
 
 def _as_written(step: dict[str, Any], inside: KeyPath) -> KeyPath:

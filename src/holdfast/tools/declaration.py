@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from holdfast.model import DecisionSpec
-from holdfast.process import DEFAULT_OUTPUT_LIMIT_BYTES
+from holdfast.process import DEFAULT_OUTPUT_LIMIT_BYTES, Passthrough
 
 
 class ToolArgs(BaseModel):
@@ -72,6 +72,8 @@ class ToolContext:
     """What ``process.end_leftovers`` finds this run's processes by, after a crash."""
     writable: Sequence[Path] | None = None
     """The only places where processes of the step may write; None if they are not confined."""
+    passthrough: Passthrough | None = None
+    """The terminal of whoever started the plan, if there is one and the tool is to have it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from holdfast.errors import UsageError
-from holdfast.model import Step
+from holdfast.model import SUBPLANS_TOOL, Step
 from holdfast.tools.declaration import AnyTool, Tool, ToolContext, ToolDeclaration, ToolResult
 from holdfast.tools.files import ApplyPatch, DeleteFile, EditFile, WriteFile
+from holdfast.tools.program import Program
 from holdfast.tools.python import Python
 from holdfast.tools.shell import Shell
 
@@ -36,7 +37,9 @@ class Toolbox:
     @classmethod
     def standard(cls) -> Toolbox:
         """The built-in tools and those that installed packages offer (entry point group ``holdfast.tools``)."""
-        return cls((Shell(), WriteFile(), EditFile(), DeleteFile(), ApplyPatch(), Python()), with_installed=True)
+        return cls(
+            (Shell(), WriteFile(), EditFile(), DeleteFile(), ApplyPatch(), Python(), Program()), with_installed=True
+        )
 
     def register(self, tool: AnyTool) -> None:
         name = tool.declaration.name
@@ -58,6 +61,8 @@ class Toolbox:
 
     def declaration_for(self, step: Step) -> ToolDeclaration:
         """The tool's declaration, with what the step says otherwise."""
+        if step.subplans:
+            return ToolDeclaration(name=SUBPLANS_TOOL)  # what is inside declares itself
         said = {field: getattr(step, field) for field in _OVERRIDABLE}
         overrides = {field: value for field, value in said.items() if value is not None}
         return replace(self.get_tool(step.tool).declaration, **overrides)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.app import Holdfast
 from holdfast.cli.main import run
 
 ENVELOPE = {"command", "status", "exit_code", "data", "timing", "messages"}
@@ -145,6 +146,10 @@ class Project:
             columns,
             answer,
         )
+
+    def opened(self) -> Holdfast:
+        """The same project from Python."""
+        return Holdfast.open(self.folder, home=self.home, environment=self.environment)
 
     def sandbox(self, resource: str = "app") -> Path:
         found = {each["name"]: each["sandbox_path"] for each in self.json("plan", "status")["resources"]}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.model import PlanState
 from tests.integration.cli.project import Project
 
 STEPS = """\
@@ -53,9 +54,9 @@ def test_new_steps_take_the_place_of_the_old_ones(ran: Project) -> None:
     ]
 
 
-def test_appended_steps_undo_nothing_and_ask_nothing(ran: Project) -> None:
+def test_appended_steps_undo_nothing(ran: Project) -> None:
     data = ran.json(
-        "plan", "correct", "--mode", "append", "--guidance", "x", "--with", new_steps(ran), decision_of(ran, 1)
+        "plan", "correct", "-y", "--mode", "append", "--guidance", "x", "--with", new_steps(ran), decision_of(ran, 1)
     )
     assert [each["name"] for each in data["steps"]] == ["bump", "note", "another note"]
     assert {"note.txt", "other.txt"} <= {each.name for each in ran.sandbox().iterdir()}
@@ -98,10 +99,13 @@ def test_appending_needs_steps(ran: Project) -> None:
         assert "--with FILE" in refused.stderr
 
 
-def test_without_a_terminal_a_correction_needs_a_yes(ran: Project) -> None:
+@pytest.mark.parametrize("mode", ["revert", "append"])
+def test_without_a_terminal_a_correction_needs_a_yes(ran: Project, mode: str) -> None:
     before = ran.files()
-    refused = ran.run("plan", "correct", "--mode", "revert", "--guidance", "x", decision_of(ran, 1))
+    arguments = ["plan", "correct", "--mode", mode, "--guidance", "x", "--with", new_steps(ran)]
+    refused = ran.run(*arguments, decision_of(ran, 1))
     assert refused.exit_code == 2
+    assert "--yes" in refused.stderr
     assert ran.files() == before
 
 
@@ -112,6 +116,75 @@ def test_a_no_changes_nothing(ran: Project) -> None:
     assert declined.exit_code == 4
     assert "1 decision superseded, 1 file taken back" in declined.stdout
     assert (ran.files(), ran.json("plan", "status")) == before
+
+
+def test_appending_asks_as_well(ran: Project) -> None:
+    before = ran.files(), ran.json("plan", "status")
+    arguments = [
+        "plan",
+        "correct",
+        "--mode",
+        "append",
+        "--guidance",
+        "x",
+        "--with",
+        new_steps(ran),
+        decision_of(ran, 1),
+    ]
+    declined = ran.on_terminal(*arguments, answer="n\n", columns=200)
+    assert declined.exit_code == 4
+    assert "Undo nothing, and add 1 step at the end: another note. Go on?" in declined.stdout
+    assert (ran.files(), ran.json("plan", "status")) == before
+    assert ran.on_terminal(*arguments, answer="y\n").exit_code == 0
+    assert (ran.sandbox() / "other.txt").exists()
+
+
+def test_effects_that_stay_are_listed_before_and_after(project: Project) -> None:
+    steps = "  - {name: send, run: 'echo sent >> log', side_effects: true}\n  - {name: more, run: echo m > more}\n"
+    project.json("plan", "execute", str(project.plan(steps)))
+    decision = decision_of(project, 0)
+    arguments = ["plan", "correct", "--mode", "revert", "--guidance", "x"]
+    planned = project.json(*arguments, "--dry-run", decision)
+    effects = planned["impact"]["side_effects_not_undone"]
+    assert [(each["step"], each["step_index"]) for each in effects] == [("send", 0)]
+    assert effects[0].keys() == {"step", "step_index", "run_id"}
+    assert "  not undone: step 1 (send)" in project.call(*arguments, "--dry-run", decision).stdout
+    asked = project.on_terminal(*arguments, decision, answer="n\n", columns=300).stdout
+    assert "Not undone: step 1 (send)." in asked
+    done = project.json(*arguments, "--yes", decision)
+    assert (done["state"], done["impact"]["side_effects_not_undone"]) == ("complete", effects)
+    again = project.json("plan", "tree")["decisions"][0]["children"][1]["decision_id"]
+    said = project.call(*arguments, "--yes", again).stdout
+    assert said.startswith("not undone: step 1 (send)\n")
+
+
+def test_a_correction_over_an_applied_subplan_is_refused_whole(project: Project) -> None:
+    steps = """\
+  - name: parts
+    subplans: [{name: part, steps: [{name: p, run: echo p > part}]}]
+  - {name: more, run: echo m > more}
+"""
+    project.json("plan", "execute", str(project.plan(steps)))
+    with project.opened() as holdfast:
+        subplan = holdfast.store.subplans_of(holdfast.find_plan("latest").plan_id)[0]
+        with holdfast.store.transaction():
+            holdfast.store.save(subplan.changed(state=PlanState.APPLIED))
+    before = project.files(), project.json("plan", "status"), project.checkpoints()
+    for extra in ("--dry-run", "--yes"):
+        arguments = ["plan", "correct", extra, "--mode", "revert", "--guidance", "x", decision_of(project, 0)]
+        refused = project.json(*arguments, exit_code=4)["error"]
+        assert refused["type"] == "StateError"
+        assert subplan.plan_id in refused["message"]
+    assert (project.files(), project.json("plan", "status"), project.checkpoints()) == before
+
+
+def test_subplans_that_would_be_undone_are_named(project: Project) -> None:
+    steps = "  - {name: parts, subplans: [{name: part, steps: [{name: p, run: echo p > part}]}]}\n"
+    project.json("plan", "execute", str(project.plan(steps)))
+    arguments = ["plan", "correct", "--mode", "revert", "--guidance", "x", decision_of(project, 0)]
+    assert [each["name"] for each in project.json(*arguments, "--dry-run")["subplans_invalidated"]] == ["part"]
+    assert "subplan part" in project.call(*arguments, "--dry-run").stdout
+    assert "1 subplan invalidated" in project.on_terminal(*arguments, answer="n\n", columns=300).stdout
 
 
 def test_mistakes_in_the_new_steps_are_named(ran: Project) -> None:

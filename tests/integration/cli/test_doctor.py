@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +66,32 @@ def test_a_lost_content_store_is_a_problem(ran: Project) -> None:
 def test_a_content_store_that_was_lost_and_made_anew_is_a_problem(ran: Project) -> None:
     for name in ("objects.db", "objects.db-wal", "objects.db-shm"):
         (ran.home / name).unlink(missing_ok=True)
-    assert ran.call("plan", "rollback", "--yes", "latest", ran.checkpoints()[0]["checkpoint_id"]).exit_code == 4
+    assert ran.call("plan", "rollback", "--yes", "latest", ran.checkpoints()[0]["checkpoint_id"]).exit_code == 7
     assert "not the one" in findings(ran, 7)["content"]["detail"]
+
+
+@pytest.mark.parametrize(("name", "exit_code"), [("holdfast.db", 8), ("objects.db", 7)])
+def test_a_page_of_a_database_that_went_bad_is_found(ran: Project, name: str, exit_code: int) -> None:
+    with closing(sqlite3.connect(ran.home / name)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        size = connection.execute("PRAGMA page_size").fetchone()[0]
+    with (ran.home / name).open("r+b") as file:
+        file.seek(size)  # the second page: the first says that this is a database
+        file.write(bytes(size))
+    data = ran.json("doctor", exit_code=exit_code)["findings"]
+    assert any(each["name"] == "structure" and f"{name} is damaged" in each["detail"] for each in data)
+
+
+def test_records_that_are_gone_while_sandboxes_are_there_are_a_problem(ran: Project) -> None:
+    for name in ("holdfast.db", "holdfast.db-wal", "holdfast.db-shm"):
+        (ran.home / name).unlink(missing_ok=True)
+    assert "holdfast.db is missing" in findings(ran, 8)["database"]["detail"]
+
+
+def test_verify_says_that_the_content_is_gone(ran: Project) -> None:
+    for name in ("objects.db", "objects.db-wal", "objects.db-shm"):
+        (ran.home / name).unlink(missing_ok=True)
+    assert ran.call("checkpoint", "verify").exit_code == 7
 
 
 def test_a_content_store_that_is_no_database_is_a_problem(ran: Project) -> None:

@@ -17,6 +17,7 @@ from holdfast.model import (
     Decision,
     Lease,
     Operation,
+    OperationKind,
     OperationState,
     Plan,
     Project,
@@ -323,7 +324,19 @@ def test_only_operations_that_are_begun_are_unfinished(store: Store, plan: Plan)
     assert store.unfinished_operations(plan.plan_id) == [begun]
 
 
-def test_states_of_groups_and_unfinished_operations_are_referenced_and_no_others(store: Store, plan: Plan) -> None:
+def test_the_apply_that_is_in_the_real_files_is_found(store: Store, plan: Plan) -> None:
+    assert store.applied_operation(plan.plan_id) is None
+    undone, done = (
+        an_operation(plan, kind=OperationKind.APPLY, state=OperationState(each)) for each in ("undone", "done")
+    )
+    for record in (undone, done, an_operation(plan, kind=OperationKind.APPLY), an_operation(plan, state=done.state)):
+        store.insert(record)
+    assert store.applied_operation(plan.plan_id) == done
+
+
+def test_states_of_groups_unfinished_operations_and_what_is_applied_are_referenced_and_no_others(
+    store: Store, plan: Plan
+) -> None:
     elsewhere = saved_plan(store, store_id="another content store")
     done = OperationState.DONE
     for record in (
@@ -333,10 +346,13 @@ def test_states_of_groups_and_unfinished_operations_are_referenced_and_no_others
         an_operation(plan, data={"states": {"app": "e"}}),
         an_operation(plan, data={"note": "without states"}),
         an_operation(plan, data={"states": {"app": "f"}}, state=done),
+        an_operation(plan, kind=OperationKind.APPLY, data={"states": {"app/old": "h"}}, state=done),
+        an_operation(plan, kind=OperationKind.APPLY, data={"states": {"app/old": "i"}}, state=OperationState.UNDONE),
+        an_operation(plan, kind=OperationKind.UNAPPLY, data={"states": {"app/old": "j"}}, state=done),
         an_operation(elsewhere, data={"states": {"app": "g"}}),
     ):
         store.insert(record)
-    assert store.referenced_states("content") == {"a", "b", "c", "e"}
+    assert store.referenced_states("content") == {"a", "b", "c", "e", "h"}
     assert store.referenced_states("another content store") == {"d", "g"}
 
 

@@ -39,7 +39,12 @@ class Control:
 
     def start(self, command: str, **changes: Any) -> None:
         environment = {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
-        parameters = {"argv": [b"/bin/sh", b"-c", command.encode()], "cwd": os.fsencode(self.cwd), "rules": None}
+        parameters = {
+            "argv": [b"/bin/sh", b"-c", command.encode()],
+            "cwd": os.fsencode(self.cwd),
+            "rules": None,
+            "terminal": False,
+        }
         document = marshal.dumps({**parameters, "environment": environment, **changes})
         self.socket.sendall(f"{len(document):0{supervisor.LENGTH_DIGITS}d}".encode() + document)
 

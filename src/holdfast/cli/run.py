@@ -1,0 +1,205 @@
+"""`holdfast run`: any program in a sandbox of where one is, with its terminal, and checkpoints while it works."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.invocation import Invocation, reporting, with_common_options
+from holdfast.cli.output import Next, Reply, Screen, counted, name_text, show_next
+from holdfast.model import PlanState
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.executor import ExecutionResult
+    from holdfast.process import Passthrough
+
+_DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>ms|s|m|)\Z")
+_UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 0.05, 3600.0
+_SIGNALLED = 128
+_NOT_STARTED = 127
+"""As shells say it."""
+
+
+class Duration(click.ParamType[float]):
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        found = _DURATION.match(value)
+        seconds = float(found["number"]) * _UNITS[found["unit"]] if found else 0.0
+        if not _SHORTEST_SECONDS <= seconds <= _LONGEST_SECONDS:
+            self.fail(f"{value!r} is not a duration like 2s, 500ms or 1m.", param, ctx)
+        return seconds
+
+
+@click.command(
+    "run",
+    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+    short_help="Run any program in a sandbox, with checkpoints while it works.",
+)
+@click.option(
+    "--resource",
+    "resources",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="PATH",
+    help="A folder or repository it works on; by default the project around the current folder.",
+)
+@click.option(
+    "--settle",
+    type=Duration(),
+    default="2s",
+    show_default=True,
+    metavar="TIME",
+    help="Take a checkpoint when it has written something and then been quiet for so long.",
+)
+@click.option("--pass-env", multiple=True, metavar="NAME", help="A variable of yours that it may see, like an API key.")
+@click.option(
+    "--allow-write", multiple=True, metavar="PATH", help="Where it may write besides; no rollback reaches it."
+)
+@click.argument("argv", nargs=-1, required=True, metavar="COMMAND...")
+@with_common_options
+@reporting
+def run(
+    invocation: Invocation,
+    resources: tuple[Path, ...],
+    settle: float,
+    pass_env: tuple[str, ...],
+    allow_write: tuple[str, ...],
+    argv: tuple[str, ...],
+) -> Reply:
+    """Run any program, a coding agent or a script, in a sandbox of the current project.
+
+    It works on a private copy; your files stay as they are until you apply. Whenever it has written something and
+    then been quiet for a moment a checkpoint is taken, so that its work can be rolled back point by point. Put `--`
+    before a command that has options of its own.
+    """
+    from holdfast.app import Outfit
+    from holdfast.cli.execution import interruptible
+
+    with invocation.opened() as holdfast:
+        plan = holdfast.create_program_plan(argv, resources=resources, folder=invocation.project)
+        screen = invocation.screen
+        if not invocation.is_for_programs:
+            for resource in plan.resources:
+                screen.line(("sandbox  ", "dim"), f"{resource.name}  ", (f"of {name_text(resource.path)}", "dim"))
+        screen.close()
+        with interruptible() as cancelled, _passthrough(invocation) as passthrough:
+            outfit = Outfit(passthrough, settle, pass_env, allow_write)
+            result = holdfast.execute(plan.plan_id, cancelled=cancelled, outfit=outfit)
+        return _reply(holdfast, result)
+
+
+@contextmanager
+def _passthrough(invocation: Invocation) -> Iterator[Passthrough]:
+    """Our input and output for the program; a terminal is handed over key by key."""
+    from holdfast.process import Passthrough
+
+    # An envelope has standard output for itself.
+    output = 2 if invocation.is_for_programs else 1
+    is_terminal = not invocation.is_for_programs and os.isatty(0) and os.isatty(1)
+
+    def write_to(descriptor: int) -> Any:
+        def write(data: bytes) -> None:
+            while data:
+                try:
+                    data = data[os.write(descriptor, data) :]
+                except OSError:
+                    return  # nobody reads any more
+
+        return write
+
+    if not is_terminal:
+        sys.stdout.flush()
+        yield Passthrough(stdin=0, write_output=write_to(output), write_errors=write_to(2))
+        return
+    ours: list[int] = []
+
+    def resize(*_: object) -> None:
+        for descriptor in ours:
+            fcntl.ioctl(descriptor, termios.TIOCSWINSZ, fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8)))
+
+    def on_terminal(descriptor: int) -> None:
+        ours.append(descriptor)
+        resize()
+
+    settings = termios.tcgetattr(0)
+    previous = signal.signal(signal.SIGWINCH, resize)
+    try:
+        tty.setraw(0)
+        yield Passthrough(
+            stdin=0,
+            write_output=write_to(1),
+            write_errors=write_to(2),
+            is_terminal=True,
+            on_terminal=on_terminal,
+        )
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, settings)
+        signal.signal(signal.SIGWINCH, previous)
+
+
+def _reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:
+    from holdfast.cli.execution import changes_of, changes_text
+    from holdfast.cli.plan_text import show_diff
+    from holdfast.cli.records import changes_data, plan_data, resources_data
+
+    plan = result.plan
+    runs = holdfast.store.runs_of(plan.plan_id)
+    changes = changes_of(holdfast, plan)
+    files = holdfast.diff(plan.plan_id)
+    checkpoints = holdfast.checkpoints(plan.plan_id)
+    commands = [
+        Next("look", f"holdfast plan diff --patch {plan.plan_id}"),
+        Next("apply", f"holdfast plan apply {plan.plan_id}"),
+        Next("go back", f"holdfast checkpoint list {plan.plan_id}"),
+        Next("throw away", f"holdfast plan delete {plan.plan_id}"),
+    ]
+    if not result.succeeded:
+        commands[1] = Next("status", f"holdfast plan status {plan.plan_id}")
+    last = runs[-1]
+    data = {
+        **plan_data(plan),
+        "resources": resources_data(plan),
+        "program_exit_code": last.exit_code,
+        "changes": changes_data(plan, changes),
+        "checkpoints": [each.checkpoint.checkpoint_id for each in checkpoints],
+        "next_commands": [each.command for each in commands],
+    }
+
+    def show(screen: Screen) -> None:
+        screen.line()
+        ended = (last.error or "It ended").rstrip(".")
+        screen.line((f"{ended}. ", "strong"), changes_text(changes))
+        if files:
+            show_diff(screen, plan, files, "stat")
+        screen.line((counted(len(checkpoints), "checkpoint"), "dim"), (" to go back to", "dim"))
+        screen.line()
+        show_next(screen, commands)
+
+    return Reply(data, show, _exit_code(last.exit_code, last.error, result))
+
+
+def _exit_code(code: int | None, error: str | None, result: ExecutionResult) -> int:
+    from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED
+
+    if code is not None:
+        return code
+    if not result.succeeded:
+        return EXIT_INTERRUPTED if result.plan.state is PlanState.CANCELLED else _NOT_STARTED
+    name = (error or "").rpartition(" ")[2]
+    return _SIGNALLED + signal.Signals[name] if name in signal.Signals.__members__ else EXIT_STEP_FAILED

@@ -1,0 +1,17 @@
+"""What subplans, conflicts, compensation and a machine that went down need to be known by."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    op.execute("ALTER TABLE plan ADD COLUMN spawn_decision_id TEXT")
+    op.execute("ALTER TABLE plan ADD COLUMN merged_states TEXT")
+    op.execute("ALTER TABLE plan ADD COLUMN is_superseded BIGINT")
+    op.execute("ALTER TABLE plan ADD COLUMN boot_id TEXT")
+    op.execute("ALTER TABLE step_run ADD COLUMN conflicts TEXT")
+    op.execute("ALTER TABLE step_run ADD COLUMN compensation TEXT")

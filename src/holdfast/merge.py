@@ -1,0 +1,208 @@
+"""Bringing two lines of work on one state together: text line by line, everything else by whole file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from holdfast.sandbox.git import MergedText, merge_texts
+from holdfast.snapshot.descent import join
+from holdfast.snapshot.difference import Difference, StateReader
+from holdfast.snapshot.format import DIRECTORY, PIECES_FROM_BYTES, Entry, State
+from holdfast.snapshot.grafting import grafted
+from holdfast.snapshot.objects import Batch
+
+Labels = tuple[str, str, str]
+"""What ours, the base and theirs are called in the marks around lines that conflict."""
+
+
+@dataclass(frozen=True)
+class PathConflict:
+    """One path that both changed, each in its own way."""
+
+    path: bytes
+    reason: str
+    is_marked: bool
+    """The merged file holds both versions of the lines, between marks; otherwise it is ours."""
+
+
+@dataclass(frozen=True)
+class Merged:
+    state: str
+    conflicts: tuple[PathConflict, ...] = ()
+
+
+def merge_states(
+    reader: StateReader,
+    batch: Batch,
+    *,
+    base: str,
+    ours: str,
+    theirs: str,
+    labels: Labels,
+    hides: Callable[[bytes], bool],
+    theirs_wins: bool = False,
+) -> Merged:
+    """What ``theirs`` changed since ``base``, done to ``ours``; all are state hashes, and so is what comes out.
+
+    Where only they changed anything, all of their state is taken, with what ``hides`` says is not the user's.
+    """
+    if ours == base:
+        return Merged(theirs)
+    merging = _Merging(reader, batch, reader.state(ours), reader.state(theirs), labels, theirs_wins)
+    differences = reader.differences(reader.state(base), reader.state(theirs))
+    for difference in differences:
+        if difference.path and not hides(difference.path):
+            merging.take(difference)
+    return merging.result()
+
+
+@dataclass
+class _Merging:
+    reader: StateReader
+    batch: Batch
+    ours: State
+    theirs: State
+    labels: Labels
+    theirs_wins: bool
+    changes: dict[bytes, Entry | None] = field(default_factory=dict)
+    conflicts: dict[bytes, PathConflict] = field(default_factory=dict)
+    _folders_going: list[bytes] = field(default_factory=list)
+
+    def take(self, difference: Difference) -> None:
+        path, old, new = difference
+        if any(above in self.conflicts for above in _above(path)):
+            return
+        present = self.reader.find(self.ours, path)
+        if _is_directory(present) and _is_directory(old) and new is None:
+            self._folders_going.append(path)
+        elif _is_directory(new) and (present is None or _is_directory(present)):
+            self._take_folder(path, old, present, new)
+        elif self._is_untouched(present, old):
+            self.changes[path] = new
+        elif not _alike(present, new):
+            self._take_file(path, old, present, new)
+
+    def _is_untouched(self, present: Entry | None, old: Entry | None) -> bool:
+        """Whether we left it as it was; of a directory that is to be something else, with all it holds."""
+        if _is_directory(present) and _is_directory(old):
+            return present is not None and old is not None and present.content == old.content
+        return _alike(present, old)
+
+    def _take_folder(self, path: bytes, old: Entry | None, present: Entry | None, new: Entry | None) -> None:
+        if present is None:
+            if old is None:
+                self.changes[path] = new
+            return  # we removed it; it comes back if something new of theirs is in it
+        if old is None or _alike(present, new) or _alike(old, new):
+            return
+        if _alike(present, old) or self.theirs_wins:
+            self.changes[path] = new
+        else:
+            self._conflict(path, "both changed the folder's mode or attributes")
+
+    def _take_file(self, path: bytes, old: Entry | None, present: Entry | None, new: Entry | None) -> None:
+        merged = self._merged_file(old, present, new)
+        if merged is not None and (merged.conflicts == 0 or not self.theirs_wins):
+            assert present is not None
+            assert new is not None
+            attributes = new if old is None or _attributes(present) == _attributes(old) else present
+            self.changes[path] = self._with_content(attributes, merged.content)
+            if merged.conflicts:
+                self._conflict(path, "both changed the same lines", is_marked=True)
+        elif self.theirs_wins:
+            self.changes[path] = new
+        else:
+            self._conflict(path, _reason(old, present, new))
+
+    def _merged_file(self, old: Entry | None, present: Entry | None, new: Entry | None) -> MergedText | None:
+        """The text of all three as one; None if that cannot be: one is no text, or no file, or modes conflict."""
+        if present is None or new is None or not (present.is_file and new.is_file):
+            return None
+        if old is not None and not old.is_file:
+            return None
+        kept = (_attributes(old) if old else None, _attributes(present), _attributes(new))
+        if len(set(kept[1:])) > 1 and kept[0] not in kept[1:]:
+            return None
+        if max(entry.size for entry in (old, present, new) if entry is not None) >= PIECES_FROM_BYTES // 2:
+            return None
+        base = b"".join(self.reader.content(old)) if old else b""
+        ours, theirs = b"".join(self.reader.content(present)), b"".join(self.reader.content(new))
+        return merge_texts(base, ours, theirs, labels=self.labels)
+
+    def _with_content(self, entry: Entry, content: bytes) -> Entry:
+        digest = self.batch.add(content) if content else b""
+        return msgspec.structs.replace(entry, size=len(content), content=digest, mtime_ns=time.time_ns())
+
+    def _conflict(self, path: bytes, reason: str, *, is_marked: bool = False) -> None:
+        self.conflicts[path] = PathConflict(path, reason, is_marked)
+
+    def result(self) -> Merged:
+        self._make_way()
+        self._remove_folders()
+        links = tuple(
+            tuple(path for path in group if self.changes.get(path) == self.reader.find(self.theirs, path))
+            for group in self.theirs.links
+        )
+        state = grafted(self.reader, self.batch, self.ours, self.changes, links)
+        return Merged(state, tuple(self.conflicts[path] for path in sorted(self.conflicts)))
+
+    def _make_way(self) -> None:
+        """Folders that what we take lies in, and that we removed or made something else."""
+        for path in [path for path, entry in self.changes.items() if entry is not None]:
+            for above in _above(path):
+                present = self.changes.get(above, self.reader.find(self.ours, above))
+                if present is None or (self.theirs_wins and not _is_directory(present)):
+                    self.changes[above] = self.reader.find(self.theirs, above)
+                elif not _is_directory(present):
+                    del self.changes[path]
+                    self._conflict(path, "the folder it lies in is something else now")
+                    break
+
+    def _remove_folders(self) -> None:
+        """Folders they removed go if nothing of ours is left in them; those inside others first."""
+        needed = {above for path, entry in self.changes.items() if entry is not None for above in _above(path)}
+        for path in sorted(self._folders_going, reverse=True):
+            held = self.reader.directory(self.reader.find(self.ours, path))
+            stays = any(self.changes.get(join(path, name), held[name]) is not None for name in held)
+            if not stays and path not in needed:
+                self.changes[path] = None
+
+
+def _above(path: bytes) -> Iterator[bytes]:
+    while b"/" in path:
+        path = path.rpartition(b"/")[0]
+        yield path
+
+
+def _is_directory(entry: Entry | None) -> bool:
+    return entry is not None and entry.kind == DIRECTORY
+
+
+def _attributes(entry: Entry) -> tuple[object, ...]:
+    return (entry.mode, entry.uid, entry.gid, entry.xattrs)
+
+
+def _alike(one: Entry | None, other: Entry | None) -> bool:
+    """Whether they differ in nothing but their times; a directory stands for itself, not for what it holds."""
+    if one is None or other is None:
+        return one is other
+    if _attributes(one) != _attributes(other):
+        return False
+    if one.kind == other.kind == DIRECTORY:
+        return True
+    same_kind = one.kind == other.kind or (one.is_file and other.is_file)
+    return same_kind and (one.size, one.content) == (other.size, other.content)
+
+
+def _reason(old: Entry | None, present: Entry | None, new: Entry | None) -> str:
+    if present is None:
+        return "one removed it, the other changed it"
+    if new is None:
+        return "one changed it, the other removed it"
+    if old is None:
+        return "both made it, each in its own way"
+    return "both changed it, and it cannot be merged line by line"

@@ -1,0 +1,54 @@
+"""The tool that runs any program, a coding agent for example, with the terminal of whoever started it."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from pydantic import Field, field_validator
+
+from holdfast.process import run_supervised
+from holdfast.tools.declaration import ToolArgs, ToolContext, ToolDeclaration, ToolResult
+from holdfast.tools.shell import result_of
+
+
+class ProgramArgs(ToolArgs):
+    argv: tuple[str, ...] = Field(min_length=1, description="The program and its arguments, without a shell.")
+    folder: str = Field(default=".", description="The folder of the sandbox it starts in.")
+
+    @field_validator("folder")
+    @classmethod
+    def _is_inside(cls, folder: str) -> str:
+        path = PurePosixPath(folder)
+        if path.is_absolute() or ".." in path.parts:
+            raise ValueError("must lie in the sandbox")
+        return folder
+
+
+class Program:
+    """Runs a program in the sandbox. However it ends by itself, the step is done: what it made is there to look at."""
+
+    declaration = ToolDeclaration(name="program", args=ProgramArgs)
+
+    def run(self, args: ProgramArgs, context: ToolContext) -> ToolResult:
+        process = run_supervised(
+            args.argv,
+            cwd=context.root / args.folder,
+            environment=context.environment,
+            timeout_seconds=context.timeout_seconds,
+            output_limit_bytes=context.output_limit_bytes,
+            on_output=context.on_output,
+            cancelled=context.cancelled,
+            mark=context.mark,
+            writable=context.writable,
+            passthrough=context.passthrough,
+        )
+        result = result_of(process, args.argv[0], context)
+        if process.timed_out or process.cancelled:
+            return result
+        return ToolResult(
+            succeeded=True,
+            exit_code=process.exit_code if process.signal is None else None,
+            output=process.output,
+            output_bytes=process.output_bytes,
+            error=result.error,
+        )
