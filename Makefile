@@ -11,7 +11,7 @@ NOX := $(BIN)/nox
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types imports unit behave robot coverage bench lock clean
+.PHONY: help install demo test lint types imports unit behave robot coverage faults bench lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -21,7 +21,7 @@ install: $(INSTALLED)  ## make .venv with exactly the locked packages, and Holdf
 demo: $(INSTALLED)  ## see Holdfast at work
 	@$(BIN)/holdfast demo
 
-test: $(INSTALLED)  ## everything that must pass: lint, types, imports, unit, behave, robot, coverage
+test: $(INSTALLED)  ## everything that must pass: lint, types, imports, unit, behave, robot, coverage, a sample of faults
 	@$(NOX)
 
 lint: $(INSTALLED)  ## ruff: rules and format
@@ -44,6 +44,9 @@ robot: $(INSTALLED)  ## the end-to-end tests in robot/
 
 coverage: $(INSTALLED)  ## run the three suites, then report what they cover together
 	@$(NOX) -s unit behave robot coverage
+
+faults: $(INSTALLED)  ## the whole fault campaign (hours; goes on where it was stopped; FLAGS="--every 20": a part of it)
+	@$(BIN)/python -m tests.faults.campaign $(FLAGS)
 
 bench: $(INSTALLED)  ## measure Holdfast beside git, restic and borg (20 minutes; FLAGS="--files 1000 --rounds 3": one)
 	@$(BIN)/python -m benchmarks.compare $(FLAGS)

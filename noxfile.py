@@ -16,7 +16,7 @@ SUITES = ("unit", "behave", "robot")
 MINIMUM_COVERAGE = 97
 
 nox.options.default_venv_backend = "none"
-nox.options.sessions = ["lint", "types", "imports", *SUITES, "coverage"]
+nox.options.sessions = ["lint", "types", "imports", *SUITES, "coverage", "faults_sample"]
 
 
 def run(session: nox.Session, tool: str, *args: str) -> None:
@@ -60,7 +60,7 @@ def imports(session: nox.Session) -> None:
 @nox.session
 def unit(session: nox.Session) -> None:
     """Run pytest; what follows `--` goes to it."""
-    run_measured(session, "-m", "pytest", "-n", "2", *(session.posargs or ["tests"]))
+    run_measured(session, "-m", "pytest", "-n", "2", *(session.posargs or ["tests", "--ignore=tests/faults"]))
 
 
 @nox.session
@@ -83,6 +83,13 @@ def coverage(session: nox.Session) -> None:
     session.env["COVERAGE_FILE"] = str(COVERAGE / "data")
     run(session, "coverage", "combine", "--keep", "--quiet", *(str(COVERAGE / suite) for suite in SUITES))
     run(session, "coverage", "report", f"--fail-under={MINIMUM_COVERAGE}")
+
+
+@nox.session
+def faults_sample(session: nox.Session) -> None:
+    """Try a sample of all faults; what follows `--` goes to pytest. Not measured: it would see the files of coverage."""
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    session.run(str(BIN / "pytest"), "-n", "2", *(session.posargs or ["tests/faults"]), env={"PATH": path})
 
 
 @nox.session

@@ -1,0 +1,185 @@
+"""Whether what is there after a fault is what would be there without it; told without Holdfast's own scanning."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.app import Holdfast
+from tests.faults.world import LONG_AGO_NS, SET_BY_STEPS_NS, World
+from tests.support.trees import Thing, compare, describe
+
+_MEANT_NS = (LONG_AGO_NS, SET_BY_STEPS_NS)
+_OF_GIT_ALONE = (b".git/index", b".git/objects", b".git/logs")
+"""Holds times and inodes, or what nothing names; what they mean is asked of git."""
+_NAMES_OF_A_HOME = frozenset(
+    f"{name}{suffix}" for name in ("holdfast.db", "objects.db") for suffix in ("", "-wal", "-shm")
+) | {"objects.lock", "indexes", "sandboxes", "config.toml"}  # fmt: skip
+_ABOUT_THE_MACHINE = frozenset(("python", "sqlite", "git", "confinement", "space", "home"))
+
+Tree = Mapping[bytes, Thing]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that counts when everything is over."""
+
+    plans: dict[str, Any]
+    sandboxes: dict[str, Tree]
+    real: Tree
+    git: dict[str, list[str]]
+    """What git says of the real repository and of the sandbox's."""
+    labels: list[str]
+    leftovers: list[str] = field(default_factory=list)
+
+    def against(self, wanted: Facts) -> list[str]:
+        """Every difference as a sentence."""
+        found = [f"left behind: {path}" for path in self.leftovers]
+        for name in ("plans", "git", "labels"):
+            found += _different(name, getattr(wanted, name), getattr(self, name))
+        found += [f"the user's files: {each}" for each in compare(wanted.real, self.real)]
+        for name in sorted(wanted.sandboxes.keys() | self.sandboxes.keys()):
+            if name not in self.sandboxes or name not in wanted.sandboxes:
+                found.append(f"sandbox {name} is {'missing' if name in wanted.sandboxes else 'left'}")
+                continue
+            differences = compare(wanted.sandboxes[name], self.sandboxes[name])
+            found += [f"sandbox {name}: {each}" for each in differences]
+        return found
+
+
+def _different(name: str, wanted: Any, found: Any) -> list[str]:
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return [
+            sentence
+            for key in sorted(wanted.keys() | found.keys())
+            for sentence in _different(f"{name} {key}", wanted.get(key), found.get(key))
+        ]
+    return [] if wanted == found else [f"{name}: {found!r} instead of {wanted!r}"]
+
+
+def facts_of(world: World) -> Facts:
+    holdfast = Holdfast.open(world.app, home=world.home, environment=world.environment)
+    try:
+        plans = {plan.plan_id: _plan(holdfast, plan.plan_id) for plan in holdfast.list_plans(everywhere=True)}
+        labels = sorted(
+            view.group.label or "" for plan_id in plans for view in holdfast.checkpoints(plan_id) if view.group.label
+        )
+    finally:
+        holdfast.close()
+    # Nobody needs the sandbox of an applied plan any more.
+    at_work = [plan_id for plan_id, plan in plans.items() if plan["state"] != "applied"]
+    sandboxes = {
+        f"{plan_id}/{name}": without_its_own_affairs(describe(world.sandbox(name, plan_id), without=_OF_GIT_ALONE))
+        for plan_id in at_work
+        for name in ("app", "data")
+        if world.sandbox(name, plan_id).is_dir()
+    }
+    repositories = [world.app, *(world.sandbox("app", plan_id) for plan_id in at_work)]
+    return Facts(
+        plans=plans,
+        sandboxes=sandboxes,
+        real=real_files_that_count(world),
+        git={str(path.relative_to(world.folder)): _said_by_git(world, path) for path in repositories if path.is_dir()},
+        labels=labels,
+        leftovers=leftovers(world),
+    )
+
+
+def real_files_that_count(world: World) -> Tree:
+    return without_its_own_affairs(describe(world.real, without=[b"app/" + each for each in _OF_GIT_ALONE]))
+
+
+def without_its_own_affairs(tree: Tree) -> Tree:
+    """Times that nobody chose are all the same; those of git's own files do not count."""
+    return {
+        path: replace(thing, mtime_ns=thing.mtime_ns if _is_meant(path, thing) else 0)
+        for path, thing in tree.items()
+        if not (b".git" in path.split(b"/") and (path.endswith((b"COMMIT_EDITMSG", b"ORIG_HEAD"))))
+        and not _names_a_commit(path)
+    }
+
+
+def _is_meant(path: bytes, thing: Thing) -> bool:
+    return b".git" not in path.split(b"/") and thing.mtime_ns in _MEANT_NS
+
+
+def _names_a_commit(path: bytes) -> bool:
+    """A commit of ours has another time and so another name in every run; git is asked for what is in it."""
+    return b".git/refs/heads/" in path
+
+
+def _plan(holdfast: Holdfast, plan_id: str) -> dict[str, Any]:
+    plan = holdfast.find_plan(plan_id)
+    decisions = [each for each in holdfast.decisions(plan_id) if not each.is_superseded]
+    return {
+        "phase": plan.phase.value,
+        "state": plan.state.value,
+        "attempt": plan.attempt,
+        "revision": plan.revision,
+        "last completed step": plan.last_completed_step,
+        "steps": [step.name for step in plan.steps],
+        "error": plan.error,
+        "guidance": plan.guidance,
+        "decisions": [(each.type.value, each.question, each.chosen, each.step_index) for each in decisions],
+        "unfinished operations": len(holdfast.store.unfinished_operations(plan_id)),
+    }
+
+
+def _said_by_git(world: World, repository: Path) -> list[str]:
+    def git(*words: str) -> list[str]:
+        environment = {**world.environment, "GIT_OPTIONAL_LOCKS": "0"}
+        done = subprocess.run(["git", *words], cwd=repository, env=environment, capture_output=True, check=False)
+        return (done.stdout + done.stderr).decode(errors="replace").splitlines()
+
+    return [
+        *git("log", "--format=%T %an %ae %s", "--branches", "HEAD"),
+        *git("symbolic-ref", "HEAD"),
+        *git("ls-files", "--stage"),
+        *git("status", "--porcelain=2", "--untracked-files=all", "--ignored"),
+        *git("fsck", "--no-progress", "--no-dangling", "--connectivity-only"),
+    ]
+
+
+def leftovers(world: World) -> list[str]:
+    """What should be gone when nothing is under way."""
+    found = [path for path in world.home.iterdir() if path.name not in _NAMES_OF_A_HOME]
+    sandboxes = world.home / "sandboxes"
+    for plan in sandboxes.iterdir() if sandboxes.is_dir() else ():
+        found += [path for path in plan.iterdir() if path.name not in ("app", "data", ".tmp")]
+    found += world.temporary.iterdir()
+    names = (path for folder, _, files in os.walk(world.real) for path in (Path(folder, each) for each in files))
+    found += [path for path in names if path.name.startswith((".holdfast", "index.")) or path.suffix == ".lock"]
+    return sorted(str(path.relative_to(world.folder)) for path in found)
+
+
+def doctor_says(world: World) -> list[str]:
+    """Everything the doctor finds wrong with what Holdfast keeps."""
+    ended = world.run("--format", "json", "doctor")
+    try:
+        findings = json.loads(ended.output)["data"]["findings"]
+    except (ValueError, KeyError):
+        return [f"doctor: ended with {ended.status}: {ended.output[-500:]} {ended.errors[-500:]}"]
+    return [
+        f"doctor: {each['name']}: {each['detail']}"
+        for each in findings
+        if each["level"] != "ok" and each["name"] not in _ABOUT_THE_MACHINE
+    ]
+
+
+def groups_of(world: World) -> dict[str, tuple[str, dict[str, str]]]:
+    """Every group by its id: its plan, and the states it names."""
+    holdfast = Holdfast.open(world.app, home=world.home, environment=world.environment)
+    try:
+        plans = [plan.plan_id for plan in holdfast.list_plans(everywhere=True)]
+        return {
+            group.group_id: (plan_id, dict(group.states))
+            for plan_id in plans
+            for group in holdfast.store.groups_of(plan_id)
+        }
+    finally:
+        holdfast.close()

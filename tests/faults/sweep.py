@@ -1,0 +1,72 @@
+"""The sweep: every call with which a verb changes a file is a point, and at every point every fault is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.faults.gate import FAILURES, Call, Keeper, fail_at, kill_caller_at, stop_at
+from tests.faults.trial import Bench, Outcome
+from tests.faults.verbs import Verb
+
+KILL = "kill -9 of everything"
+KILL_ONE = "kill -9 of one process below"
+FAULTS = (KILL, KILL_ONE, *(failure.name for failure in FAILURES))
+_BY_NAME = {failure.name: failure for failure in FAILURES}
+_AS_A_PROGRAM_EACH = 8
+"""Every so many trials all commands are programs of their own, as a user starts them, and not forks."""
+
+
+@dataclass(frozen=True)
+class Point:
+    verb: Verb
+    fault: str
+    number: int
+    call: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.fault}/{self.verb.name}/{self.number}"
+
+
+def points_of(bench: Bench, verb: Verb) -> Iterator[Point]:
+    for call in bench.reference(verb).calls:
+        for fault in FAULTS:
+            if can_happen(fault, call):
+                yield Point(verb, fault, call.number, str(call))
+
+
+def can_happen(fault: str, call: Call) -> bool:
+    if fault == KILL:
+        return True
+    if fault == KILL_ONE:
+        return call.program != "holdfast"
+    return _BY_NAME[fault].can_hit(call)
+
+
+def keeper_of(point: Point) -> Keeper:
+    if point.fault == KILL:
+        return stop_at(point.number)
+    if point.fault == KILL_ONE:
+        return kill_caller_at(point.number)
+    return fail_at(point.number, _BY_NAME[point.fault])
+
+
+def try_point(bench: Bench, point: Point) -> Outcome:
+    return bench.try_out(
+        point.verb,
+        keeper_of(point),
+        way=point.number,
+        as_programs=point.number % _AS_A_PROGRAM_EACH == 0,
+        kills=point.fault == KILL,
+    )
+
+
+def sample(points: list[Point], count: int) -> list[Point]:
+    """So many of them, evenly spread and the same every time, of each fault."""
+    chosen = []
+    for fault in FAULTS:
+        some = [point for point in points if point.fault == fault]
+        step = max(1, len(some) / count)
+        chosen += [some[int(number * step)] for number in range(min(count, len(some)))]
+    return chosen

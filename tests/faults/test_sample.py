@@ -1,0 +1,66 @@
+"""A sample of the fault campaign, the same every time; `make faults` tries everything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.chance import killed_again, killed_by_chance
+from tests.faults.damage import damaged
+from tests.faults.power import FILE_SYSTEMS, bench_on, cut_by_chance, why_not
+from tests.faults.situations import SITUATIONS, Situation
+from tests.faults.sweep import FAULTS, KILL, points_of, sample, try_point
+from tests.faults.trial import Bench, Outcome
+from tests.faults.verbs import VERBS, Verb, available_verbs
+
+
+@pytest.fixture(params=[verb.name for verb in VERBS])
+def verb(request: pytest.FixtureRequest) -> Verb:
+    found = [verb for verb in available_verbs() if verb.name == request.param]
+    if not found:
+        pytest.skip(f"this version has no `{request.param}`")
+    return found[0]
+
+
+def assert_held(outcome: Outcome, about: str) -> None:
+    assert outcome.held, "\n".join((about, *outcome.problems, *outcome.story))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_verb_that_meets_a_fault_comes_to_the_same_end(bench: Bench, verb: Verb, fault: str) -> None:
+    points = [point for point in points_of(bench, verb) if point.fault == fault]
+    for point in sample(points, 6 if fault == KILL else 2):
+        assert_held(try_point(bench, point), f"{point.name}: {point.call}")
+
+
+def test_a_verb_killed_at_a_random_moment_comes_to_the_same_end(bench: Bench, verb: Verb) -> None:
+    for seed in range(3):
+        assert_held(killed_by_chance(bench, verb, seed), f"seed {seed}")
+
+
+def test_a_verb_killed_again_while_it_goes_on_comes_to_the_same_end(bench: Bench, verb: Verb) -> None:
+    for seed in range(2):
+        assert_held(killed_again(bench, verb, seed), f"seed {seed}")
+
+
+@pytest.mark.parametrize("file_system", FILE_SYSTEMS)
+def test_a_power_cut_loses_nothing(bench: Bench, place: Path, verb: Verb, file_system: str) -> None:
+    if why_not(file_system):
+        pytest.skip(f"power cuts on {file_system}: {why_not(file_system)}")
+    # The last one is right after the command has said that all is done.
+    for seed in (1, 5):
+        assert_held(cut_by_chance(bench_on(file_system, place), verb, seed), f"seed {seed}")
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_damage_is_named_or_harmless(bench: Bench, seed: int) -> None:
+    assert_held(damaged(bench, seed), f"seed {seed}")
+
+
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.what)
+def test_a_situation_harms_nothing(bench: Bench, situation: Situation) -> None:
+    if situation.missing():
+        pytest.skip(f"{situation.what}: {situation.missing()}")
+    for seed in range(0, situation.count, max(1, situation.count // 3)):
+        assert_held(situation.attempt(bench, seed), f"seed {seed}")
