@@ -422,6 +422,7 @@ class Holdfast:
         *,
         only: Sequence[str] = (),
         confirm: Callable[[RollbackPreview], bool] = lambda _: True,
+        listener: Listener | None = None,
     ) -> RollbackResult | Declined:
         """Go back to a checkpoint; with ``only`` restore just these paths (``PATH`` or ``RESOURCE:PATH``) from it."""
         from holdfast.restore import preview_restore, restore_paths
@@ -437,7 +438,7 @@ class Holdfast:
                 return Declined()
             if only:
                 return restore_paths(plan, lease, service, wanted, only)
-            return roll_back(plan, lease, service, tools, wanted)
+            return roll_back(plan, lease, service, tools, wanted, self._executor(listener).compensate)
 
     def rollback_preview(self, reference: str, checkpoint: str, *, only: Sequence[str] = ()) -> RollbackPreview:
         """What a rollback would do; changes nothing, and refuses what the rollback would refuse."""
@@ -469,7 +470,9 @@ class Holdfast:
                 preview = corrections.preview_append(plan, decision, steps)
                 return corrections.append(lease, preview, guidance) if confirm(preview) else Declined()
             preview = corrections.preview_revert(plan, decision, steps)
-            return corrections.revert(lease, preview, guidance).plan if confirm(preview) else Declined()
+            if not confirm(preview):
+                return Declined()
+            return corrections.revert(lease, preview, guidance, self._executor().compensate).plan
 
     def correction_preview(
         self, decision_reference: str, *, mode: str = "revert", steps_file: Path | None = None

@@ -15,6 +15,7 @@ from holdfast.tools import ToolResult
 
 UNDER_WAY = "begun; whether it was done is not known"
 DONE = "done"
+TO_BE_DONE = "to be done"
 
 RunTool = Callable[[Plan, Step, StepRun], ToolResult]
 
@@ -41,12 +42,16 @@ class Compensable:
 def compensable(plan: Plan, service: CheckpointService, target: CheckpointGroup) -> list[Compensable]:
     """The steps that going back to ``target`` undoes and that say how their effects outside are undone, last first."""
     undone = [run for run in service.consequences(plan, target).runs if not run.is_superseded]
-    found = [
+    return [
         Compensable(run, plan.steps[run.step_index])
         for run in sorted(undone, key=lambda run: run.sequence, reverse=True)
-        if run.status is RunStatus.SUCCEEDED and run.step_index < len(plan.steps) and run.compensation is None
+        if run.step_index < len(plan.steps) and is_compensable(plan.steps[run.step_index], run)
     ]
-    return [each for each in found if each.step.compensate is not None]
+
+
+def is_compensable(step: Step, run: StepRun) -> bool:
+    """Whether it was done, and undoing it was not tried yet."""
+    return step.compensate is not None and run.status is RunStatus.SUCCEEDED and run.compensation is None
 
 
 def compensate(

@@ -18,7 +18,7 @@ from holdfast.model import (
     RollbackResult,
     Step,
 )
-from holdfast.rollback import full_impact, refuse_if_disabled
+from holdfast.rollback import Compensate, full_impact, refuse_if_disabled
 from holdfast.tools import Toolbox
 
 
@@ -98,7 +98,7 @@ class CorrectionService:
                 hint="Correct a decision that came after them, or add steps that undo their work: `--mode append`.",
             )
 
-    def revert(self, lease: Lease, preview: CorrectionPreview, guidance: str) -> RollbackResult:
+    def revert(self, lease: Lease, preview: CorrectionPreview, guidance: str, compensate: Compensate) -> RollbackResult:
         """Go back to just before the decision; it and all that followed from it are superseded by the guidance."""
         assert preview.checkpoint is not None
         decision = preview.decision
@@ -109,6 +109,7 @@ class CorrectionService:
             parent_decision_id=decision.parent_decision_id,
             steps=preview.steps if preview.brings_steps else None,
         )
+        compensate(preview.plan, lease, self._service.store.get(CheckpointGroup, preview.checkpoint.group_id))
         return self._service.rollback_to_checkpoint(
             preview.plan, lease, preview.checkpoint, reason=_reason(decision), correction=correction
         )

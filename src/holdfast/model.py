@@ -546,11 +546,13 @@ class Correction(Record):
 
 
 class SideEffect(Record):
-    """A run that declared effects outside of the sandboxes: going back does not undo these."""
+    """A run that declared effects outside of the sandboxes, which going back does not undo by itself."""
 
     step: str
     step_index: int
     run_id: str
+    note: str = ""
+    """What came of undoing it, where a step says how that is done."""
 
 
 class RollbackImpact(Record):
@@ -559,6 +561,8 @@ class RollbackImpact(Record):
     decisions_after_cp: int
     tool_calls_after_cp: int
     side_effects_not_undone: tuple[SideEffect, ...] = ()
+    compensated: tuple[SideEffect, ...] = ()
+    """Effects that a command of the step itself undoes."""
 
 
 class RollbackResult(Record):

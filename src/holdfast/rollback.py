@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.checkpoints import CheckpointService, Consequences, impact_of
+from holdfast.compensation import DONE, TO_BE_DONE, is_compensable
 from holdfast.errors import StateError, UsageError
 from holdfast.model import (
     SUBPLANS_TOOL,
@@ -21,6 +22,8 @@ from holdfast.model import (
     StepRun,
 )
 from holdfast.tools import Toolbox
+
+Compensate = Callable[[Plan, Lease, CheckpointGroup], object]
 
 
 @dataclass(frozen=True)
@@ -71,10 +74,13 @@ def _in_the_way(plan: Plan, service: CheckpointService, group: CheckpointGroup) 
 
 
 def roll_back(
-    plan: Plan, lease: Lease, service: CheckpointService, tools: Toolbox, checkpoint: Checkpoint
+    plan: Plan, lease: Lease, service: CheckpointService, tools: Toolbox, checkpoint: Checkpoint, compensate: Compensate
 ) -> RollbackResult:
+    """``compensate`` undoes what steps did outside, where they say how: first, while their files are there."""
     refuse_if_disabled(plan)
     group = service.store.get(CheckpointGroup, checkpoint.group_id)
+    service.check_rollback(plan, group)
+    compensate(plan, lease, group)
     impact = full_impact(plan, service, tools, service.consequences(plan, group))
     reason = f"rollback to {checkpoint.checkpoint_id}"
     result = service.rollback_to_checkpoint(plan, lease, checkpoint, reason=reason)
@@ -93,9 +99,15 @@ def refuse_if_disabled(plan: Plan) -> None:
 
 
 def full_impact(plan: Plan, service: CheckpointService, tools: Toolbox, consequences: Consequences) -> RollbackImpact:
-    """With the effects outside of the sandboxes that stay."""
-    effects = tuple(_side_effects(plan, service, tools, consequences))
-    return impact_of(plan, consequences).model_copy(update={"side_effects_not_undone": effects})
+    """With the effects outside of the sandboxes: those that stay, and those that steps undo themselves."""
+    effects = list(_side_effects(plan, service, tools, consequences))
+    undone = tuple(effect for effect in effects if effect.note in (TO_BE_DONE, DONE))
+    return impact_of(plan, consequences).model_copy(
+        update={
+            "side_effects_not_undone": tuple(effect for effect in effects if effect not in undone),
+            "compensated": undone,
+        }
+    )
 
 
 def _side_effects(
@@ -115,8 +127,11 @@ def _effects_of(plan: Plan, runs: list[StepRun], tools: Toolbox, where: str) -> 
     for run in runs:
         step = plan.steps[run.step_index] if run.step_index < len(plan.steps) else None
         # A run with the name of another step was the validation of a shorter list of steps.
-        if step is not None and step.name == run.step and _has_side_effects(step, tools):
-            yield SideEffect(step=where + run.step, step_index=run.step_index, run_id=run.run_id)
+        if step is None or step.name != run.step:
+            continue
+        if step.compensate is not None or _has_side_effects(step, tools):
+            note = run.compensation or (TO_BE_DONE if not where and is_compensable(step, run) else "")
+            yield SideEffect(step=where + run.step, step_index=run.step_index, run_id=run.run_id, note=note)
 
 
 def _has_side_effects(step: Step, tools: Toolbox) -> bool:

@@ -95,15 +95,22 @@ def clock_jumps(bench: Bench, seed: int) -> Outcome:
     point = 1 + seed * 37 % bench.reference(verb).points
 
     def disturbed(world: World) -> Ended:
-        usual = dict(world.environment)
+        usual, leavings = dict(world.environment), set(_leavings_of_faketime())
         try:
             world.environment.update(shifted)
             return world.run(*verb.words(world), keeper=stop_at(point), as_a_program=True)
         finally:
             world.environment.clear()
             world.environment.update(usual)
+            for path in set(_leavings_of_faketime()) - leavings:
+                path.unlink(missing_ok=True)
 
     return bench.try_with(verb, disturbed, way=seed)
+
+
+def _leavings_of_faketime() -> list[Path]:
+    """It cannot clear up after itself in a process that is killed."""
+    return [*Path("/dev/shm").glob("faketime_shm_*"), *Path("/dev/shm").glob("sem.faketime_sem_*")]
 
 
 # Others at work

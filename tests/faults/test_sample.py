@@ -30,7 +30,7 @@ def assert_held(outcome: Outcome, about: str) -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_verb_that_meets_a_fault_comes_to_the_same_end(bench: Bench, verb: Verb, fault: str) -> None:
     points = [point for point in points_of(bench, verb) if point.fault == fault]
-    for point in sample(points, 6 if fault == KILL else 2):
+    for point in sample(points, 5 if fault == KILL else 1):
         assert_held(try_point(bench, point), f"{point.name}: {point.call}")
 
 
@@ -48,8 +48,8 @@ def test_a_verb_killed_again_while_it_goes_on_comes_to_the_same_end(bench: Bench
 def test_a_power_cut_loses_nothing(bench: Bench, place: Path, verb: Verb, file_system: str) -> None:
     if why_not(file_system):
         pytest.skip(f"power cuts on {file_system}: {why_not(file_system)}")
-    # The last one is right after the command has said that all is done.
-    for seed in (1, 5):
+    # Seed 5 cuts right after the command has said that all is done.
+    for seed in (1, 5) if file_system == "ext4" else (5,):
         assert_held(cut_by_chance(bench_on(file_system, place), verb, seed), f"seed {seed}")
 
 

@@ -52,6 +52,24 @@ def count_of_changes(action: Callable[[], Any]) -> int:
     return count
 
 
+def stopped_at(moment: int, action: Callable[[], Any]) -> int:
+    """A process that stops itself before its change number ``moment``; once continued it ends with 0, or with the
+    exit code of the error that the action ended with."""
+    child = _fork()
+    if child == 0:
+        status = 1
+        try:
+            sys.addaudithook(_Killer(moment, number=signal.SIGSTOP))
+            action()
+            status = 0
+        except Exception as error:  # noqa: BLE001 - told by the exit code
+            status = getattr(error, "exit_code", 1)
+        finally:
+            os._exit(status)
+    assert os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1]), "it made fewer changes"
+    return child
+
+
 def _fork() -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # the runner of the tests may have threads of its own
@@ -73,16 +91,17 @@ def _run(action: Callable[[], Any], killer: _Killer, at_end: Callable[[], Any] =
 
 
 class _Killer:
-    def __init__(self, moment: int, touching: str = "") -> None:
+    def __init__(self, moment: int, touching: str = "", number: int = signal.SIGKILL) -> None:
         self.left = moment
         self._touching = touching
+        self._number = number
 
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:
         is_change = event in CHANGES or (event == "open" and _is_for_writing(args[2]))
         if is_change and any(self._touching in path for path in _paths_in(args)):
             self.left -= 1
             if self.left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), self._number)
 
 
 def _paths_in(args: tuple[Any, ...]) -> list[str]:

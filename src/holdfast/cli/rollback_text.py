@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.output import Next, Reply, Row, Screen, counted, first_line, name_text, shortened, show_next
 from holdfast.cli.plan_text import MOST_FILES_SHOWN
 from holdfast.cli.records import changes_data, decision_data, file_label, plan_data
-from holdfast.model import FileChange, Plan, PlanState, RollbackImpact, RollbackResult
+from holdfast.model import FileChange, Plan, PlanState, RollbackImpact, RollbackResult, SideEffect
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -20,10 +20,19 @@ _NOTHING_CHANGED = "Nothing was changed."
 
 
 def not_undone(impact: RollbackImpact) -> list[str]:
-    """The steps whose effects outside of the sandboxes stay."""
-    return [
-        f"not undone: step {each.step_index + 1} ({first_line(each.step)})" for each in impact.side_effects_not_undone
+    """The steps whose effects outside of the sandboxes stay, and those that are undone by commands of their own."""
+    stay = [
+        f"not undone: step {each.step_index + 1} ({first_line(each.step)}){_note(each)}"
+        for each in impact.side_effects_not_undone
     ]
+    return stay + [
+        f"undone by its own command: step {each.step_index + 1} ({first_line(each.step)})"
+        for each in impact.compensated
+    ]
+
+
+def _note(effect: SideEffect) -> str:
+    return f", undoing it {first_line(effect.note)}" if effect.note else ""
 
 
 # plan rollback

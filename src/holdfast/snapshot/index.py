@@ -71,7 +71,8 @@ class _Node:
         self._packed: bytes | None = None
         self._stamps: dict[bytes, Stamp] = {}
         self._packed_stamps: tuple[list[bytes], bytes] | None = None
-        self._newer_stamps: dict[bytes, Stamp] = {}
+        self._newer_stamps: dict[bytes, Stamp] | None = None
+        """What became known since the stamps were packed."""
         self.children: dict[bytes, _Node] = {}
         self.digest: bytes | None = None
         self.head: Entry | None = None
@@ -89,13 +90,17 @@ class _Node:
     def stamps(self) -> dict[bytes, Stamp]:
         if self._packed_stamps is not None:
             self._stamps, self._packed_stamps = unpack_stamps(*self._packed_stamps), None
-            self._stamps.update(self._newer_stamps)
-            self._newer_stamps.clear()
+            self._stamps.update(self._newer_stamps or {})
+            self._newer_stamps = None
         return self._stamps
 
     def note_stamp(self, name: bytes, stamp: Stamp) -> None:
-        stamps = self._stamps if self._packed_stamps is None else self._newer_stamps
-        stamps[name] = stamp
+        if self._packed_stamps is None:
+            self._stamps[name] = stamp
+        elif self._newer_stamps is None:
+            self._newer_stamps = {name: stamp}
+        else:
+            self._newer_stamps[name] = stamp
 
     @property
     def packed_stamps(self) -> tuple[list[bytes], bytes]:
@@ -109,11 +114,11 @@ class _Node:
         """Whether nothing about it is to be written down anew."""
         return self.digest is not None and self.is_placed and self.head is not None and self.head.content == self.digest
 
-    def packed(self, path: bytes) -> _CachedNode:
+    def packed(self, parent: int) -> _CachedNode:
         assert self.head is not None
         assert self.digest is not None
         entries = encode_directory(self._entries) if self._packed is None else self._packed
-        return _CachedNode(path, self.head, self.stamp, self.digest, entries, *self.packed_stamps)
+        return _CachedNode(parent, self.head, self.stamp, self.digest, entries, *self.packed_stamps)
 
     @classmethod
     def unpacked(cls, cached: _CachedNode) -> _Node:
@@ -124,7 +129,8 @@ class _Node:
 
 
 class _CachedNode(msgspec.Struct, array_like=True, gc=False):
-    path: bytes
+    parent: int
+    """Its number in the list of all; parents come first."""
     head: Entry
     stamp: tuple[int, int]
     digest: bytes
@@ -142,6 +148,9 @@ class _Cache(msgspec.Struct, array_like=True):
     unheld: dict[bytes, str]
     linked: dict[bytes, tuple[int, int]]
     link_counts: dict[tuple[int, int], int]
+
+
+_decode_cache = msgspec.msgpack.Decoder(_Cache).decode
 
 
 class _FileToRead(msgspec.Struct):
@@ -306,21 +315,31 @@ class TreeIndex:
         """Best effort and not synced: a lost or torn cache only means reading everything once more."""
         if self.state is None:
             return
-        nodes = [node.packed(path) for path, node in self._nodes()]
         cache = _Cache(
             _CACHE_VERSION,
             _boot_id(),
             self.root.stat().st_ino,
             self.state,
-            nodes,
+            self._packed_nodes(),
             self.unheld,
             self.links.by_path,
             {inode: self.links.counts[inode] for inode in self.links.by_path.values()},
         )
         temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
         content = msgspec.msgpack.encode(cache)
-        temporary.write_bytes(digest_of(content) + content)
+        with temporary.open("wb") as written:
+            written.write(digest_of(content))
+            written.write(content)
         temporary.replace(file)
+
+    def _packed_nodes(self) -> list[_CachedNode]:
+        packed: list[_CachedNode] = []
+        pending = [(0, self._top)]
+        while pending:
+            parent, node = pending.pop()
+            pending.extend((len(packed), child) for child in node.children.values())
+            packed.append(node.packed(parent))
+        return packed
 
     def _nodes(self) -> Iterable[tuple[bytes, _Node]]:
         pending = [(b"", self._top)]
@@ -338,14 +357,10 @@ class TreeIndex:
         expected = (_CACHE_VERSION, _boot_id(), self.root.stat().st_ino)
         if (cache.version, cache.boot_id, cache.root_inode) != expected:
             return
-        nodes: dict[bytes, _Node] = {}
-        for cached in cache.nodes:
-            node = _Node.unpacked(cached)
-            nodes[cached.path] = node
-            if cached.path:
-                directory, name = split(cached.path)
-                nodes[directory].children[name] = node
-        self._top, self.state = nodes[b""], cache.state
+        nodes = [_Node.unpacked(cached) for cached in cache.nodes]
+        for cached, node in zip(cache.nodes[1:], nodes[1:], strict=True):
+            nodes[cached.parent].children[cached.head.name] = node
+        self._top, self.state = nodes[0], cache.state
         self.unheld, self.links = cache.unheld, _Links(cache.linked, cache.link_counts)
 
 
@@ -656,9 +671,9 @@ _KIND_NAMES = {stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a block device", stat.S
 
 def _read_cache(file: Path) -> _Cache | None:
     try:
-        content = file.read_bytes()
+        content = memoryview(file.read_bytes())
         digest, content = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
-        return msgspec.msgpack.decode(content, type=_Cache) if digest_of(content) == digest else None
+        return _decode_cache(content) if digest_of(content) == digest else None
     except (OSError, msgspec.DecodeError):
         return None
 

@@ -1,0 +1,142 @@
+"""What steps did outside of the sandboxes is undone by their own commands when a rollback undoes the steps."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.app import Holdfast
+from holdfast.compensation import UNDER_WAY
+from holdfast.errors import PlanFileError
+from holdfast.model import Plan, RollbackResult
+from tests.integration.engine.workshop import Workshop, files, run
+
+
+@pytest.fixture
+def plan(workshop: Workshop) -> Plan:
+    """Three steps; two do something outside and say how it is undone."""
+    log = workshop.outside / "log"
+    made = workshop.create(
+        run(f"echo 1 > one; echo do 1 >> {log}", name="first", side_effects=True, compensate=f"echo undo 1 >> {log}"),
+        run("echo 2 > two"),
+        run(
+            f"echo 3 > three; echo do 3 >> {log}",
+            name="third",
+            side_effects=True,
+            compensate={"tool": "shell", "args": {"command": f"cat three > /dev/null && echo undo 3 >> {log}"}},
+        ),
+    )
+    return workshop.open().execute(made.plan_id).plan
+
+
+def log(workshop: Workshop) -> list[str]:
+    return (workshop.outside / "log").read_text().splitlines()
+
+
+def first_checkpoint(opened: Holdfast, plan: Plan) -> str:
+    return opened.checkpoints(plan.plan_id)[0].checkpoint.checkpoint_id
+
+
+def test_a_rollback_undoes_the_last_first_while_their_files_are_still_there(workshop: Workshop, plan: Plan) -> None:
+    opened = workshop.open()
+    result = opened.rollback(plan.plan_id, first_checkpoint(opened, plan))
+    assert isinstance(result, RollbackResult)
+    assert log(workshop) == ["do 1", "do 3", "undo 3", "undo 1"]
+    assert files(workshop.sandbox(plan)) == {"version.txt": "1\n"}
+    assert [each.step for each in result.impact.compensated] == ["first", "third"]
+    assert result.impact.side_effects_not_undone == ()
+
+
+def test_only_steps_that_are_undone_are_compensated(workshop: Workshop, plan: Plan) -> None:
+    opened = workshop.open()
+    before_second = next(
+        each.checkpoint.checkpoint_id for each in opened.checkpoints(plan.plan_id) if each.group.step_index == 1
+    )
+    opened.rollback(plan.plan_id, before_second)
+    assert log(workshop) == ["do 1", "do 3", "undo 3"]
+
+
+def test_a_dry_run_says_what_would_be_undone_and_undoes_nothing(workshop: Workshop, plan: Plan) -> None:
+    opened = workshop.open()
+    preview = opened.rollback_preview(plan.plan_id, first_checkpoint(opened, plan))
+    assert [(each.step, each.note) for each in preview.expected.impact.compensated] == [
+        ("first", "to be done"),
+        ("third", "to be done"),
+    ]
+    assert log(workshop) == ["do 1", "do 3"]
+
+
+def test_a_compensation_that_fails_is_told_and_does_not_stop_the_rollback(workshop: Workshop) -> None:
+    made = workshop.create(run("echo 1 > one", name="send", side_effects=True, compensate="echo no luck; exit 5"))
+    opened = workshop.open()
+    opened.execute(made.plan_id)
+    result = opened.rollback(made.plan_id, first_checkpoint(opened, made))
+    assert isinstance(result, RollbackResult)
+    [effect] = result.impact.side_effects_not_undone
+    assert (effect.step, effect.note) == ("send", "failed: the command ended with exit code 5")
+    assert files(workshop.sandbox(made)) == {"version.txt": "1\n"}
+
+
+def test_a_correction_compensates_as_well(workshop: Workshop, plan: Plan) -> None:
+    opened = workshop.open()
+    third = next(each for each in opened.decisions(plan.plan_id) if each.step_index == 2)
+    opened.correct(third.decision_id, guidance="do not send it")
+    assert log(workshop) == ["do 1", "do 3", "undo 3"]
+
+
+def test_going_back_to_the_start_after_a_failure_compensates(workshop: Workshop) -> None:
+    log_file = workshop.outside / "log"
+    made = workshop.create(
+        run(f"echo do >> {log_file}", side_effects=True, compensate=f"echo undo >> {log_file}"),
+        run("false"),
+        policy={"on_failure": "rollback_to_start"},
+    )
+    workshop.open().execute(made.plan_id)
+    assert log(workshop) == ["do", "undo"]
+
+
+def test_a_rollback_killed_while_it_compensates_does_not_undo_anything_twice(workshop: Workshop) -> None:
+    log_file, started = workshop.outside / "log", workshop.outside / "started"
+    made = workshop.create(
+        run("true", name="first", side_effects=True, compensate=f"echo undo 1 >> {log_file}"),
+        run(
+            "true",
+            name="second",
+            side_effects=True,
+            compensate=f"echo undo 2 >> {log_file}; touch {started}; sleep 60",
+        ),
+        run("true", name="third", side_effects=True, compensate=f"echo undo 3 >> {log_file}"),
+    )
+    opened = workshop.open()
+    opened.execute(made.plan_id)
+    target = first_checkpoint(opened, made)
+    words = [sys.executable, "-m", "holdfast", "--home", str(workshop.home), "plan", "rollback", "--yes"]
+    process = subprocess.Popen([*words, made.plan_id, target], cwd=workshop.app, stdout=subprocess.DEVNULL)
+    _wait_for(started, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    result = workshop.open().rollback(made.plan_id, target)
+    assert isinstance(result, RollbackResult)
+    assert log(workshop) == ["undo 3", "undo 2", "undo 1"]
+    assert [(each.step, each.note) for each in result.impact.side_effects_not_undone] == [("second", UNDER_WAY)]
+
+
+def _wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.01)
+
+
+def test_a_compensation_that_is_no_call_is_refused_with_its_place(workshop: Workshop) -> None:
+    with pytest.raises(PlanFileError, match='unknown argument "comand"'):
+        workshop.create(run("true", compensate={"tool": "shell", "args": {"comand": "true"}}))
+    with pytest.raises(PlanFileError, match="expected text, found a list"):
+        workshop.create(run("true", compensate=["true"]))
