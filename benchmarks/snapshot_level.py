@@ -44,7 +44,7 @@ class SnapshotLevel:
         return self.state
 
     def rollback(self) -> None:
-        """Back to the last checkpoint; what is there now is stored first, as always."""
+        """Back to the last checkpoint; what is there now is given up, as the git way does."""
         assert self.state is not None
         self.manager.rollback_to(self._tree, self.state, aside=self._store / "aside")
 

@@ -63,7 +63,7 @@ def is_within(number: int, ranges: Ranges) -> bool:
 
 
 class Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Phase(StrEnum):

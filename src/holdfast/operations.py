@@ -6,6 +6,7 @@ Every verb that changes a plan calls ``recover`` as soon as it holds the plan's 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.checkpoints import CheckpointService, Occasion
@@ -26,6 +27,7 @@ from holdfast.model import (
     now,
 )
 from holdfast.process import end_leftovers
+from holdfast.sandbox.making import remove_tree
 
 _NOT_KNOWN = "not known"
 
@@ -44,6 +46,7 @@ def recover(
     for subplan in store.subplans_of(plan_id):
         recover(subplan.plan_id, lease, service, recoveries)
     plan = store.get(Plan, plan_id)
+    _clear_away_stagings(plan)
     for operation in store.unfinished_operations(plan_id):
         plan = recoveries[operation.kind](plan, lease, operation)
     if plan.state is PlanState.PROCESSING or store.unfinished_runs(plan_id):
@@ -52,6 +55,16 @@ def recover(
     if put_back is not None:
         tell(put_back)
     return plan
+
+
+def _clear_away_stagings(plan: Plan) -> None:
+    """What a restore that died had on its way in and out; nobody else restores while the lease is ours."""
+    for resource in plan.resources:
+        path = Path(resource.sandbox_path)
+        for leftover in path.parent.glob(f".staging-{path.name}-*"):
+            # The restore before this one, in the same process, may still be removing its own.
+            with suppress(OSError):
+                remove_tree(leftover)
 
 
 def _interrupt(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:

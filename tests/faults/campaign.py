@@ -130,21 +130,24 @@ def _work(folder: Path, number: int, arguments: argparse.Namespace) -> None:
 
 
 def _try_all(row: Row, bench: Bench, cases: Sequence[Case], file: TextIO) -> None:
+    from tests.faults.trial import Outcome
+
     for case in cases:
         started = time.monotonic()
         try:
             outcome = case.attempt(bench)
-            problems, call, story = outcome.problems, case.about, outcome.story
         except Exception as error:  # noqa: BLE001 - one trial that breaks is a finding, not the end of the campaign
-            problems, call, story = [f"the trial itself broke: {type(error).__name__}: {error}"], case.about, []
+            outcome = Outcome([f"the trial itself broke: {type(error).__name__}: {error}"])
+        problems = outcome.problems
         result = {
-            "what": row.what, "verb": case.verb, "number": case.number, "about": call, "held": not problems,
-            "problems": [each[:1000] for each in problems[:8]], "story": story if problems else [],
-            "seconds": round(time.monotonic() - started, 3), "at": time.time(),
+            "what": row.what, "verb": case.verb, "number": case.number, "about": case.about, "held": not problems,
+            "problems": [each[:1000] for each in problems[:8]], "story": outcome.story if problems else [],
+            "seconds": round(time.monotonic() - started, 3), "went_on": round(outcome.seconds_to_go_on, 3),
+            "at": time.time(),
         }  # fmt: skip
         file.write(json.dumps(result) + "\n")
         if problems:
-            where = f"{row.what} / {case.verb} / {case.number} ({call})"
+            where = f"{row.what} / {case.verb} / {case.number} ({case.about})"
             print(f"NOT HELD {where}: {'; '.join(problems)[:400]}", flush=True)  # noqa: T201
 
 

@@ -15,7 +15,7 @@ from tests.faults.trial import Bench, Outcome
 from tests.faults.verbs import Verb
 
 TARGETS = ("the process group", "everything", "the step's processes", "the step's supervisor")
-_WITH_STEPS = ("execute", "resume", "correct")
+_WITH_STEPS = ("execute", "execute with subplans", "resume", "correct")
 
 
 def targets_of(verb: Verb) -> tuple[str, ...]:

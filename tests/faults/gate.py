@@ -66,7 +66,7 @@ _CONTINUE = 1
 _ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
 _NO_NEW_PRIVILEGES, _CHILD_SUBREAPER = 38, 36
 _FOLDER_OF_THE_PROCESS = -100
-_OWN_MOUNTS, _BOUND, _PRIVATE = 0x20000, 4096, 1 << 18 | 1 << 14
+_OWN_MOUNTS, _BOUND, _PRIVATE, _DETACHED = 0x20000, 4096, 1 << 18 | 1 << 14, 2
 _BOOT_ID = b"/proc/sys/kernel/random/boot_id"
 
 
@@ -137,6 +137,11 @@ def show_boot_id(file: Path) -> None:
     for source, target, flags in ((b"none", b"/", _PRIVATE), (os.fsencode(file), _BOOT_ID, _BOUND)):
         if _LIBC.mount(source, target, None, ctypes.c_ulong(flags), None) != 0:
             raise OSError(ctypes.get_errno(), "mount")
+    # Disks of other trials would stay mounted for as long as this process is there.
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        place = line.split()[1]
+        if place.endswith("/disk") and not Path(place).is_relative_to(file.parent):
+            _LIBC.umount2(os.fsencode(place), _DETACHED)
 
 
 def run_gated(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.app import Holdfast
+from holdfast.model import DecisionType
 from tests.faults.world import LONG_AGO_NS, SET_BY_STEPS_NS, World
 from tests.support.trees import Thing, compare, describe
 
@@ -115,7 +116,12 @@ def _names_a_commit(path: bytes) -> bool:
 
 def _plan(holdfast: Holdfast, plan_id: str) -> dict[str, Any]:
     plan = holdfast.find_plan(plan_id)
-    decisions = [each for each in holdfast.decisions(plan_id) if not each.is_superseded]
+    # That a step failed and what was done about it is a decision more, and rightly so.
+    decisions = [
+        each
+        for each in holdfast.decisions(plan_id)
+        if not each.is_superseded and each.type is not DecisionType.ERROR_RECOVERY
+    ]
     return {
         "phase": plan.phase.value,
         "state": plan.state.value,

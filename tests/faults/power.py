@@ -93,7 +93,9 @@ class Disk:
         self._mount("cut.img")
 
     def _mount(self, image: str) -> None:
-        _must("mount", "-o", "loop", str(self.folder / image), str(self.place))
+        # The same file system once more: its copy may still be known under the same id.
+        options = "loop,nouuid" if self.file_system == "xfs" else "loop"
+        _must("mount", "-o", options, str(self.folder / image), str(self.place))
 
     def unmount(self) -> None:
         while os.path.ismount(self.place):

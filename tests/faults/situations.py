@@ -249,11 +249,11 @@ class Situation:
 
 SITUATIONS = (
     Situation("a sandbox removed", sandbox_removed, 12),
-    Situation("a folder that may only be read", folder_read_only, 54),
+    Situation("a folder that may only be read", folder_read_only, 60),
     Situation(
         "the clock jumps a day or a year",
         clock_jumps,
-        72,
+        80,
         lambda: "" if faketime() else "libfaketime is not installed (Debian: faketime)",
     ),
     Situation("eight processes resume one plan", eight_resume, 25),

@@ -159,6 +159,7 @@ def _delete_if_it_is_there(world: World, way: int) -> None:
 
 VERBS = (
     Verb("execute", "created", _execute, _go_on_executing),
+    Verb("execute with subplans", "with subplans", _execute, _go_on_executing),
     Verb("checkpoint", "touched", _checkpoint, _checkpoint_unless_it_is_there, _to_the_end),
     Verb("rollback", "complete", _rollback, again(_rollback), _to_the_end),
     Verb("correct", "complete", _correct, _go_on_correcting),
@@ -185,6 +186,10 @@ def make_stages(world: World) -> None:
     world.notes["plan_id"] = world.must("plan", "create", str(world.plan_file))["plan_id"]
     world.keep("created")
     _make_cut_short(world)
+    world.put_back("created")
+    follow(world, "plan", "delete", "--yes", world.plan_id)
+    world.notes["plan_id"] = world.must("plan", "create", str(world.subplans_file))["plan_id"]
+    world.keep("with subplans")
     world.put_back("created")
     follow(world, *_execute(world))
     listed = world.must("checkpoint", "list", world.plan_id)["checkpoints"]

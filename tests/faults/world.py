@@ -52,6 +52,19 @@ STEPS: list[dict[str, Any]] = [
         "decision": {"type": "strategy_choice", "question": "How to end?", "chosen": "well"},
     },
 ]
+STEPS_WITH_SUBPLANS: list[dict[str, Any]] = [
+    {"name": "note", "tool": "write_file", "args": {"path": "docs/read me.txt", "content": "read\nme\n"}},
+    {
+        "name": "two at once",
+        "parallel": 2,
+        "merge": "three_way",
+        "subplans": [
+            {"name": "left", "steps": [{"name": "left file", "run": "echo left >> 'left file.txt'; rm gone.txt"}]},
+            {"name": "right", "steps": [{"name": "right file", "run": "echo right >> 'right file.txt'"}]},
+        ],
+    },
+    {"name": "finish", "run": "cat 'left file.txt' 'right file.txt' >> both.txt"},
+]
 OTHER_STEPS: list[dict[str, Any]] = [
     {
         "name": "otherwise",
@@ -72,6 +85,7 @@ class World:
         self.real, self.home, self.temporary = folder / "real", folder / "home", folder / "tmp"
         self.app, self.data = self.real / "app", self.real / "data set"
         self.plan_file, self.steps_file = folder / "plan.yaml", folder / "other steps.yaml"
+        self.subplans_file = folder / "plan with subplans.yaml"
         self.notes: dict[str, Any] = {}
         """What the scenarios must remember, as the ids of plans."""
         self.to_be_stopped_at: list[int] = []
@@ -105,7 +119,8 @@ class World:
         os.symlink("orders.csv", self.data / "link")
         self._set_times()
         resources = {"app": {"type": "git", "path": "real/app"}, "data": {"type": "directory", "path": "real/data set"}}
-        self.plan_file.write_text(json.dumps({"name": "the plan", "resources": resources, "steps": STEPS}))
+        for file, steps in ((self.plan_file, STEPS), (self.subplans_file, STEPS_WITH_SUBPLANS)):
+            file.write_text(json.dumps({"name": "the plan", "resources": resources, "steps": steps}))
         self.steps_file.write_text(json.dumps({"steps": OTHER_STEPS}))
 
     def _make_app(self) -> None:

@@ -23,6 +23,7 @@ DEBUG_VARIABLE = "HOLDFAST_DEBUG"
 _COMMANDS = {
     "plan": ("holdfast.cli.plan:group", "Make plans, run them, go back, correct, apply."),
     "run": ("holdfast.cli.run:run", "Run any program in a sandbox, with checkpoints while it works."),
+    "log": ("holdfast.cli.log:log", "The timeline of the latest plan as a graph."),
     "checkpoint": ("holdfast.cli.checkpoint:group", "Look at the checkpoints of a plan."),
     "config": ("holdfast.cli.config:group", "Show and change settings."),
     "doctor": ("holdfast.cli.doctor:doctor", "Check everything Holdfast keeps; changes nothing."),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.invocation import Invocation, OrderedGroup, command, declined, with_common_options, yes_option
+from holdfast.cli.log import add_command as add_log_command
 from holdfast.cli.output import Next, Reply, Screen, counted, show_next
 from holdfast.cli.plan_apply import add_commands as add_apply_commands
 from holdfast.cli.plan_rollback import add_commands as add_rollback_commands
@@ -177,6 +178,7 @@ def list_plans(invocation: Invocation, everywhere: bool, limit: int | None) -> R
 
 add_rollback_commands(group)
 add_decision_commands(group)
+add_log_command(group)
 
 
 @command(group, "diff", short_help="What a plan changed.")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _STYLES = {
     "strong": "bold",
     "dim": "bright_black",
+    "plain": "default",
     "good": "green",
     "bad": "bold red",
     "warn": "yellow",

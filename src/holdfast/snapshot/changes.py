@@ -35,7 +35,7 @@ _READ_BYTES = 1 << 20
 _LOOK_SECONDS = 0.02
 """So often the kernel's queue is looked at, so that a burst does not overflow it."""
 _READ_FROM_BYTES = 32 << 10
-"""A fraction of what the queue holds; what is less waits there until somebody asks."""
+"""A fraction of what the queue holds; what is less waits there until nothing more comes, or until somebody asks."""
 _RESTLESS_LOOKS = 100
 """After so many looks without anything new the kernel has to wake us."""
 
@@ -121,11 +121,13 @@ class ChangeTracker:
         restless, seen_bytes = _RESTLESS_LOOKS, 0
         while not self._is_told_to_stop(_LOOK_SECONDS):
             waiting_bytes = self._waiting_bytes()
-            restless = restless - 1 if waiting_bytes == seen_bytes else _RESTLESS_LOOKS
+            is_quiet = waiting_bytes == seen_bytes
+            restless = restless - 1 if is_quiet else _RESTLESS_LOOKS
             seen_bytes = waiting_bytes
-            if waiting_bytes >= _READ_FROM_BYTES or not restless:
+            if waiting_bytes and (is_quiet or waiting_bytes >= _READ_FROM_BYTES):
                 with self._mutex:
                     self._drain()
+                seen_bytes = 0
             while self._chores:
                 self._chores.popleft()()
             if not restless:

@@ -22,188 +22,35 @@ from holdfast.snapshot.difference import Difference
 from holdfast.snapshot.directories import RecentDirectories
 from holdfast.snapshot.entries import Hasher, Moved, directory_entry, read_entry
 from holdfast.snapshot.format import (
-    DIGEST_BYTES,
     DIRECTORY,
     FORMAT_VERSION,
     Entry,
     State,
-    decode_directory,
     digest_of,
     encode_directory,
     encode_state,
 )
+from holdfast.snapshot.nodes import CACHE_VERSION, Cache, CachedNode, Links, Node, boot_id, no_garbage, read_cache
 from holdfast.snapshot.objects import Batch
 from holdfast.snapshot.reading import PARALLEL_FROM_FILES, Found, read_in_parallel
-from holdfast.snapshot.stamps import UNTRUSTED, Stamp, look, pack_stamps, unpack_stamps
+from holdfast.snapshot.stamps import UNTRUSTED, look
 
 _RACY_NS = 20_000_000
 """Before Linux 6.13 timestamps move in steps of up to 10 ms: a file changed that shortly before it was read may change
 again without its timestamps moving, so it is read again the next time."""
 _RESTLESS_TRIES = 3
-_CACHE_VERSION = 2
 _ENCODING, _ENCODING_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
 Changed = Mapping[bytes, "set[bytes] | None"]
 """Directories in which something changed: the names, or None for the directory and all that lies below it."""
 
 
-class _Node:
-    """One directory: its entries, their stamps, and its own entry in its parent.
-
-    What comes from the cache stays packed until somebody needs it, because mostly nobody does.
-    """
-
-    __slots__ = (
-        "_entries",
-        "_newer_stamps",
-        "_packed",
-        "_packed_stamps",
-        "_stamps",
-        "children",
-        "digest",
-        "head",
-        "is_placed",
-        "stamp",
-    )
-
-    def __init__(self) -> None:
-        self._entries: dict[bytes, Entry] = {}
-        self._packed: bytes | None = None
-        self._stamps: dict[bytes, Stamp] = {}
-        self._packed_stamps: tuple[list[bytes], bytes] | None = None
-        self._newer_stamps: dict[bytes, Stamp] | None = None
-        """What became known since the stamps were packed."""
-        self.children: dict[bytes, _Node] = {}
-        self.digest: bytes | None = None
-        self.head: Entry | None = None
-        self.is_placed = False
-        """Whether the parent lists this head."""
-        self.stamp = (0, 0)
-
-    @property
-    def entries(self) -> dict[bytes, Entry]:
-        if self._packed is not None:
-            self._entries, self._packed = decode_directory(self._packed), None
-        return self._entries
-
-    @property
-    def stamps(self) -> dict[bytes, Stamp]:
-        if self._packed_stamps is not None:
-            self._stamps, self._packed_stamps = unpack_stamps(*self._packed_stamps), None
-            self._stamps.update(self._newer_stamps or {})
-            self._newer_stamps = None
-        return self._stamps
-
-    def note_stamp(self, name: bytes, stamp: Stamp) -> None:
-        if self._packed_stamps is None:
-            self._stamps[name] = stamp
-        elif self._newer_stamps is None:
-            self._newer_stamps = {name: stamp}
-        else:
-            self._newer_stamps[name] = stamp
-
-    @property
-    def packed_stamps(self) -> tuple[list[bytes], bytes]:
-        if self._packed_stamps is None or self._newer_stamps:
-            stamps = self.stamps
-            self._stamps, self._packed_stamps = {}, pack_stamps(stamps)
-        return self._packed_stamps
-
-    @property
-    def is_named(self) -> bool:
-        """Whether nothing about it is to be written down anew."""
-        return self.digest is not None and self.is_placed and self.head is not None and self.head.content == self.digest
-
-    def packed(self, parent: int) -> _CachedNode:
-        assert self.head is not None
-        assert self.digest is not None
-        entries = encode_directory(self._entries) if self._packed is None else self._packed
-        return _CachedNode(parent, self.head, self.stamp, self.digest, entries, *self.packed_stamps)
-
-    @classmethod
-    def unpacked(cls, cached: _CachedNode) -> _Node:
-        node = cls()
-        node._packed, node._packed_stamps = cached.entries, (cached.names, cached.stamps)
-        node.digest, node.head, node.stamp, node.is_placed = cached.digest, cached.head, cached.stamp, True
-        return node
-
-
-class _CachedNode(msgspec.Struct, array_like=True, gc=False):
-    parent: int
-    """Its number in the list of all; parents come first."""
-    head: Entry
-    stamp: tuple[int, int]
-    digest: bytes
-    entries: bytes
-    names: list[bytes]
-    stamps: bytes
-
-
-class _Cache(msgspec.Struct, array_like=True):
-    version: int
-    boot_id: str
-    root_inode: int
-    state: bytes
-    nodes: list[_CachedNode]
-    unheld: dict[bytes, str]
-    linked: dict[bytes, tuple[int, int]]
-    link_counts: dict[tuple[int, int], int]
-
-
-_decode_cache = msgspec.msgpack.Decoder(_Cache).decode
-
-
 class _FileToRead(msgspec.Struct):
-    node: _Node
+    node: Node
     directory: bytes
     name: bytes
     is_file: bool = False
     """It was a regular file a moment ago."""
-
-
-class _Links:
-    """Which paths are names of files that have several, and so which paths are one file."""
-
-    def __init__(
-        self, by_path: dict[bytes, tuple[int, int]] | None = None, counts: dict[tuple[int, int], int] | None = None
-    ) -> None:
-        self.by_path = by_path or {}
-        self._by_inode: dict[tuple[int, int], set[bytes]] = {}
-        for path, inode in self.by_path.items():
-            self._by_inode.setdefault(inode, set()).add(path)
-        self.counts = counts or {}
-        """How many names each of these files has, in the tree and elsewhere."""
-        self._groups: tuple[tuple[bytes, ...], ...] | None = None
-
-    def note(self, path: bytes, inode: tuple[int, int], names: int) -> None:
-        if names == 1:
-            self.forget(path)
-            return
-        self.counts[inode] = names
-        if self.by_path.get(path) != inode:
-            self.forget(path)
-            self.by_path[path] = inode
-            self._by_inode.setdefault(inode, set()).add(path)
-            self._groups = None
-
-    def forget(self, path: bytes) -> None:
-        inode = self.by_path.pop(path, None)
-        if inode is not None:
-            self._groups = None
-            self._by_inode[inode].discard(path)
-
-    def other_names(self, found: os.stat_result) -> list[bytes]:
-        return list(self._by_inode.get((found.st_dev, found.st_ino), ()))
-
-    def with_names_outside(self) -> list[bytes]:
-        """Paths of files that have names outside the tree, and so may change without our being told."""
-        return [path for path, inode in self.by_path.items() if len(self._by_inode[inode]) < self.counts.get(inode, 0)]
-
-    def groups(self) -> tuple[tuple[bytes, ...], ...]:
-        if self._groups is None:
-            shared = (paths for paths in self._by_inode.values() if len(paths) > 1)
-            self._groups = tuple(sorted(tuple(sorted(paths)) for paths in shared))
-        return self._groups
 
 
 class TreeIndex:
@@ -212,12 +59,12 @@ class TreeIndex:
         self.recent = recent
         self.state: bytes | None = None
         self.unheld: dict[bytes, str] = {}
-        self.links = _Links()
-        self._top = _Node()
+        self.links = Links()
+        self._top = Node()
 
     def forget(self) -> None:
         """Start from nothing: the next refresh reads everything."""
-        self.state, self.unheld, self.links, self._top = None, {}, _Links(), _Node()
+        self.state, self.unheld, self.links, self._top = None, {}, Links(), Node()
 
     def refresh(self, batch: Batch, changed: Changed | None = None) -> bytes:
         """Look at the whole tree, or only at what ``changed`` names, and return the state hash."""
@@ -253,6 +100,7 @@ class TreeIndex:
             seeing.at_ancestors()
             seeing.read_files()
             seeing.encode_directories()
+            seeing.trust_what_was_listed()
         head = self._top.head
         assert head is not None
         return batch.add(encode_state(head, self.links.groups()))
@@ -263,8 +111,8 @@ class TreeIndex:
             return None
         return State(FORMAT_VERSION, self._top.head, self.links.groups())
 
-    def node_at(self, path: bytes) -> _Node | None:
-        node: _Node | None = self._top
+    def node_at(self, path: bytes) -> Node | None:
+        node: Node | None = self._top
         for name in path.split(b"/") if path else ():
             node = node.children.get(name) if node else None
         return node
@@ -295,7 +143,7 @@ class TreeIndex:
             join(path, name) for path, node in self._nodes() for name, stamp in node.stamps.items() if stamp[0] == inode
         ]
 
-    def forget_entry(self, directory: bytes, node: _Node, name: bytes) -> None:
+    def forget_entry(self, directory: bytes, node: Node, name: bytes) -> None:
         path = join(directory, name)
         node.entries.pop(name, None)
         node.stamps.pop(name, None)
@@ -315,9 +163,9 @@ class TreeIndex:
         """Best effort and not synced: a lost or torn cache only means reading everything once more."""
         if self.state is None:
             return
-        cache = _Cache(
-            _CACHE_VERSION,
-            _boot_id(),
+        cache = Cache(
+            CACHE_VERSION,
+            boot_id(),
             self.root.stat().st_ino,
             self.state,
             self._packed_nodes(),
@@ -332,8 +180,8 @@ class TreeIndex:
             written.write(content)
         temporary.replace(file)
 
-    def _packed_nodes(self) -> list[_CachedNode]:
-        packed: list[_CachedNode] = []
+    def _packed_nodes(self) -> list[CachedNode]:
+        packed: list[CachedNode] = []
         pending = [(0, self._top)]
         while pending:
             parent, node = pending.pop()
@@ -341,7 +189,7 @@ class TreeIndex:
             packed.append(node.packed(parent))
         return packed
 
-    def _nodes(self) -> Iterable[tuple[bytes, _Node]]:
+    def _nodes(self) -> Iterable[tuple[bytes, Node]]:
         pending = [(b"", self._top)]
         while pending:
             path, node = pending.pop()
@@ -350,18 +198,22 @@ class TreeIndex:
 
     def load(self, file: Path) -> None:
         """Take over what an earlier process knew; anything doubtful about the cache and it is not used."""
-        cache = _read_cache(file)
+        with no_garbage():
+            self._load(file)
+
+    def _load(self, file: Path) -> None:
+        cache = read_cache(file)
         if cache is None:
             return
         # After a power cut a file can have its old timestamps and lost content, so nothing survives a reboot.
-        expected = (_CACHE_VERSION, _boot_id(), self.root.stat().st_ino)
+        expected = (CACHE_VERSION, boot_id(), self.root.stat().st_ino)
         if (cache.version, cache.boot_id, cache.root_inode) != expected:
             return
-        nodes = [_Node.unpacked(cached) for cached in cache.nodes]
+        nodes = [Node.unpacked(cached) for cached in cache.nodes]
         for cached, node in zip(cache.nodes[1:], nodes[1:], strict=True):
             nodes[cached.parent].children[cached.head.name] = node
         self._top, self.state = nodes[0], cache.state
-        self.unheld, self.links = cache.unheld, _Links(cache.linked, cache.link_counts)
+        self.unheld, self.links = cache.unheld, Links(cache.linked, cache.link_counts)
 
 
 class _Look:
@@ -370,11 +222,12 @@ class _Look:
     def __init__(self, index: TreeIndex, descent: Descent, batch: Batch, now_ns: int) -> None:
         self._index, self._descent, self._batch, self._now_ns = index, descent, batch, now_ns
         self._to_read: list[_FileToRead] = []
-        self._to_encode: dict[bytes, _Node] = {}
+        self._to_encode: dict[bytes, Node] = {}
+        self._listed: list[tuple[Node, tuple[int, int]]] = []
         # What cannot be held now may be readable the next time, without the directory telling.
         self._with_unheld = {split(path)[0] for path in index.unheld}
 
-    def at_subtree(self, path: bytes, node: _Node) -> None:
+    def at_subtree(self, path: bytes, node: Node) -> None:
         pending = [(path, node)]
         while pending:
             directory, node = pending.pop()
@@ -383,7 +236,7 @@ class _Look:
             except PermissionError:
                 self._leave_out(directory)
 
-    def _at_directory(self, directory: bytes, node: _Node) -> list[tuple[bytes, _Node]]:
+    def _at_directory(self, directory: bytes, node: Node) -> list[tuple[bytes, Node]]:
         """Look at every entry of one directory; the directories in it, to be looked at next."""
         descriptor = self._open(directory)
         if self._is_as_known(directory, node, descriptor):
@@ -413,10 +266,10 @@ class _Look:
             self._index.forget_entry(directory, node, name)
         for path in [path for path in self._index.unheld if split(path)[0] == directory and split(path)[1] not in seen]:
             del self._index.unheld[path]
-        self._note_head(directory, node, descriptor)
+        self._note_head(directory, node, descriptor, is_listed=True)
         return below
 
-    def _is_as_known(self, directory: bytes, node: _Node, descriptor: int) -> bool:
+    def _is_as_known(self, directory: bytes, node: Node, descriptor: int) -> bool:
         """Whether nothing in the directory itself changed. No name in it did if its own ctime is what it was."""
         found = os.fstat(descriptor)
         if node.stamp != (found.st_ino, found.st_ctime_ns) or directory in self._with_unheld:
@@ -445,7 +298,8 @@ class _Look:
                 raise Moved from error
             raise
 
-    def _note_head(self, directory: bytes, node: _Node, descriptor: int) -> None:
+    def _note_head(self, directory: bytes, node: Node, descriptor: int, *, is_listed: bool = False) -> None:
+        """``is_listed``: every name in it was looked at, so that its ctime will tell whether there are others."""
         found = os.fstat(descriptor)
         stamp = (found.st_ino, found.st_ctime_ns)
         if node.head is None or node.stamp != stamp:
@@ -458,17 +312,19 @@ class _Look:
             )
             if head != node.head:
                 node.head, node.is_placed = head, False
-            node.stamp = stamp if self._is_settled(found) else (found.st_ino, UNTRUSTED)
+            node.stamp = (found.st_ino, UNTRUSTED)
+            if is_listed and self._is_settled(found):
+                self._listed.append((node, stamp))
         self._to_encode[directory] = node
 
-    def _at_entry(self, directory: bytes, node: _Node, name: bytes, found: os.stat_result) -> _Node | None:
+    def _at_entry(self, directory: bytes, node: Node, name: bytes, found: os.stat_result) -> Node | None:
         """Note one entry; if it is a directory, its node."""
         kind = stat.S_IFMT(found.st_mode)
         if kind == stat.S_IFDIR:
             child = node.children.get(name)
             if child is None or (child.stamp[0] != found.st_ino):
                 self._index.forget_entry(directory, node, name)
-                child = node.children[name] = _Node()
+                child = node.children[name] = Node()
             return child
         if name in node.children:
             self._index.forget_entry(directory, node, name)
@@ -508,7 +364,7 @@ class _Look:
         if node.stamps.get(name) != (found.st_ino, found.st_ctime_ns, found.st_mtime_ns, found.st_size):
             self._at_names(directory, node, {name})
 
-    def _at_names(self, directory: bytes, node: _Node, names: set[bytes]) -> None:
+    def _at_names(self, directory: bytes, node: Node, names: set[bytes]) -> None:
         descriptor = self._open(directory)
         for name in names:
             try:
@@ -585,6 +441,11 @@ class _Look:
         node.note_stamp(wanted.name, (found.inode, ctime, found.mtime_ns, found.size))
         self._index.links.note(join(wanted.directory, wanted.name), (found.device, found.inode), found.names)
 
+    def trust_what_was_listed(self) -> None:
+        """At the end of a whole pass only: one that is given up has not read all it listed."""
+        for node, stamp in self._listed:
+            node.stamp = stamp
+
     def _is_settled(self, found: os.stat_result) -> bool:
         return found.st_ctime_ns < self._now_ns - _RACY_NS
 
@@ -612,7 +473,7 @@ class _Adoption:
 
     def __init__(self, index: TreeIndex, descent: Descent) -> None:
         self._index, self._descent, self._now_ns, self._hasher = index, descent, time.time_ns(), Hasher()
-        self._directories: list[tuple[_Node, bytes]] = []
+        self._directories: list[tuple[Node, bytes]] = []
 
     def finish(self) -> None:
         """Only now: noting an entry makes its directory one whose digest is unknown."""
@@ -646,12 +507,12 @@ class _Adoption:
             return False
         return True
 
-    def _take_directory(self, path: bytes, parent: _Node, new: Entry, *, is_touched: bool) -> bool:
+    def _take_directory(self, path: bytes, parent: Node, new: Entry, *, is_touched: bool) -> bool:
         directory, name = split(path)
         node = parent if not path else parent.children.get(name)
         if node is None:
             self._index.forget_entry(directory, parent, name)
-            node = parent.children[name] = _Node()
+            node = parent.children[name] = Node()
             is_touched = True
         node.head, node.is_placed = new, True
         self._directories.append((node, new.content))
@@ -667,19 +528,3 @@ class _Adoption:
 
 
 _KIND_NAMES = {stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a block device", stat.S_IFCHR: "a character device"}
-
-
-def _read_cache(file: Path) -> _Cache | None:
-    try:
-        content = memoryview(file.read_bytes())
-        digest, content = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
-        return _decode_cache(content) if digest_of(content) == digest else None
-    except (OSError, msgspec.DecodeError):
-        return None
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""

@@ -262,6 +262,7 @@ def test_a_write_never_happens_unprotected(workshop: Workshop) -> None:
 
     def break_the_store(event: Event) -> None:
         if isinstance(event, StepFinished) and event.index == 0:
+            (workshop.sandbox(plan) / "to be kept").write_text("by somebody else\n")
             opened.service.manager.objects.close()
 
     with pytest.raises(Exception, match="closed"):

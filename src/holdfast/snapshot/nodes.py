@@ -1,0 +1,195 @@
+"""What is known of a tree, directory by directory, and how that survives the process in one file."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from holdfast.snapshot.format import DIGEST_BYTES, Entry, decode_directory, digest_of, encode_directory
+from holdfast.snapshot.stamps import Stamp, pack_stamps, unpack_stamps
+
+CACHE_VERSION = 2
+
+
+class Node:
+    """One directory: its entries, their stamps, and its own entry in its parent.
+
+    What comes from the cache stays packed until somebody needs it, because mostly nobody does.
+    """
+
+    __slots__ = (
+        "_entries",
+        "_newer_stamps",
+        "_packed",
+        "_packed_stamps",
+        "_stamps",
+        "children",
+        "digest",
+        "head",
+        "is_placed",
+        "stamp",
+    )
+
+    def __init__(self) -> None:
+        self._entries: dict[bytes, Entry] = {}
+        self._packed: bytes | None = None
+        self._stamps: dict[bytes, Stamp] = {}
+        self._packed_stamps: tuple[list[bytes], bytes] | None = None
+        self._newer_stamps: dict[bytes, Stamp] | None = None
+        """What became known since the stamps were packed."""
+        self.children: dict[bytes, Node] = {}
+        self.digest: bytes | None = None
+        self.head: Entry | None = None
+        self.is_placed = False
+        """Whether the parent lists this head."""
+        self.stamp = (0, 0)
+
+    @property
+    def entries(self) -> dict[bytes, Entry]:
+        if self._packed is not None:
+            self._entries, self._packed = decode_directory(self._packed), None
+        return self._entries
+
+    @property
+    def stamps(self) -> dict[bytes, Stamp]:
+        if self._packed_stamps is not None:
+            self._stamps, self._packed_stamps = unpack_stamps(*self._packed_stamps), None
+            self._stamps.update(self._newer_stamps or {})
+            self._newer_stamps = None
+        return self._stamps
+
+    def note_stamp(self, name: bytes, stamp: Stamp) -> None:
+        if self._packed_stamps is None:
+            self._stamps[name] = stamp
+        elif self._newer_stamps is None:
+            self._newer_stamps = {name: stamp}
+        else:
+            self._newer_stamps[name] = stamp
+
+    @property
+    def packed_stamps(self) -> tuple[list[bytes], bytes]:
+        if self._packed_stamps is None or self._newer_stamps:
+            stamps = self.stamps
+            self._stamps, self._packed_stamps = {}, pack_stamps(stamps)
+        return self._packed_stamps
+
+    @property
+    def is_named(self) -> bool:
+        """Whether nothing about it is to be written down anew."""
+        return self.digest is not None and self.is_placed and self.head is not None and self.head.content == self.digest
+
+    def packed(self, parent: int) -> CachedNode:
+        assert self.head is not None
+        assert self.digest is not None
+        entries = encode_directory(self._entries) if self._packed is None else self._packed
+        return CachedNode(parent, self.head, self.stamp, self.digest, entries, *self.packed_stamps)
+
+    @classmethod
+    def unpacked(cls, cached: CachedNode) -> Node:
+        node = cls()
+        node._packed, node._packed_stamps = cached.entries, (cached.names, cached.stamps)
+        node.digest, node.head, node.stamp, node.is_placed = cached.digest, cached.head, cached.stamp, True
+        return node
+
+
+class CachedNode(msgspec.Struct, array_like=True, gc=False):
+    parent: int
+    """Its number in the list of all; parents come first."""
+    head: Entry
+    stamp: tuple[int, int]
+    digest: bytes
+    entries: bytes
+    names: list[bytes]
+    stamps: bytes
+
+
+class Cache(msgspec.Struct, array_like=True):
+    version: int
+    boot_id: str
+    root_inode: int
+    state: bytes
+    nodes: list[CachedNode]
+    unheld: dict[bytes, str]
+    linked: dict[bytes, tuple[int, int]]
+    link_counts: dict[tuple[int, int], int]
+
+
+_decode_cache = msgspec.msgpack.Decoder(Cache).decode
+
+
+class Links:
+    """Which paths are names of files that have several, and so which paths are one file."""
+
+    def __init__(
+        self, by_path: dict[bytes, tuple[int, int]] | None = None, counts: dict[tuple[int, int], int] | None = None
+    ) -> None:
+        self.by_path = by_path or {}
+        self._by_inode: dict[tuple[int, int], set[bytes]] = {}
+        for path, inode in self.by_path.items():
+            self._by_inode.setdefault(inode, set()).add(path)
+        self.counts = counts or {}
+        """How many names each of these files has, in the tree and elsewhere."""
+        self._groups: tuple[tuple[bytes, ...], ...] | None = None
+
+    def note(self, path: bytes, inode: tuple[int, int], names: int) -> None:
+        if names == 1:
+            self.forget(path)
+            return
+        self.counts[inode] = names
+        if self.by_path.get(path) != inode:
+            self.forget(path)
+            self.by_path[path] = inode
+            self._by_inode.setdefault(inode, set()).add(path)
+            self._groups = None
+
+    def forget(self, path: bytes) -> None:
+        inode = self.by_path.pop(path, None)
+        if inode is not None:
+            self._groups = None
+            self._by_inode[inode].discard(path)
+
+    def other_names(self, found: os.stat_result) -> list[bytes]:
+        return list(self._by_inode.get((found.st_dev, found.st_ino), ()))
+
+    def with_names_outside(self) -> list[bytes]:
+        """Paths of files that have names outside the tree, and so may change without our being told."""
+        return [path for path, inode in self.by_path.items() if len(self._by_inode[inode]) < self.counts.get(inode, 0)]
+
+    def groups(self) -> tuple[tuple[bytes, ...], ...]:
+        if self._groups is None:
+            shared = (paths for paths in self._by_inode.values() if len(paths) > 1)
+            self._groups = tuple(sorted(tuple(sorted(paths)) for paths in shared))
+        return self._groups
+
+
+@contextmanager
+def no_garbage() -> Iterator[None]:
+    """While many objects are made that all stay, looking for garbage among them is a third of the work."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def read_cache(file: Path) -> Cache | None:
+    try:
+        content = memoryview(file.read_bytes())
+        digest, content = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+        return _decode_cache(content) if digest_of(content) == digest else None
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
