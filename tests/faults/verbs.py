@@ -70,7 +70,10 @@ def _resume(world: World) -> tuple[str, ...]:
 
 
 def _go_on_executing(world: World, way: int) -> None:
-    follow(world, *(_execute(world) if way % 2 else _resume(world)), also=(NOTHING_TO_DO,))
+    ended = follow(world, *(_execute(world) if way % 2 else _resume(world)), also=(NOTHING_TO_DO,))
+    if ended.status == NOTHING_TO_DO:
+        # It was complete when it was killed; the next command that may change the plan clears up.
+        follow(world, *_execute(world))
 
 
 def _checkpoint(world: World) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.completion import complete_checkpoint, complete_plan
 from holdfast.cli.invocation import Invocation, OrderedGroup, command, with_common_options
 from holdfast.cli.output import (
     WIDE,
@@ -39,7 +40,7 @@ def group() -> None:
 
 
 @command(group, "list", short_help="The checkpoints of a plan, oldest first.")
-@click.argument("plan", metavar="[PLAN_ID]", default="latest")
+@click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
 def list_checkpoints(invocation: Invocation, plan: str) -> Reply:
     """The checkpoints of a plan, oldest first."""
     from holdfast.cli.records import checkpoint_data
@@ -107,7 +108,7 @@ def moment_text(group: CheckpointGroup) -> str:
 
 @command(group, "show", short_help="All about one checkpoint.")
 @click.option("--plan", metavar="PLAN_ID", help="Of this plan; needed only where the id alone is not enough.")
-@click.argument("checkpoint", metavar="CHECKPOINT")
+@click.argument("checkpoint", metavar="CHECKPOINT", shell_complete=complete_checkpoint)
 def show_checkpoint(invocation: Invocation, plan: str | None, checkpoint: str) -> Reply:
     """All about one checkpoint: when and why, what it could not hold, what changed since the one before.
 
@@ -166,7 +167,7 @@ def _show_files(screen: Screen, plan: Plan, view: CheckpointView, files: Sequenc
 
 @command(group, "create", short_help="Take a checkpoint now.")
 @click.option("--label", metavar="TEXT", help="A name for it; one with a label is never pruned.")
-@click.argument("plan", metavar="PLAN_ID")
+@click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def create_checkpoint(invocation: Invocation, label: str | None, plan: str) -> Reply:
     """Take a checkpoint of a plan's sandboxes as they are now."""
     from holdfast.cli.records import full_checkpoint_data
@@ -189,8 +190,8 @@ _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 @command(group, "delete", short_help="Delete a checkpoint for good.")
 @_yes
-@click.argument("plan", metavar="PLAN_ID")
-@click.argument("checkpoint", metavar="CHECKPOINT_ID")
+@click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
+@click.argument("checkpoint", metavar="CHECKPOINT_ID", shell_complete=complete_checkpoint)
 def delete_checkpoint(invocation: Invocation, yes: bool, plan: str, checkpoint: str) -> Reply:
     """Delete a checkpoint for good, with those of the same moment, and free what only they need."""
     from holdfast.errors import StateError
@@ -212,7 +213,7 @@ def delete_checkpoint(invocation: Invocation, yes: bool, plan: str, checkpoint: 
 
 @command(group, "prune", short_help="Delete the oldest checkpoints now.")
 @click.option("--keep", type=click.IntRange(min=2), metavar="N", help="How many stay; by default what the plan says.")
-@click.argument("plan", metavar="PLAN_ID")
+@click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def prune(invocation: Invocation, keep: int | None, plan: str) -> Reply:
     """Delete the oldest checkpoints now; the first, the last and labelled ones always stay."""
     with invocation.opened() as holdfast:
@@ -226,7 +227,7 @@ def prune(invocation: Invocation, keep: int | None, plan: str) -> Reply:
 
 
 @command(group, "verify", short_help="Read everything saved back and check it.")
-@click.argument("plan", metavar="[PLAN_ID]", required=False)
+@click.argument("plan", metavar="[PLAN_ID]", required=False, shell_complete=complete_plan)
 def verify(invocation: Invocation, plan: str | None) -> Reply:
     """Read everything the checkpoints of a plan need back and check every digest; without a plan, of all of them.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.completion import complete_key
 from holdfast.cli.invocation import Invocation, OrderedGroup, command, with_common_options
 from holdfast.cli.output import Reply, Screen, name_text, show_table
 
@@ -72,7 +73,7 @@ def _text(value: Any) -> str:
 
 
 @command(group, "get", short_help="The value of one setting.")
-@click.argument("key")
+@click.argument("key", shell_complete=complete_key)
 def get(invocation: Invocation, key: str) -> Reply:
     """The value of one setting, as `config set` takes it."""
     with invocation.opened() as holdfast:
@@ -82,7 +83,7 @@ def get(invocation: Invocation, key: str) -> Reply:
 
 @command(group, "set", short_help="Change a setting.")
 @_scope
-@click.argument("key")
+@click.argument("key", shell_complete=complete_key)
 @click.argument("value")
 def set_setting(invocation: Invocation, scope: str, key: str, value: str) -> Reply:
     """Change a setting in your file, or in the project's. A list is words with commas between them."""
@@ -101,7 +102,7 @@ def set_setting(invocation: Invocation, scope: str, key: str, value: str) -> Rep
 
 @command(group, "unset", short_help="Forget a setting.")
 @_scope
-@click.argument("key")
+@click.argument("key", shell_complete=complete_key)
 def unset(invocation: Invocation, scope: str, key: str) -> Reply:
     """Take a setting out of your file, or of the project's."""
     from holdfast.config import find_key, unset_value

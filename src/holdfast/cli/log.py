@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.completion import complete_plan
 from holdfast.cli.graph import Node, drawn
 from holdfast.cli.invocation import Invocation, command, reporting, with_common_options
 from holdfast.cli.output import Next, Reply, Screen, Span, cell_width, first_line, plain_text, shortened, show_next
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _NARROWEST = 20
 _LIMIT = click.option("--limit", "-n", type=click.IntRange(min=1), metavar="N", help="Only the N newest moments.")
-_PLAN = click.argument("plan", metavar="[PLAN_ID]", default="latest")
+_PLAN = click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
 
 
 def _log(invocation: Invocation, limit: int | None, plan: str) -> Reply:
@@ -62,7 +63,7 @@ def _reply(holdfast: Holdfast, plan: Plan, limit: int | None) -> Reply:
         _Moment(members, decisions.get(members[0].group.decision_id or ""), _is_head(plan, members))
         for members in reversed(groups)
     ][:limit]
-    return Reply(_data(plan, moments), lambda screen: _show(screen, plan, moments))
+    return Reply(_data(plan, moments), lambda screen: _show(screen, plan, moments), is_long=True)
 
 
 def _is_head(plan: Plan, members: Sequence[CheckpointView]) -> bool:

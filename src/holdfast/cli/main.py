@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from itertools import pairwise
@@ -27,6 +28,7 @@ _COMMANDS = {
     "checkpoint": ("holdfast.cli.checkpoint:group", "Look at the checkpoints of a plan."),
     "config": ("holdfast.cli.config:group", "Show and change settings."),
     "doctor": ("holdfast.cli.doctor:doctor", "Check everything Holdfast keeps; changes nothing."),
+    "completion": ("holdfast.cli.completion:completion", "The script that switches on completion in your shell."),
     "demo": ("holdfast.cli.demo:demo", "See Holdfast at work, in a minute and in a temporary folder."),
 }
 
@@ -122,7 +124,8 @@ def run(arguments: Sequence[str]) -> int:
 def _show(reply: Reply, invocation: Invocation) -> None:
     for message in reply.messages:
         invocation.screen.line((message, "warn"))
-    reply.show(invocation.screen)
+    with invocation.screen.paged() if reply.is_long else nullcontext():
+        reply.show(invocation.screen)
 
 
 def _refused(error: BaseException, arguments: Sequence[str], invocation: Invocation) -> Reply:

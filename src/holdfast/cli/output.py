@@ -7,7 +7,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
@@ -50,6 +50,9 @@ class Screen(Protocol):
     def busy(self, text: str) -> None:
         """What is going on right now; shown until the next output, and only where it can be taken away again."""
 
+    def paged(self) -> AbstractContextManager[None]:
+        """What is written meanwhile goes through a pager, where somebody sits in front of it."""
+
     def close(self) -> None:
         """End the line, and take away what ``busy`` shows."""
 
@@ -62,6 +65,8 @@ class Reply:
     show: Callable[[Screen], None]
     exit_code: int = 0
     messages: tuple[str, ...] = ()
+    is_long: bool = False
+    """On a terminal it goes through a pager if it does not fit."""
 
 
 @dataclass(frozen=True)
@@ -221,6 +226,9 @@ class PlainScreen:
 
     def busy(self, text: str) -> None:
         """Nothing that is written can be taken away here."""
+
+    def paged(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def close(self) -> None:
         if self._is_within_line:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.completion import complete_checkpoint, complete_plan, complete_plan_or_file
 from holdfast.cli.invocation import Invocation, OrderedGroup, command, declined, with_common_options, yes_option
 from holdfast.cli.log import add_command as add_log_command
 from holdfast.cli.output import Next, Reply, Screen, counted, show_next
@@ -54,7 +55,7 @@ def create(invocation: Invocation, file: Path) -> Reply:
 
 
 @command(group, "execute", short_help="Run a plan, or go on with it.")
-@click.argument("plan", metavar="PLAN_ID|FILE")
+@click.argument("plan", metavar="PLAN_ID|FILE", shell_complete=complete_plan_or_file)
 def execute(invocation: Invocation, plan: str) -> Reply:
     """Run a plan, or go on with it where it stopped; with a plan file, make the plan first.
 
@@ -73,7 +74,7 @@ def execute(invocation: Invocation, plan: str) -> Reply:
 @click.option("--rerun", "interrupted", flag_value="rerun", help="Run an interrupted step with outside effects again.")
 @click.option("--skip", "interrupted", flag_value="skip", help="Take an interrupted step with outside effects as done.")
 @click.option("--resolved", is_flag=True, help="Take files in conflict as they are now in the sandbox.")
-@click.argument("plan", metavar="PLAN_ID")
+@click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def resume(invocation: Invocation, dry_run: bool, interrupted: str | None, resolved: bool, plan: str) -> Reply:
     """Go on after a crash, a kill, a failure, a cancel or a conflict, from the last checkpoint.
 
@@ -93,7 +94,7 @@ def resume(invocation: Invocation, dry_run: bool, interrupted: str | None, resol
 
 
 @command(group, "cancel", short_help="Stop a plan; it can go on later.")
-@click.argument("plan", metavar="PLAN_ID")
+@click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def cancel(invocation: Invocation, plan: str) -> Reply:
     """Stop a plan, also one that runs in another terminal. Sandboxes and checkpoints stay, and it can go on later."""
     from holdfast.cli.records import plan_data
@@ -115,7 +116,7 @@ def cancel(invocation: Invocation, plan: str) -> Reply:
 
 @command(group, "delete", short_help="Forget a plan, its sandboxes and its checkpoints.")
 @yes_option
-@click.argument("plan", metavar="PLAN_ID")
+@click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def delete(invocation: Invocation, yes: bool, plan: str) -> Reply:
     """Forget a plan: its sandboxes, its records, and all saved content that no other plan needs."""
     from holdfast.cli.records import plan_data
@@ -131,7 +132,7 @@ def delete(invocation: Invocation, yes: bool, plan: str) -> Reply:
 
 
 @command(group, "status", short_help="Where a plan stands.")
-@click.argument("plan", metavar="[PLAN_ID]", default="latest")
+@click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
 def status(invocation: Invocation, plan: str) -> Reply:
     """Where a plan stands: its steps, its resources, the decisions that can be corrected."""
     from holdfast.cli.plan_text import show_status
@@ -188,9 +189,9 @@ add_log_command(group)
 @click.option(
     "--attempt", "attempts", type=int, nargs=2, metavar="A B", help="Compare the results of two attempts instead."
 )
-@click.argument("plan", metavar="[PLAN_ID]", default="latest")
-@click.argument("old", metavar="[FROM]", required=False)
-@click.argument("new", metavar="[TO]", required=False)
+@click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
+@click.argument("old", metavar="[FROM]", required=False, shell_complete=complete_checkpoint)
+@click.argument("new", metavar="[TO]", required=False, shell_complete=complete_checkpoint)
 def diff(
     invocation: Invocation,
     style: str,
@@ -225,7 +226,7 @@ def diff(
         "added_lines": sum(each.added_lines for each in files),
         "removed_lines": sum(each.removed_lines for each in files),
     }
-    return Reply(data, lambda screen: show_diff(screen, found, files, style))
+    return Reply(data, lambda screen: show_diff(screen, found, files, style), is_long=True)
 
 
 add_apply_commands(group)

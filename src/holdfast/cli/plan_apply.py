@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.completion import complete_plan
 from holdfast.cli.invocation import Invocation, command, declined, yes_option
 from holdfast.cli.output import Next, Reply, Row, Screen, counted, name_text, show_next, show_table
 
@@ -35,7 +36,7 @@ def add_commands(group: click.Group) -> None:
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
 @click.option("--no-commit", is_flag=True, help="In git repositories change the files, but commit nothing.")
 @click.option("--branch", metavar="NAME", help="Leave the result as a commit on a new branch, and touch nothing else.")
-@click.argument("plan", metavar="PLAN_ID")
+@click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def _apply(invocation: Invocation, yes: bool, dry_run: bool, no_commit: bool, branch: str | None, plan: str) -> Reply:
     """Bring the result of a complete plan into the real files: of all resources, or of none.
 
@@ -169,7 +170,7 @@ def _show_draft(screen: Screen, name: str, draft: Mapping[str, str | None]) -> N
 
 @yes_option
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
-@click.argument("plan", metavar="PLAN_ID")
+@click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def _unapply(invocation: Invocation, yes: bool, dry_run: bool, plan: str) -> Reply:
     """Put the real files back as they were before the plan was applied: of all resources, or of none.
 

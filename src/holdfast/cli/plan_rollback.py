@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.completion import complete_checkpoint, complete_decision, complete_plan
 from holdfast.cli.invocation import Invocation, command, declined, yes_option
 from holdfast.cli.output import Reply
 
@@ -29,8 +30,8 @@ def add_commands(group: click.Group) -> None:
     multiple=True,
     help="Restore only this file or folder, PATH or RESOURCE:PATH; everything else stays. May be repeated.",
 )
-@click.argument("plan", metavar="PLAN_ID")
-@click.argument("checkpoint", metavar="CHECKPOINT_ID")
+@click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
+@click.argument("checkpoint", metavar="CHECKPOINT_ID", shell_complete=complete_checkpoint)
 def _rollback(
     invocation: Invocation, yes: bool, dry_run: bool, only: tuple[str, ...], plan: str, checkpoint: str
 ) -> Reply:
@@ -78,7 +79,7 @@ def _rollback(
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would be undone.")
 @yes_option
-@click.argument("decision", metavar="DECISION_ID")
+@click.argument("decision", metavar="DECISION_ID", shell_complete=complete_decision)
 def _correct(
     invocation: Invocation,
     mode: str,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.completion import complete_decision, complete_plan
 from holdfast.cli.invocation import Invocation, command
 from holdfast.cli.output import (
     Next,
@@ -36,7 +37,7 @@ def add_commands(group: click.Group) -> None:
 
 
 @click.option("--all", "with_superseded", is_flag=True, help="With the decisions that are superseded.")
-@click.argument("plan", metavar="[PLAN_ID]", default="latest")
+@click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
 def _tree(invocation: Invocation, with_superseded: bool, plan: str) -> Reply:
     """The decisions that led to where a plan is, each below the one it came from, with their checkpoints.
 
@@ -44,10 +45,10 @@ def _tree(invocation: Invocation, with_superseded: bool, plan: str) -> Reply:
     """
     with invocation.opened() as holdfast:
         found = holdfast.decision_tree(plan, with_superseded=with_superseded)
-    return Reply(_tree_data(found), lambda screen: _show_tree(screen, found, with_superseded))
+    return Reply(_tree_data(found), lambda screen: _show_tree(screen, found, with_superseded), is_long=True)
 
 
-@click.argument("decision", metavar="DECISION_ID")
+@click.argument("decision", metavar="DECISION_ID", shell_complete=complete_decision)
 def _explain(invocation: Invocation, decision: str) -> Reply:
     """One decision: question, choice and reasons, how its step went and what it changed, and what depends on it.
 
@@ -55,7 +56,7 @@ def _explain(invocation: Invocation, decision: str) -> Reply:
     """
     with invocation.opened() as holdfast:
         found = holdfast.explain(decision)
-    return Reply(_explanation_data(found), lambda screen: _show_explanation(screen, found))
+    return Reply(_explanation_data(found), lambda screen: _show_explanation(screen, found), is_long=True)
 
 
 # plan tree

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import os
+import shlex
+import subprocess
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -27,11 +32,15 @@ _ROOM_FOR_SPINNER = 3
 _ROOM_FOR_BORDER = 4
 
 
+class _PagedConsole(Console):
+    def on_broken_pipe(self) -> None:
+        """Whoever reads has seen enough; that is no reason to end as rich would."""
+
+
 class TerminalScreen:
     def __init__(self, *, with_colour: bool) -> None:
-        self._console = Console(
-            color_system="auto" if with_colour else None, highlight=False, markup=False, emoji=False
-        )
+        self._colours: Literal["auto"] | None = "auto" if with_colour else None
+        self._console = Console(color_system=self._colours, highlight=False, markup=False, emoji=False)
         self._status: Status | None = None
         self._begun: list[Span] = []
 
@@ -62,6 +71,33 @@ class TerminalScreen:
             self._status.start()
         self._status.update(Text(shown, style=_STYLES["dim"]))
 
+    @contextmanager
+    def paged(self) -> Iterator[None]:
+        """As git does it: ``less``, which ends by itself if all fits on one screen, or what PAGER says."""
+        pager = _start_pager()
+        if pager is None:
+            yield
+            return
+        console = self._console
+        assert pager.stdin is not None
+        stream = io.TextIOWrapper(pager.stdin, encoding="utf-8", errors="backslashreplace")
+        self._console = _PagedConsole(
+            file=stream,
+            force_terminal=True,
+            color_system=self._colours,
+            width=console.width,
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
+        try:
+            yield
+        finally:
+            self._console = console
+            with suppress(OSError):  # whoever read has seen enough
+                stream.close()
+            pager.wait()
+
     def close(self) -> None:
         if self._status is not None:
             self._status.stop()
@@ -73,6 +109,17 @@ class TerminalScreen:
             self._console.print(content, soft_wrap=isinstance(content, Text))
         except OSError:
             silence(sys.stdout)
+
+
+def _start_pager() -> subprocess.Popen[bytes] | None:
+    command = os.environ.get("HOLDFAST_PAGER", os.environ.get("PAGER", "less"))
+    if command.strip() in ("", "cat"):
+        return None
+    environment = {"LESS": "FRX", **os.environ}
+    try:
+        return subprocess.Popen(shlex.split(command), stdin=subprocess.PIPE, env=environment)
+    except (OSError, ValueError):
+        return None  # then it is simply printed
 
 
 def _styled(spans: Sequence[Span]) -> Text:

@@ -1,0 +1,97 @@
+"""Shell completion: the script that switches it on, and what can be completed: plans, checkpoints, decisions, keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.invocation import PROGRAM, Invocation, reporting, with_common_options
+from holdfast.cli.output import Reply
+
+if TYPE_CHECKING:
+    # Every command is imported with its completion, and few are completed.
+    from click.shell_completion import CompletionItem
+
+_MOST = 50
+Completer = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
+
+
+@click.command("completion", short_help="The script that switches on completion in your shell.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@with_common_options
+@reporting
+def completion(invocation: Invocation, shell: str) -> Reply:  # noqa: ARG001 - every command gets it
+    """Print a script that completes commands, plans, checkpoints, decisions and settings.
+
+    For bash, put `eval "$(holdfast completion bash)"` into ~/.bashrc; for zsh the same with zsh into ~/.zshrc; for
+    fish, `holdfast completion fish > ~/.config/fish/completions/holdfast.fish`.
+    """
+    from click.shell_completion import get_completion_class
+
+    from holdfast.cli.main import cli
+
+    found = get_completion_class(shell)
+    assert found is not None
+    script = found(cli, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE").source()
+    return Reply({"shell": shell, "script": script}, lambda screen: screen.line(script.rstrip()))
+
+
+def _quietly(offered: Callable[[Invocation, click.Context], Iterable[tuple[str, str]]]) -> Completer:
+    """Somebody who types must never read an error of ours: then there is simply nothing to complete."""
+
+    def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        with suppress(Exception):
+            invocation = context.ensure_object(Invocation)
+            wanted = incomplete.lower()
+            items = [each for each in offered(invocation, context) if each[0].lower().startswith(wanted)]
+            return [CompletionItem(value, help=about) for value, about in items[:_MOST]]
+        return []
+
+    return complete
+
+
+def _plans(invocation: Invocation, _: click.Context) -> Iterable[tuple[str, str]]:
+    with invocation.opened() as holdfast:
+        plans = [(plan.plan_id, f"{plan.state}: {plan.name}") for plan in holdfast.list_plans(limit=_MOST)]
+    return [*plans, ("latest", "the one made last")]
+
+
+def _checkpoints(invocation: Invocation, context: click.Context) -> Iterable[tuple[str, str]]:
+    from holdfast.cli.checkpoint import moment_text
+
+    with invocation.opened() as holdfast:
+        views = holdfast.checkpoints(str(context.params.get("plan") or "latest"))
+    labels = [(view.group.label, moment_text(view.group)) for view in views if view.group.label]
+    return [*((view.display_id, moment_text(view.group)) for view in reversed(views)), *labels]
+
+
+def _decisions(invocation: Invocation, _: click.Context) -> Iterable[tuple[str, str]]:
+    with invocation.opened() as holdfast:
+        decisions = holdfast.decisions("latest")
+    return [(each.decision_id, each.chosen) for each in reversed(decisions) if not each.is_superseded]
+
+
+def _keys(_: Invocation, __: click.Context) -> Iterable[tuple[str, str]]:
+    from holdfast.config import KEYS
+
+    return [(key.name, key.description) for key in KEYS.values()]
+
+
+complete_plan = _quietly(_plans)
+complete_checkpoint = _quietly(_checkpoints)
+complete_decision = _quietly(_decisions)
+complete_key = _quietly(_keys)
+
+
+def complete_plan_or_file(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    files = [str(path) for pattern in ("*.yaml", "*.yml") for path in sorted(Path().glob(pattern))]
+    plans = complete_plan(context, parameter, incomplete)
+    return [*(CompletionItem(name) for name in files if name.startswith(incomplete)), *plans]
