@@ -19,10 +19,14 @@ def identifier(context, name):
         return context.noted[name]
     if name.startswith("the beginning of "):
         return identifier(context, name.removeprefix("the beginning of "))[:-1]
+    if name == "project":
+        return str(scratch.root)
     if name == "plan":
         return scratch.sandboxes().name
     if name in MOMENTS:
         return next(each for each in scratch.groups() if MOMENTS[name] in each["triggers"])["checkpoint_id"]
+    if rest := re.fullmatch(r"rest (\d+)", name):
+        return [each for each in scratch.groups() if "settled" in each["triggers"]][int(rest[1]) - 1]["checkpoint_id"]
     moment = re.fullmatch(r"(before|after|decision of) step (\d+)", name)
     assert moment, f"nobody knows what {{{name}}} is"
     group = scratch.checkpoint(AROUND_A_STEP.get(moment[1], "on_decision"), int(moment[2]))

@@ -39,7 +39,8 @@ FILES = {
     "data/orders.csv": "1;2;3\n",
     "data/private.key": "secret\n",
     # A step that runs `pause` waits in the middle of its work until the test lets it go on.
-    "bin/pause": '#!/bin/sh\ntouch "$TMPDIR/paused"\nuntil [ -e "$HOME/go" ]; do sleep 0.02; done\n',
+    # With a number, it is one of several such places.
+    "bin/pause": '#!/bin/sh\ntouch "$TMPDIR/paused$1"\nuntil [ -e "$HOME/go$1" ]; do sleep 0.02; done\n',
     "user/.gitconfig": "[user]\n\tname = A User\n\temail = user@example.com\n[init]\n\tdefaultBranch = main\n",
 }
 NOT_MINE = (b"home", b"bin", b"user")
@@ -216,14 +217,30 @@ class Scratch:
             text=True,
             start_new_session=True,
         )
-        wait_until(lambda: bool(self._pauses()) or process.poll() is not None)
-        assert self._pauses(), self.finish()
+        self.wait_for_pause()
 
-    def _pauses(self) -> list[Path]:
-        return list(self.home.glob("sandboxes/*/.tmp/**/paused"))
+    def wait_for_pause(self, name: str = "") -> None:
+        process = self.background
+        assert process is not None
+        wait_until(lambda: bool(self._pauses(name)) or process.poll() is not None)
+        assert self._pauses(name), self.finish()
 
-    def let_go_on(self) -> None:
-        self.write("user/go", "")
+    def _pauses(self, name: str = "") -> list[Path]:
+        return list(self.home.glob(f"sandboxes/*/.tmp/**/paused{name}"))
+
+    def let_go_on(self, name: str = "") -> None:
+        self.write(f"user/go{name}", "")
+
+    def interrupt_twice(self) -> Ended:
+        """The second Ctrl-C as soon as the first is answered."""
+        process = self.background
+        assert process is not None
+        assert process.stderr is not None
+        process.send_signal(signal.SIGINT)
+        answer = iter(process.stderr.readline, "")
+        assert any("once more stops at once" in line for line in answer), self.finish()
+        process.send_signal(signal.SIGINT)
+        return self.finish()
 
     def kill(self, *, group: bool, number: int = signal.SIGKILL) -> Ended:
         assert self.background is not None
@@ -260,8 +277,9 @@ class Scratch:
     # What is on disk
 
     def sandboxes(self) -> Path:
-        """The folder with the sandboxes of the newest plan that ran."""
-        return max((self.home / "sandboxes").iterdir())
+        """The folder with the sandboxes of the newest plan that ran; those of its subplans lie beside it."""
+        subplans = self.query("SELECT plan_id FROM plan WHERE parent_plan_id IS NOT NULL")
+        return max(each for each in (self.home / "sandboxes").iterdir() if (each.name,) not in subplans)
 
     def sandbox(self, resource: str) -> Path:
         return self.sandboxes() / resource
@@ -294,16 +312,15 @@ class Scratch:
 
     def records(self) -> dict[str, list[Any]]:
         """Every row of every table, but for the leases: who asked last is no change of a plan."""
+        tables = self.query("SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'lease'")
+        return {name: sorted(map(repr, self.query(f"SELECT * FROM {name}"))) for (name,) in tables}
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
         database = self.home / "holdfast.db"
         if not database.exists():
-            return {}
+            return []
         with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-            names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            return {
-                name: sorted(map(repr, connection.execute(f"SELECT * FROM {name}")))
-                for name in names
-                if name != "lease"
-            }
+            return connection.execute(sql).fetchall()
 
     # What the commands say about plans and checkpoints
 

@@ -42,13 +42,28 @@ def run_on_terminal(context, command, answer):
 
 @step(r'I run "(holdfast [^"]+)" up to its pause')
 def start(context, command):
+    context.paused_at = ""
     context.scratch.start(*arguments_of(context, command))
 
 
 @when(r"it goes on to its end")
 def go_on(context):
-    context.scratch.let_go_on()
+    context.scratch.let_go_on(context.paused_at)
     context.ended = context.scratch.finish()
+
+
+@when(r"it goes on to its (\w+) pause")
+def go_on_to_pause(context, name):
+    """The pauses of one step have no name, and then the names given to them."""
+    context.scratch.let_go_on(context.paused_at)
+    context.scratch.wait_for_pause(name)
+    context.paused_at = name
+
+
+@when(r"it has ended as well")
+def wait_for_end(context):
+    context.ended = context.scratch.finish()
+    context.scratch.let_go_on()
 
 
 @when(r"(the process|its whole process group) is killed")
@@ -61,6 +76,12 @@ def kill(context, victim):
 @when(r"it is interrupted with Ctrl-C")
 def interrupt(context):
     context.ended = context.scratch.kill(group=True, number=signal.SIGINT)
+    context.scratch.let_go_on()
+
+
+@when(r"it is interrupted with Ctrl-C twice")
+def interrupt_twice(context):
+    context.ended = context.scratch.interrupt_twice()
     context.scratch.let_go_on()
 
 

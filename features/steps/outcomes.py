@@ -8,7 +8,7 @@ import re
 import yaml
 from behave import then, use_step_matcher
 from features.names import named, value_at
-from features.scratch import compare, describe
+from features.scratch import compare, describe, wait_until
 
 use_step_matcher("re")
 
@@ -177,6 +177,55 @@ def check_size(context, name, what):
     checkpoint_id = named(context, f"{{{name}}}")
     group = next(each for each in context.scratch.groups() if each["checkpoint_id"] == checkpoint_id)
     expect_equal(sum(group["sizes"]) == 0, what == "adds nothing")
+
+
+@then(r'(\w+) alone has taken checkpoints, at "([^"]*)"')
+def check_trigger(context, trigger, steps):
+    """Besides those of the plan's start and end, which are always taken."""
+    found = [group for group in context.scratch.groups() if group["triggers"][0] not in ("pre_execute", "post_execute")]
+    assert all(group["triggers"] == [trigger] for group in found), found
+    expect_equal(", ".join(group["step"] for group in found), steps)
+
+
+@then(r"(\d+) moments? at which it rested (?:is|are) kept")
+def check_rests(context, number):
+    sql = "SELECT DISTINCT group_id FROM checkpoint_metadata WHERE checkpoint_type = 'settled'"
+    wait_until(lambda: len(context.scratch.query(sql)) == int(number))
+
+
+@then(r"the log is")
+def check_log(context):
+    """But for the names of the checkpoints and the times."""
+    drawn = [line for line in context.ended.stdout.splitlines() if re.match(r"[@○◆✗│├]", line)]
+    found = [re.sub(r"cp_\w+  |  [\d:]{8}$", "", line) for line in drawn]
+    expect_equal(found, context.text.splitlines())
+
+
+# Decisions
+
+
+@then(r"the decisions are")
+def check_decisions(context):
+    """All that were ever made, also those that are superseded, in the order in which they were made."""
+    tree = context.scratch.ask("plan", "tree", "--all", "latest")["decisions"]
+    context.decisions = sorted(_with_children(tree), key=lambda decision: decision["sequence"])
+    found = [(each["type"], each["step"] or "", each["chosen"], _mark(each)) for each in context.decisions]
+    expected = [tuple(row) for row in context.table]
+    assert found == expected, "found:\n" + "\n".join(f"| {' | '.join(row)} |" for row in found)
+
+
+@then(r"each of them but the first has a checkpoint to go back to")
+def check_decisions_have_checkpoints(context):
+    bare = [each for each in context.decisions if not each["checkpoints"]]
+    expect_equal([each["type"] for each in bare], ["prompt_definition"])
+
+
+def _with_children(decisions):
+    return [found for each in decisions for found in (each, *_with_children(each["children"]))]
+
+
+def _mark(decision):
+    return "superseded" if decision["is_superseded"] else ""
 
 
 # Processes

@@ -23,6 +23,12 @@ def write_file(context, name):
     context.scratch.write(name, context.text + "\n")
 
 
+@given(r'steps may write to "~/([^"]+)"')
+def allow_writing(context, name):
+    (context.scratch.root / "user" / name).mkdir()
+    context.scratch.write("home/config.toml", f'sandbox.allow-write = ["~/{name}"]\n')
+
+
 @given(r"this plan has run")
 def run_plan(context):
     """Scenarios that change nothing share one run of the same plan."""

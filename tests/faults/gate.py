@@ -443,10 +443,12 @@ def stop_at(number: int) -> Keeper:
 
 
 def kill_caller_at(number: int) -> Keeper:
-    """kill -9 of only the process that makes that call."""
+    """kill -9 of only the process that makes that call, or the next one that the command does not make itself."""
+    killed = []
 
     def keeper(call: Call) -> Answer:
-        if call.number == number:
+        if call.number >= number and call.program != "holdfast" and not killed:
+            killed.append(call)
             _kill(_thread_group_of(call.process))
         return None
 

@@ -1,0 +1,1 @@
+"""The documentation: its pages read, its commands run, its generated parts and its site made."""
