@@ -113,28 +113,24 @@ Feature: Triggers
       before_step, on_tool_write, on_tool_write_complete, on_decision, on_subplan_spawn, after_subplan, on_error
       """
 
-  Scenario: The setting is taken from the environment, before it from the user, and first of all from the plan
+  Scenario: A plan takes the triggers over from the user's settings, or has its own
     Given the plan
       """
       steps: [{run: "true"}]
       """
     When I run "holdfast config set sandbox.checkpoint.auto-create-on before_tool_execute,on_error"
     Then it ends with exit code 0
-    When I run "holdfast plan create plan.yaml --format json"
-    Then the data has
+    When I run "holdfast plan create plan.yaml"
+    Then "plan status" has
       | value                 | is                            |
       | policy.auto_create_on | ["on_tool_write", "on_error"] |
-    When I run "holdfast plan create plan.yaml --format json" with HOLDFAST_SANDBOX_CHECKPOINT_AUTO_CREATE_ON=before_step
-    Then the data has
-      | value                 | is              |
-      | policy.auto_create_on | ["before_step"] |
     Given the plan
       """
       policy: {auto_create_on: []}
       steps: [{run: "true"}]
       """
-    When I run "holdfast plan create plan.yaml --format json" with HOLDFAST_SANDBOX_CHECKPOINT_AUTO_CREATE_ON=before_step
-    Then the data has
+    When I run "holdfast plan create plan.yaml" with HOLDFAST_SANDBOX_CHECKPOINT_AUTO_CREATE_ON=before_step
+    Then it says "Automatic checkpoints are switched off for this plan"
+    And "plan status" has
       | value                 | is |
       | policy.auto_create_on | [] |
-    And it says "Automatic checkpoints are switched off for this plan"

@@ -144,10 +144,11 @@ class HoldfastLibrary:
             assert time.monotonic() < deadline, f"{path} did not appear"
             time.sleep(0.02)
 
-    def wait_for_holdfast(self) -> None:
-        """Let the command in the background come to its end, which must be a good one."""
+    def wait_for_holdfast(self, expected: int = 0) -> None:
+        """Let the command in the background come to its end, which must be with that exit code."""
         assert self._background is not None
-        assert self._background.wait(60) == 0
+        found = self._background.wait(60)
+        assert found == int(expected), f"exit code {found}"
 
     def kill_holdfast(self) -> None:
         assert self._background is not None
@@ -166,6 +167,11 @@ class HoldfastLibrary:
 
     def nth_checkpoint(self, number: int) -> str:
         return self.holdfast_json("checkpoint", "list", "latest")["checkpoints"][int(number) - 1]["checkpoint_id"]
+
+    def checkpoint_of_rest(self) -> str:
+        """Of a moment at which a program that is still running had written something and rested."""
+        listed = self.holdfast_json("checkpoint", "list", "latest")["checkpoints"]
+        return next(each["checkpoint_id"] for each in listed if each["triggers"] == ["settled"])
 
     def sandbox_of(self, resource: str) -> str:
         listed = self.holdfast_json("plan", "status", "latest")["resources"]

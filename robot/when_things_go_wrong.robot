@@ -20,16 +20,21 @@ A Bad Step Is Found, Taken Back, Corrected And Applied
     ${files}=    Git    ls-files
     Should Be Equal    ${files}    .gitignore\nbuilt.txt\nversion.txt
 
-A Rollback Is Itself Rolled Back
-    ${file}=    Take Plan    five_steps
-    Holdfast    plan    execute    ${file}
+A Bad Step Is Rolled Back, And The Rollback Is Undone
+    ${file}=    Take Plan    bad_step
+    Holdfast    plan    execute    ${file}    expected=${1}
     ${app}=    Sandbox Of    app
-    ${done}=    Picture Of    ${app}
-    ${start}=    Nth Checkpoint    ${1}
-    ${back}=    Holdfast Json    plan    rollback    --yes    latest    ${start}
+    ${wrecked}=    Picture Of    ${app}
+    Should Not Contain    ${wrecked}    built.txt
+    ${before}=    Checkpoint Before Step    ${1}
+    ${back}=    Holdfast Json    plan    rollback    --yes    latest    ${before}
+    Should Be Equal    ${back}[post_rollback_state][state]    queued
+    ${good}=    Picture Of    ${app}
+    Should Contain    ${good}    built.txt
+    Should Contain    ${good}    version.txt
     Holdfast    plan    rollback    --yes    latest    ${back}[left_group_id]
     ${again}=    Picture Of    ${app}
-    Should Be Equal    ${again}    ${done}
+    Should Be Equal    ${again}    ${wrecked}
 
 A Rollback Tells Beforehand What It Will Do, Does That, And Is Undone
     ${file}=    Take Plan    wrong_choice

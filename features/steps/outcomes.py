@@ -6,7 +6,7 @@ import json
 import re
 
 import yaml
-from behave import then, use_step_matcher
+from behave import step, then, use_step_matcher
 from features.names import named, value_at
 from features.scratch import compare, describe, wait_until
 
@@ -218,6 +218,11 @@ def check_decisions(context):
 def check_decisions_have_checkpoints(context):
     bare = [each for each in context.decisions if not each["checkpoints"]]
     expect_equal([each["type"] for each in bare], ["prompt_definition"])
+
+
+@step(r'I note the decision for "([^"]+)" as \{([^{}]+)\}')
+def note_decision(context, chosen, name):
+    context.noted[name] = next(each["decision_id"] for each in context.decisions if each["chosen"] == chosen)
 
 
 def _with_children(decisions):

@@ -7,10 +7,11 @@ from behave import given, step, use_step_matcher
 use_step_matcher("re")
 
 
-@step(r'in "([^"]+)" I do')
-def do(context, place):
-    context.scratch.shell(context.text, place)
-    context.mine = None
+@step(r'in (the sandbox of )?"([^"]+)" I do')
+def do(context, in_sandbox, place):
+    context.scratch.shell(context.text, context.scratch.sandbox(place) if in_sandbox else place)
+    if not in_sandbox:
+        context.mine = None
 
 
 @given(r"the plan")

@@ -573,7 +573,7 @@ class Holdfast:
 
     def delete(self, reference: str) -> Plan:
         """Forget a plan: its sandboxes, its records and the content only it needs."""
-        from holdfast.sandbox.making import remove_tree
+        from holdfast.sandbox.making import remove_tree, sync_directory
 
         with self._changing(reference, "plan delete") as (plan, lease):
             for resource in plan.resources:
@@ -581,6 +581,7 @@ class Holdfast:
             # The records go last: killed before that, the plan can be deleted again.
             for each in (*self._below(plan), plan):
                 remove_tree(self.home / "sandboxes" / each.plan_id)
+            sync_directory(self.home / "sandboxes")
             with self.store.transaction(lease):
                 self.store.delete(Plan, plan.plan_id)
         self.service.collect()

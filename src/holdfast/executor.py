@@ -48,7 +48,7 @@ from holdfast.model import (
     new_id,
     now,
 )
-from holdfast.operations import boot_id, cut_short, make_missing_sandboxes
+from holdfast.operations import boot_id, cut_short, make_missing_sandboxes, never_begun
 from holdfast.policy import resource_variable
 from holdfast.process import DEFAULT_OUTPUT_LIMIT_BYTES, Passthrough
 from holdfast.refusals import Border, explain
@@ -56,7 +56,7 @@ from holdfast.sandbox import sandbox_for
 from holdfast.sandbox.forking import fork
 from holdfast.sandbox.making import remove_tree
 from holdfast.settling import settling
-from holdfast.subplans import SubplanRunner, plan_folder, refuse_unresolved, spawn_spec, spawned_records
+from holdfast.subplans import SubplanRunner, plan_folder, refuse_unresolved, spawn_spec, spawned_by, spawned_records
 from holdfast.tools import Toolbox, ToolContext, ToolDeclaration, ToolResult
 
 _EXIT_NOT_EXECUTABLE = 126
@@ -201,6 +201,8 @@ class PlanExecutor:
         plan = plan.changed(phase=Phase.EXECUTE, state=PlanState.PROCESSING, error=None)
         with self._store.transaction(lease):
             self._store.save(plan)
+            for decision in never_begun(plan, self.service):
+                self._store.save(decision.model_copy(update={"is_superseded": True}))
         if plan.head_group_id is None:
             return self._start_from_nothing(plan.changed(boot_id=boot_id()), lease)
         make_missing_sandboxes(plan, self.service)
@@ -287,33 +289,39 @@ class PlanExecutor:
         step, run = plan.steps[index], self._to_go_on_with
         self._to_go_on_with = None
         if run is None:
-            plan, run = self._spawn(plan, lease, index)
+            plan, run = self._start_divided(plan, lease, index)
         elif run.status is not RunStatus.CONSTRAINED:
             run = run.model_copy(update={"status": RunStatus.RUNNING, "error": None, "finished_at": None})
             with self._store.transaction(lease):
                 self._store.save(run)
+        plan = self._spawn(plan, lease, run)
         self.tell(StepStarted(index, len(plan.steps), run))
         plan, run = SubplanRunner(self, self.service, lease, self._cancelled, step, run).run(plan)
         return self._end_step(plan, lease, run, []), run
 
-    def _spawn(self, plan: Plan, lease: Lease, index: int) -> tuple[Plan, StepRun]:
-        """Record that the step starts, with its subplans; a decision of its own comes before the one to divide it."""
-        step, spec = plan.steps[index], spawn_spec(plan.steps[index])
+    def _start_divided(self, plan: Plan, lease: Lease, index: int) -> tuple[Plan, StepRun]:
+        """Record that a step with subplans starts; a decision of its own comes before the one to divide it."""
+        step, triggers = plan.steps[index], [Trigger.BEFORE_STEP, Trigger.ON_DECISION]
         self._remove_old_forks(plan)
-        triggers = [Trigger.BEFORE_STEP, Trigger.ON_DECISION]
-        if step.decision is not None:
-            plan, run = self._start_step(plan, lease, index, 1, step.decision, triggers)
-            decision = self.service.decision(plan, spec, index, run.decision_id)
-            records = [decision, *spawned_records(plan, step, decision)]
-            occasion = replace(occasion_of(step, run, f"before {step.name}"), decision_id=decision.decision_id)
-            triggers = [Trigger.ON_DECISION, Trigger.ON_SUBPLAN_SPAWN]
-            return self.trigger(plan, lease, triggers, occasion, records), run
-        plan, run = self._start_step(plan, lease, index, 1, spec, [*triggers, Trigger.ON_SUBPLAN_SPAWN])
+        if step.decision is None:
+            return self._start_step(plan, lease, index, 1, spawn_spec(step), [*triggers, Trigger.ON_SUBPLAN_SPAWN])
+        return self._start_step(plan, lease, index, 1, step.decision, triggers)
+
+    def _spawn(self, plan: Plan, lease: Lease, run: StepRun) -> Plan:
+        """Make the step's subplans, unless that was done before the step was cut short."""
+        if spawned_by(self.service, run):
+            return plan
+        step = plan.steps[run.step_index]
         decision = self._store.get(Decision, run.decision_id or "")
-        with self._store.transaction(lease):
-            for record in spawned_records(plan, step, decision):
-                self._store.save(record)
-        return plan, run
+        if step.decision is None:
+            with self._store.transaction(lease):
+                for record in spawned_records(plan, step, decision):
+                    self._store.save(record)
+            return plan
+        decision = self.service.decision(plan, spawn_spec(step), run.step_index, run.decision_id)
+        occasion = replace(occasion_of(step, run, f"before {step.name}"), decision_id=decision.decision_id)
+        triggers = [Trigger.ON_DECISION, Trigger.ON_SUBPLAN_SPAWN]
+        return self.trigger(plan, lease, triggers, occasion, [decision, *spawned_records(plan, step, decision)])
 
     def _remove_old_forks(self, plan: Plan) -> None:
         """The sandboxes of subplans of earlier tries; their checkpoints stay."""

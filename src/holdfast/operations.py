@@ -16,6 +16,7 @@ from holdfast.model import (
     Decision,
     Lease,
     Moment,
+    OnFailure,
     Operation,
     OperationKind,
     Phase,
@@ -88,8 +89,6 @@ def _interrupt(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
     with service.store.transaction(lease):
         for run in runs:
             service.store.save(run.model_copy(update={"status": RunStatus.INTERRUPTED, "finished_at": now()}))
-        for decision in _never_begun(plan, service):
-            service.store.save(decision.model_copy(update={"is_superseded": True}))
         service.store.save(plan)
     return plan
 
@@ -103,7 +102,7 @@ def _constrain(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
     return plan
 
 
-def _never_begun(plan: Plan, service: CheckpointService) -> list[Decision]:
+def never_begun(plan: Plan, service: CheckpointService) -> list[Decision]:
     """Decisions for a step that was cut short before it began: they are made again when it does."""
     used = {run.decision_id for run in service.store.runs_of(plan.plan_id)}
     return [
@@ -121,6 +120,11 @@ def cut_short(plan: Plan, service: CheckpointService) -> StepRun | None:
     run = service.store.latest_run(plan.plan_id)
     if run is None or run.is_superseded or run.step_index != plan.next_step:
         return None
+    if run.status is RunStatus.FAILED:
+        # Going back after a failure supersedes the run: that was to be done, and could not be.
+        is_to_go_back = plan.policy.rollback_enabled and plan.policy.on_failure is not OnFailure.KEEP
+        is_step = not plan.is_finished and not plan.steps[run.step_index].subplans
+        return run if is_to_go_back and is_step else None
     return run if run.status in (RunStatus.INTERRUPTED, RunStatus.CONSTRAINED) else None
 
 
@@ -143,7 +147,9 @@ def put_back_what_was_lost(
     person works on, are looked after elsewhere.
     """
     looked_after = plan.state in (PlanState.APPLIED, PlanState.CONSTRAINED) or cut_short(plan, service) is not None
-    if plan.boot_id in (None, boot_id()) or plan.head_group_id is None or looked_after:
+    # A subplan that has come to its end needs no sandbox any more.
+    is_needed = plan.parent_plan_id is None or Path(plan.resources[0].sandbox_path).is_dir()
+    if plan.boot_id in (None, boot_id()) or plan.head_group_id is None or looked_after or not is_needed:
         return plan, None
     made = make_missing_sandboxes(plan, service)
     recorded = service.store.get(CheckpointGroup, plan.head_group_id).states

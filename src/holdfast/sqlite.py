@@ -91,7 +91,7 @@ def damage_in(path: Path) -> list[str]:
     except DatabaseError as error:
         return [error.message]
     try:
-        found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(10)").fetchall()]
+        found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(10)").fetchall()]
     except Error as error:
         return [str(error)]
     finally:

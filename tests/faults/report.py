@@ -43,9 +43,8 @@ def write_down(results: Sequence[dict[str, Any]], skipped: Mapping[str, str], pa
     seconds = sum(each["seconds"] for each in results)
     day = datetime.now(UTC).date().isoformat()
     machine = f"Linux {platform.release().split('-')[0]}, {platform.machine()}"
+    about = f"{day}, {machine}, {seconds / 60:.0f} minutes of one core."
     longest = max(each.get("went_on", 0.0) for each in results)
-    about = (
-        f"{day}, {machine}, {seconds / 60:.0f} minutes of one core. "
-        f"The longest that going on took, with the steps that were left, is {longest:.1f} s."
-    )
+    if longest:
+        about += f" The longest that going on took, with the steps that were left, is {longest:.1f} s."
     page.write_text("\n".join((before + _BEGIN, "", about, "", *table(results, skipped), "", _END)) + after)

@@ -112,7 +112,12 @@ class Bench:
                 way += 1
 
     def judged(self, verb: Verb, reference: Reference, way: int) -> list[str]:
-        problems = facts_of(self.world).against(reference.facts)
+        facts = facts_of(self.world)
+        if any("/.staging-" in each for each in facts.leftovers):
+            # Those that a kill or an error left at the very end are removed by the next command that takes the plan.
+            follow(self.world, "plan", "execute", self.world.plan_id)
+            facts = facts_of(self.world)
+        problems = facts.against(reference.facts)
         problems += doctor_says(self.world)
         if not verb.changes_real_files:
             problems += self._untouched(reference, "in the end")

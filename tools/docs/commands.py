@@ -20,7 +20,9 @@ _BEGINNING = """\
 What each command says with `--help` (or `-h`). How they end: [exit-codes.md](exit-codes.md).
 
 `PLAN_ID` is an id, a unique beginning of one, or `latest`, the newest plan of this project. `CHECKPOINT_ID` is an id, a
-display id (`cp_...`), a unique beginning of one, or a label. `DECISION_ID` is an id or a unique beginning of one. `holdfast --version` prints the version.
+display id (`cp_...`), a unique beginning of one, or a label. `DECISION_ID` is an id or a unique beginning of one.
+
+`holdfast --version` prints the version.
 
 ## Options of every command
 """

@@ -78,9 +78,8 @@ class Session:
                 wrong = f"{said} stood for {known} before, and for {found} here"
             self._known[said] = found
         if wrong:
-            raise Mismatch(
-                f"{page.name}:{command.line}: {wrong}\n$ {typed}\n--- said ---\n{command.answer}\n--- printed ---\n{answer}"
-            )
+            heading = f"{page.name}:{command.line}: {wrong}\n$ {typed}"
+            raise Mismatch(f"{heading}\n--- said ---\n{command.answer}\n--- printed ---\n{answer}")
 
     def _run(self, typed: str) -> str:
         script = [
@@ -117,6 +116,7 @@ class Session:
             "XDG_STATE_HOME": str(self._folder / "home" / "state"),
             "PATH": os.pathsep.join([str(self._folder / "bin"), *places]),
             "LC_ALL": "C.UTF-8",
+            "PYTHONDONTWRITEBYTECODE": "",
             "COLUMNS": "120",
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import re
 import shutil
 import sys
@@ -69,7 +70,7 @@ def headings(tokens: Sequence[Token]) -> list[tuple[Token, str]]:
     """The opening token of each heading, and its text."""
     return [
         (token, "".join(child.content for child in following.children or ()))
-        for token, following in zip(tokens, tokens[1:], strict=False)
+        for token, following in itertools.pairwise(tokens)
         if token.type == "heading_open"
     ]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from holdfast import paths
 from holdfast.errors import SandboxError, UsageError
+from holdfast.sandbox.making import temporary_folder
 
 # A repository's own settings must neither start programs behind our back nor leave one running after git has ended.
 # What git has written must be on the disk when it has ended: by default an object may be empty after a power cut.
@@ -156,8 +157,8 @@ def merge_texts(base: bytes, ours: bytes, theirs: bytes, *, labels: tuple[str, s
     if not all(map(is_text, (base, ours, theirs))):
         return None
     try:
-        with tempfile.TemporaryDirectory(prefix="holdfast-merge-") as folder:
-            return _merge_files(Path(folder), {"ours": ours, "base": base, "theirs": theirs}, labels)
+        with temporary_folder() as folder:
+            return _merge_files(folder, {"ours": ours, "base": base, "theirs": theirs}, labels)
     except OSError as error:
         raise SandboxError(
             f"Texts cannot be merged in a temporary folder: {error.strerror}.",

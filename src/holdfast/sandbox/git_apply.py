@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +13,7 @@ from subprocess import CompletedProcess
 
 from holdfast.errors import ConflictError, SandboxError, UsageError
 from holdfast.sandbox.git import run_git, said_by_git
+from holdfast.sandbox.making import sync_directory, temporary_folder
 from holdfast.sandbox.repository import GitRepository
 
 _LOCK_MARK = b"holdfast apply "
@@ -196,8 +196,8 @@ def _tree_changes(repository: GitRepository, old: str | None, new: str | None) -
 
 @contextmanager
 def _temporary_index(repository: GitRepository, *, copied: bool = False) -> Iterator[dict[str, str]]:
-    with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-        index = Path(folder) / "index"
+    with temporary_folder() as folder:
+        index = folder / "index"
         if copied and repository.index_path.exists():
             shutil.copyfile(repository.index_path, index)
         places = {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(repository.root)}
@@ -217,7 +217,10 @@ def index_locked(repository: GitRepository, token: str) -> Iterator[None]:
 def lock_index(repository: GitRepository, token: str) -> None:
     """The lock appears with the token in it: one without would be nobody's after a crash, and stay for ever."""
     prepared = _prepared_lock(repository, token)
-    prepared.write_bytes(_LOCK_MARK + token.encode())
+    with prepared.open("wb") as file:
+        file.write(_LOCK_MARK + token.encode())
+        file.flush()
+        os.fsync(file.fileno())
     try:
         os.link(prepared, repository.index_lock)
     except FileExistsError as error:
@@ -329,20 +332,12 @@ def replace_index(repository: GitRepository, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     replacement.replace(repository.index_path)
-    _sync_folder(repository.git_dir)
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_directory(repository.git_dir)
 
 
 def move_branch(move: BranchMove, reason: str) -> None:
     """Move it, if it still is where it was."""
-    repository = move.repository
+    repository, started = move.repository, time.time() - _GRACE_SECONDS
     if move.is_checked_out and repository.branch() != move.ref:
         raise _moved(repository, "another branch is checked out now")
     # By way of HEAD, so that its log tells of it too; a branch can only be deleted by its own name.
@@ -354,7 +349,8 @@ def move_branch(move: BranchMove, reason: str) -> None:
         raise _moved(repository, said_by_git(answer)[-1])
     place = (repository.common_dir / move.ref).parent if move.ref else repository.git_dir
     if place.is_dir():
-        _sync_folder(place)
+        sync_directory(place)
+    remove_stale_locks(move, started)  # git has ended: whatever it could not remove, nobody else will
 
 
 def _moved(repository: GitRepository, reason: str) -> ConflictError:

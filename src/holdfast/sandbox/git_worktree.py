@@ -92,7 +92,9 @@ def _borrow(repository: GitRepository, work_tree: Path, branch: str | None) -> N
     for index in repository.index_files():
         _copy_if_there(index, git_dir / index.name)
     # The copied index knows the originals' inodes; without this the first `git status` reads every file again.
-    run_git(["update-index", "-q", "--refresh"], cwd=work_tree, check=False)
+    refreshed = run_git(["update-index", "-q", "--refresh"], cwd=work_tree, check=False)
+    if refreshed.returncode < 0:
+        raise SandboxError("git was killed while the sandbox was made.", hint="Run the command again.")
 
 
 def _borrow_submodules(repository: GitRepository, work_tree: Path) -> None:

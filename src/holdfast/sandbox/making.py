@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, SandboxError
+
+_TEMPORARY = "holdfast-of-"
 
 
 @contextmanager
@@ -44,3 +47,23 @@ def remove_tree(path: Path) -> None:
         with os.scandir(folder) as entries:
             pending.extend(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
     shutil.rmtree(path)
+
+
+def sync_directory(path: Path) -> None:
+    """Have what came and went in a directory on the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A private folder for a moment; what a process that was killed left in one is removed with the next."""
+    for leftover in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*-*"):
+        owner = leftover.name.removeprefix(_TEMPORARY).partition("-")[0]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(leftover, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"{_TEMPORARY}{os.getpid()}-") as folder:
+        yield Path(folder)

@@ -270,6 +270,8 @@ class _Restorer:
             if not IS_ROOT:
                 _chmod(name, parent, new.mode | 0o600)  # extended attributes of a read-only file cannot be set
             self._set_attributes(name, parent, new)
+            if self._workshop.durable:
+                _flush(name, parent)
         else:
             self._put(new, name, parent, over_something=difference.old is not None)
 
@@ -410,6 +412,19 @@ def _set_attributes_through(descriptor: int, entry: Entry) -> None:
     if is_changed or stat.S_IMODE(found.st_mode) != entry.mode:
         os.fchmod(descriptor, entry.mode)
     os.utime(descriptor, ns=(entry.mtime_ns, entry.mtime_ns))
+
+
+def _flush(name: bytes, parent: int) -> None:
+    """Have what was set on a file on the disk; one that we may not open goes there with all the others."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+    except PermissionError:
+        os.sync()
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _keeps_its_content(difference: Difference, name: bytes, parent: int) -> bool:

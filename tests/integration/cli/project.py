@@ -75,6 +75,7 @@ class Project:
             "GIT_CONFIG_GLOBAL": os.devnull,
             "GIT_CONFIG_NOSYSTEM": "1",
             "TERM": "xterm-256color",
+            "HOLDFAST_PAGER": "cat",
         }
 
     def git(self, *arguments: str) -> str:

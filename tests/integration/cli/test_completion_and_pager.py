@@ -68,7 +68,7 @@ def test_long_output_on_a_terminal_goes_through_the_pager(ran: Project) -> None:
     pager = ran.folder / "pager"
     pager.write_text(f"#!/bin/sh\necho paged; cat > {ran.folder}/read; cat {ran.folder}/read\n")
     pager.chmod(0o755)
-    shown = ran.on_terminal("plan", "diff", "--patch", variables={"PAGER": str(pager)}).stdout
+    shown = ran.on_terminal("plan", "diff", "--patch", variables={"HOLDFAST_PAGER": str(pager)}).stdout
     assert "paged" in shown
     assert "+++ b/app/one" in (ran.folder / "read").read_text()
     shown = ran.on_terminal("plan", "diff", variables={"HOLDFAST_PAGER": "", "PAGER": str(pager)}).stdout
@@ -78,7 +78,7 @@ def test_long_output_on_a_terminal_goes_through_the_pager(ran: Project) -> None:
 
 @pytest.mark.parametrize("pager", ["no-such-pager", "'unclosed", "true"])
 def test_a_pager_that_does_not_work_or_does_not_read_is_no_trouble(ran: Project, pager: str) -> None:
-    ended = ran.on_terminal("plan", "diff", "--patch", variables={"PAGER": pager})
+    ended = ran.on_terminal("plan", "diff", "--patch", variables={"HOLDFAST_PAGER": pager})
     assert ended.exit_code == 0
     assert ("+1" in ended.stdout) == (pager != "true")
 

@@ -1,0 +1,70 @@
+Feature: Running any program
+  A coding agent or a script needs no plan file: it is run in a sandbox, and whenever it has written something and then
+  rests for a moment, a checkpoint is taken. Afterwards its work is looked at, gone back in, and applied or dropped.
+
+  Scenario: A program edits, waits, edits, deletes: each moment can be gone back to, and the one that is wanted applied
+    When I run "holdfast run --settle 100ms --resource shop -- sh -c 'echo one > f.txt; pause; echo two >> f.txt; pause second; rm f.txt README.md'" up to its pause
+    Then 1 moment at which it rested is kept
+    When it goes on to its second pause
+    Then 2 moments at which it rested are kept
+    When it goes on to its end
+    Then it ends with exit code 0
+    And it says
+      """
+      D  README.md
+      holdfast plan diff --patch {plan}
+      holdfast plan apply {plan}
+      holdfast plan delete {plan}
+      """
+    And my files are untouched
+    When I run "holdfast plan rollback --yes latest {rest 1}"
+    Then in the sandbox of "shop" this prints
+      """
+      $ cat f.txt README.md
+      one
+      The shop.
+      """
+    When I run "holdfast plan rollback --yes latest {end}"
+    Then in the sandbox of "shop" this prints
+      """
+      $ ls
+      src
+      version.txt
+      """
+    When I run "holdfast plan rollback --yes --only f.txt latest {rest 2}"
+    And I run "holdfast plan rollback --yes --only README.md latest {start}"
+    And I run "holdfast plan execute latest"
+    Then it ends with exit code 0
+    When I run "holdfast plan apply --yes latest"
+    Then it ends with exit code 0
+    And in "shop" this prints
+      """
+      $ cat f.txt README.md; git show --format= --name-status
+      one
+      two
+      The shop.
+      A	f.txt
+      """
+
+  Scenario: Its exit code is the program's, its output goes where it would have gone, and its work is there all the same
+    When I run "holdfast run -- sh -c 'echo out; echo wrong >&2; echo 2 > version.txt; exit 3'" in "shop"
+    Then it ends with exit code 3
+    And it says
+      """
+      out
+      wrong
+      sh ended with exit code 3.
+      M  version.txt
+      """
+    And my files are untouched
+    When I run "holdfast plan apply --yes latest" in "shop"
+    Then it ends with exit code 0
+    And in "shop" this prints
+      """
+      $ cat version.txt; git log --format=%s | wc -l
+      2
+      2
+      """
+    When I run "holdfast run -- no-such-program" in "shop"
+    Then it ends with exit code 127
+    And it says "no-such-program cannot be started"
