@@ -19,7 +19,7 @@ from holdfast.model import (
     Trigger,
 )
 from holdfast.planfile.document import shortened
-from holdfast.planfile.format import CallEntry, DecisionEntry, PlanFile, PolicyEntry, StepEntry
+from holdfast.planfile.format import DecisionEntry, PlanFile, PolicyEntry, StepEntry
 from holdfast.policy import parse_triggers
 
 LONGEST_DERIVED_NAME = 80
@@ -81,7 +81,9 @@ def steps_of(entries: Iterable[StepEntry], default_resource: str) -> Iterator[St
             timeout_seconds=entry.timeout,
             retries=entry.retries,
             decision=_decision(entry.decision) if entry.decision else None,
-            compensate=_compensation(entry.compensate) if entry.compensate is not None else None,
+            compensate=Compensation(tool=entry.compensate.tool, args=entry.compensate.args)
+            if entry.compensate
+            else None,
             subplans=tuple(
                 Subplan(name=subplan.name, steps=tuple(steps_of(subplan.steps, default_resource)))
                 for subplan in entry.subplans or ()
@@ -95,12 +97,6 @@ def _call(entry: StepEntry) -> tuple[str, dict[str, Any]]:
     if entry.run is not None:
         return "shell", {"command": entry.run}
     return entry.tool or SUBPLANS_TOOL, entry.args
-
-
-def _compensation(entry: str | CallEntry) -> Compensation:
-    if isinstance(entry, str):
-        return Compensation(tool="shell", args={"command": entry})
-    return Compensation(tool=entry.tool, args=entry.args)
 
 
 def _derived_name(entry: StepEntry) -> str:

@@ -167,6 +167,16 @@ class CallEntry(Entry):
     args: dict[str, Any] = Field(default={}, description="The tool's arguments.")
 
 
+def _or_text(schema: dict[str, Any]) -> None:
+    """The same for editors."""
+    schema["anyOf"] = [{"type": "string", "minLength": 1}, {"$ref": schema.pop("$ref")}]
+
+
+def _as_call(value: object) -> object:
+    """A text is short for a shell command."""
+    return {"tool": "shell", "args": {"command": value}} if isinstance(value, str) and value.strip() else value
+
+
 def _needs_its_kind() -> dict[str, Any]:
     """The same rule for editors."""
     return {
@@ -202,10 +212,11 @@ class StepEntry(Entry):
         default=None, description="Whether doing it twice is the same as doing it once. Default: the tool's."
     )
     decision: DecisionEntry | None = Field(default=None, description="What was decided with this step.")
-    compensate: Command | CallEntry | None = Field(
+    compensate: Annotated[CallEntry, BeforeValidator(_as_call)] | None = Field(
         default=None,
         description="A shell command, or a tool and its arguments, that undoes what the step did outside of the "
         "sandbox; it runs when a rollback undoes the step.",
+        json_schema_extra=_or_text,
     )
     subplans: list[SubplanEntry] | None = Field(
         default=None, min_length=1, description="Plans that run inside this step, each in sandboxes of its own."
@@ -280,6 +291,8 @@ def model_at(path: KeyPath) -> type[Entry]:
             return StepEntry
         case (*_, "subplans", int()):
             return SubplanEntry
+        case (*_, "compensate"):
+            return CallEntry
         case _:
             return DecisionEntry
 

@@ -138,5 +138,5 @@ def _wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
 def test_a_compensation_that_is_no_call_is_refused_with_its_place(workshop: Workshop) -> None:
     with pytest.raises(PlanFileError, match='unknown argument "comand"'):
         workshop.create(run("true", compensate={"tool": "shell", "args": {"comand": "true"}}))
-    with pytest.raises(PlanFileError, match="expected text, found a list"):
+    with pytest.raises(PlanFileError, match="expected a mapping, found a list"):
         workshop.create(run("true", compensate=["true"]))
