@@ -11,7 +11,7 @@ NOX := $(BIN)/nox
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types imports unit behave robot coverage faults bench lock clean
+.PHONY: help install demo test lint types imports unit behave robot coverage faults bench docs lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -51,12 +51,16 @@ faults: $(INSTALLED)  ## the whole fault campaign (hours; goes on where it was s
 bench: $(INSTALLED)  ## measure Holdfast beside git, restic and borg (20 minutes; FLAGS="--files 1000 --rounds 3": one)
 	@$(BIN)/python -m benchmarks.compare $(FLAGS)
 
+docs: $(INSTALLED)  ## make the generated pages and the site of the documentation, in site/
+	@$(BIN)/python -m tools.docs.commands
+	@$(BIN)/python -m tools.docs.site
+
 lock:  ## renew requirements.lock after a change of dependencies (needs uv; FLAGS=--upgrade for newer versions)
 	$(UV) pip compile --universal --generate-hashes --python-version 3.11 --extra postgres --group dev -o requirements.lock pyproject.toml $(FLAGS) >/dev/null
 
 clean:  ## remove everything that the other targets made
-	rm -rf $(VENV) build dist .asv .hypothesis .import_linter_cache .mypy_cache .nox .pytest_cache .ruff_cache
-	find src tests features robot benchmarks noxfile.py -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	rm -rf $(VENV) build dist site .asv .hypothesis .import_linter_cache .mypy_cache .nox .pytest_cache .ruff_cache
+	find src tests tools features robot benchmarks noxfile.py -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Two stamps: a change of the lock makes a new environment, so that nothing unlocked is left in it;
 # a change of pyproject.toml alone only installs Holdfast again.

@@ -32,6 +32,28 @@ Feature: Checkpoints
       | unheld.length    | 1        |
       | unheld[0].path   | a-socket |
 
+  Scenario: A decision that touches two of three resources is one moment of two checkpoints
+    Given in "." I do
+      """
+      mkdir notes; echo note > notes/note.txt
+      """
+    And the plan
+      """
+      name: three places
+      resources:
+        shop: {type: git, path: shop}
+        data: {type: directory, path: data}
+        notes: {type: directory, path: notes}
+      steps: [{name: change two, run: 'echo 2 > version.txt; echo more >> "$HOLDFAST_RESOURCE_NOTES/note.txt"'}]
+      """
+    When I run "holdfast plan execute plan.yaml"
+    Then the checkpoints are
+      | moments                    | step | resources         |
+      | pre_execute                |      | shop, data, notes |
+      | on_tool_write, on_decision | 1    | shop              |
+      | on_tool_write_complete     | 1    | shop, notes       |
+      | post_execute               |      | shop              |
+
   Rule: Every moment that matters is a checkpoint
 
     Background:

@@ -50,20 +50,3 @@ Feature: Crashes
       | victim                  | command                              | words                                           |
       | the process             | status                               | its process is gone; executing it goes on safely |
       | its whole process group | rollback --yes latest {after step 1} | execute / queued, at step 2, cut short          |
-
-  Scenario: Ctrl-C stops the step in good order
-    Given the plan
-      """
-      steps:
-        - {name: stopped, run: test ! -e half.txt && echo half > half.txt && pause}
-      """
-    When I run "holdfast plan execute plan.yaml" up to its pause
-    And it is interrupted with Ctrl-C
-    Then it ends with exit code 130
-    And it says "holdfast plan execute {plan}"
-    And no process of the step is left
-    When I run "holdfast plan execute latest --format json"
-    Then it ends with exit code 0
-    And the data has
-      | value | is       |
-      | state | complete |

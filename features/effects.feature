@@ -109,7 +109,10 @@ Feature: Effects outside
       Then it ends with exit code 0
       And in "user" this prints
         """
-        $ tail -2 outbox/log
+        $ cat outbox/log
+        book
+        send
+        pay
         refund
         cancel
         """

@@ -11,6 +11,11 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 from features.scratch import Scratch
 
+from holdfast.confinement import FIRST_ABI_WITH_SCOPES, landlock_abi
+
+# What scenarios with these tags need of the kernel.
+NEEDED_LANDLOCK = {"landlock": 1, "landlock_scopes": FIRST_ABI_WITH_SCOPES}
+
 
 def before_all(context):
     context.folder = tempfile.TemporaryDirectory(prefix="holdfast-behave-")
@@ -27,6 +32,9 @@ def before_feature(context, feature):
 
 
 def before_scenario(context, scenario):
+    needed = max((NEEDED_LANDLOCK.get(tag, 0) for tag in scenario.effective_tags), default=0)
+    if landlock_abi() < needed:
+        scenario.skip(f"it needs Landlock ABI {needed}, and this kernel has {landlock_abi()}")
     context.scratch = context.template.copied_to(Path(context.folder.name) / str(next(context.numbers)))
     context.noted = {}
     context.remembered = {}

@@ -207,7 +207,7 @@ class Scratch:
         """Start a command in a process group of its own, and return when its plan has come to a pause."""
         for stale in self._pauses():
             stale.unlink()
-        self.background = process = subprocess.Popen(
+        self.background = subprocess.Popen(
             [PROGRAM, *arguments],
             cwd=self.root,
             env=self.environment,

@@ -44,6 +44,8 @@ Feature: Subplans
       """
     And the plan
       """
+      name: ten at once
+      resources: {shop: {type: git, path: shop}}
       steps:
         - name: ten at once
           parallel: 10
@@ -67,7 +69,7 @@ Feature: Subplans
       """
       $ grep -c . lines.txt; grep [a-z] lines.txt | tr '\n' ' '; git log -1 --format=%s
       100
-      ten twenty thirty forty fifty sixty seventy eighty ninety hundred a test plan
+      ten twenty thirty forty fifty sixty seventy eighty ninety hundred ten at once
       """
 
   Scenario: One that fails keeps those that have not started from starting, and the step can run again

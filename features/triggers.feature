@@ -5,6 +5,8 @@ Feature: Triggers
   Scenario Outline: <trigger> fires <when>
     Given the plan
       """
+      name: every kind of moment
+      resources: {shop: {type: git, path: shop}}
       policy: {auto_create_on: [<name>], on_failure: keep}
       steps:
         - {name: look, run: cat version.txt, writes: false}

@@ -155,6 +155,10 @@ class HoldfastLibrary:
         self._background.send_signal(signal.SIGKILL)
         self._background.wait()
 
+    def skip_without_landlock(self) -> None:
+        level = next(each for each in self.holdfast_json("doctor")["findings"] if each["name"] == "confinement")
+        BuiltIn().skip_if(level["level"] != "ok", f"confinement: {level['detail']}")
+
     # Checkpoints
 
     def checkpoint_before_step(self, index: int) -> str:

@@ -36,7 +36,6 @@ from holdfast.model import (
     Revision,
     RollbackImpact,
     RollbackResult,
-    SandboxCheckpoint,
     StepRun,
     Trigger,
     is_within,
@@ -48,6 +47,7 @@ from holdfast.sandbox import sandbox_for
 from holdfast.snapshot.difference import Difference, visible
 from holdfast.snapshot.manager import CheckpointManager
 from holdfast.snapshot.restore import Restored
+from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 from holdfast.snapshot.verify import Verifier
 
 _FEWEST = 2

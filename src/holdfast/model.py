@@ -5,13 +5,17 @@ A change is a new value (``plan.advanced_past(step)``), which one transaction th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
-from ulid import ULIDGenerator
+import msgspec
+from msgspec import Meta, field
+
+if TYPE_CHECKING:
+    from ulid import ULIDGenerator
 
 _RANDOM_BITS = 80
 _STEP_BITS = 72
@@ -34,12 +38,17 @@ class _ApartWithinAMillisecond:
         return self._value.to_bytes(_RANDOM_BITS // 8)
 
 
-_ids = ULIDGenerator(policy=_ApartWithinAMillisecond())
+@cache
+def _ids() -> ULIDGenerator:
+    # Imported when the first id is made: whoever only looks makes none.
+    from ulid import ULIDGenerator
+
+    return ULIDGenerator(policy=_ApartWithinAMillisecond())
 
 
 def new_id() -> str:
     """A ULID; ids made by one process sort in the order they were made."""
-    return str(_ids.generate())
+    return str(_ids().generate())
 
 
 def now() -> datetime:
@@ -62,8 +71,39 @@ def is_within(number: int, ranges: Ranges) -> bool:
     return any(first <= number <= last for first, last in ranges)
 
 
-class Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A frozen value with named fields. What comes from outside is checked by ``model_validate``.
+
+    Not pydantic's: importing that takes longer than all the rest of a command that only looks. Its words are kept.
+    """
+
+    @classmethod
+    def model_validate(cls, fields: object) -> Self:
+        """The record that these fields describe, or a ``msgspec.ValidationError``."""
+        return msgspec.convert(fields, cls, builtin_types=(datetime,))
+
+    def model_copy(self, *, update: Mapping[str, Any]) -> Self:
+        return msgspec.structs.replace(self, **update)
+
+    def model_dump(
+        self, *, mode: Literal["python", "json"] = "python", exclude: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """The fields by name; with mode ``json`` all of it in what JSON has."""
+        if mode == "json":
+            dumped: dict[str, Any] = msgspec.to_builtins(self)
+        else:
+            dumped = {name: _dumped(getattr(self, name)) for name in self.__struct_fields__}
+        return {name: value for name, value in dumped.items() if name not in exclude}
+
+
+def _dumped(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.model_dump()
+    if isinstance(value, tuple | list):
+        return type(value)(map(_dumped, value))
+    if isinstance(value, dict):
+        return {key: _dumped(each) for key, each in value.items()}
+    return value
 
 
 class Phase(StrEnum):
@@ -165,13 +205,13 @@ class MergeStrategy(StrEnum):
     LAST_WINS = "last_wins"
 
 
-class Policy(Record):
+class Policy(Record, frozen=True, kw_only=True):
     """What a plan does about checkpoints and failures."""
 
     on_failure: OnFailure = OnFailure.ROLLBACK
     rollback_enabled: bool = True
     require_checkpoints: bool = True
-    max_checkpoints: int = Field(default=DEFAULT_MAX_CHECKPOINTS, ge=2)
+    max_checkpoints: Annotated[int, Meta(ge=2)] = DEFAULT_MAX_CHECKPOINTS
     auto_create_on: tuple[Trigger, ...] = DEFAULT_TRIGGERS
 
     @property
@@ -179,27 +219,27 @@ class Policy(Record):
         return CheckpointRetentionPolicy(max_checkpoints=self.max_checkpoints)
 
 
-class CheckpointRetentionPolicy(Record):
+class CheckpointRetentionPolicy(Record, frozen=True, kw_only=True):
     """How much of a plan's history is kept; the first, the last and labelled checkpoints always are."""
 
-    max_checkpoints: int = Field(default=DEFAULT_MAX_CHECKPOINTS, ge=2)
+    max_checkpoints: Annotated[int, Meta(ge=2)] = DEFAULT_MAX_CHECKPOINTS
 
 
-class Unheld(Record):
+class Unheld(Record, frozen=True, kw_only=True):
     """Something a snapshot or a sandbox could not hold, and why."""
 
     path: str
     reason: str
 
 
-class Resource(Record):
+class Resource(Record, frozen=True, kw_only=True):
     """A real thing a plan works on, and the private sandbox that stands in for it; the name is its id in the plan."""
 
     name: str
     type: ResourceType
     path: str
     sandbox_path: str
-    base: dict[str, str] = Field(default_factory=dict)
+    base: dict[str, str] = field(default_factory=dict)
     """What the sandbox started from; for git the ``commit`` and the ``branch`` that were checked out."""
     left_out: tuple[Unheld, ...] = ()
     """What could not be copied into the sandbox; it is not touched by apply either."""
@@ -209,7 +249,7 @@ class Resource(Record):
         return STRATEGY_OF[self.type]
 
 
-class DecisionSpec(Record):
+class DecisionSpec(Record, frozen=True, kw_only=True):
     """A decision as a plan file or a tool states it, before it is recorded."""
 
     type: DecisionType
@@ -217,39 +257,39 @@ class DecisionSpec(Record):
     chosen: str
     alternatives: tuple[str, ...] = ()
     rationale: str = ""
-    confidence: float | None = Field(default=None, ge=0, le=1)
+    confidence: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
-class Compensation(Record):
+class Compensation(Record, frozen=True, kw_only=True):
     """The call of a tool that undoes what a step did outside of the sandboxes."""
 
     tool: str
-    args: dict[str, Any] = Field(default_factory=dict)
+    args: dict[str, Any] = field(default_factory=dict)
 
 
-class Step(Record):
+class Step(Record, frozen=True, kw_only=True):
     """One call of a tool. What is None is taken from the tool's own declaration."""
 
     name: str
     tool: str
-    args: dict[str, Any] = Field(default_factory=dict)
+    args: dict[str, Any] = field(default_factory=dict)
     resource: str
     writes: bool | None = None
     checkpointable: bool | None = None
     side_effects: bool | None = None
     idempotent: bool | None = None
     timeout_seconds: float | None = None
-    retries: int = Field(default=0, ge=0)
+    retries: Annotated[int, Meta(ge=0)] = 0
     decision: DecisionSpec | None = None
     compensate: Compensation | None = None
     subplans: tuple[Subplan, ...] = ()
     """What a step whose tool is ``SUBPLANS_TOOL`` runs instead of a tool."""
-    parallel: int = Field(default=1, ge=1)
+    parallel: Annotated[int, Meta(ge=1)] = 1
     """How many of the subplans run at the same time."""
     merge: MergeStrategy = MergeStrategy.THREE_WAY
 
 
-class Subplan(Record):
+class Subplan(Record, frozen=True, kw_only=True):
     """A list of steps that runs as a plan of its own, in sandboxes of its own, inside a step."""
 
     name: str
@@ -264,7 +304,7 @@ def all_steps(steps: Iterable[Step]) -> Iterator[Step]:
             yield from all_steps(subplan.steps)
 
 
-class Plan(Record):
+class Plan(Record, frozen=True, kw_only=True):
     plan_id: str
     project_id: str
     name: str
@@ -320,7 +360,7 @@ class Plan(Record):
         return self.changed(active_decisions=extended(self.active_decisions, first, last))
 
 
-class Revision(Record):
+class Revision(Record, frozen=True, kw_only=True):
     """One list of steps of a plan; kept, so that going back takes the steps back as well."""
 
     plan_id: str
@@ -328,7 +368,7 @@ class Revision(Record):
     steps: tuple[Step, ...]
 
 
-class Decision(Record):
+class Decision(Record, frozen=True, kw_only=True):
     decision_id: str
     plan_id: str
     parent_decision_id: str | None = None
@@ -368,7 +408,7 @@ class RunStatus(StrEnum):
     """Subplans disagree, and a person has to resolve that before the step can go on."""
 
 
-class Conflict(Record):
+class Conflict(Record, frozen=True, kw_only=True):
     """A path in which the result of a subplan and what its parent has do not go together."""
 
     resource: str
@@ -381,7 +421,7 @@ class Conflict(Record):
     """Where the versions of both sides are kept."""
 
 
-class StepRun(Record):
+class StepRun(Record, frozen=True, kw_only=True):
     """One try at one step: what it printed and how it ended."""
 
     run_id: str
@@ -408,7 +448,7 @@ class StepRun(Record):
     finished_at: datetime | None = None
 
 
-class CheckpointGroup(Record):
+class CheckpointGroup(Record, frozen=True, kw_only=True):
     """One moment of a plan over all its resources: their states and the plan's position."""
 
     group_id: str
@@ -430,12 +470,12 @@ class CheckpointGroup(Record):
     active_decisions: Ranges
     states: dict[str, str]
     """State hash of every resource, also of those that did not change."""
-    unheld: dict[str, tuple[Unheld, ...]] = Field(default_factory=dict)
+    unheld: dict[str, tuple[Unheld, ...]] = field(default_factory=dict)
     """What the snapshots could not hold, by resource."""
     created_at: datetime
 
 
-class CheckpointMetadata(Record):
+class CheckpointMetadata(Record, frozen=True, kw_only=True):
     reason: str
     source: str
     phase: Phase
@@ -446,7 +486,7 @@ class CheckpointMetadata(Record):
     triggers: tuple[str, ...]
 
 
-class Checkpoint(Record):
+class Checkpoint(Record, frozen=True, kw_only=True):
     """A row of ``checkpoint_metadata``: one resource at one moment."""
 
     checkpoint_id: str
@@ -464,22 +504,6 @@ class Checkpoint(Record):
     created_at: datetime
 
 
-class SandboxCheckpoint(Record):
-    """One sandbox's snapshot, as the manager takes it."""
-
-    checkpoint_id: str
-    sandbox_id: str
-    plan_id: str
-    phase: Phase
-    created_at: datetime
-    metadata: dict[str, Any]
-    snapshot_path: str
-    """The sandbox the snapshot was taken of."""
-    state_hash: str
-    size_bytes: int
-    unheld: tuple[Unheld, ...] = ()
-
-
 class OperationKind(StrEnum):
     ROLLBACK = "rollback"
     RESTORE_PATHS = "restore_paths"
@@ -493,7 +517,7 @@ class OperationState(StrEnum):
     UNDONE = "undone"
 
 
-class Operation(Record):
+class Operation(Record, frozen=True, kw_only=True):
     """A journal entry: a change of several things that must be finished or undone as one."""
 
     operation_id: str
@@ -505,7 +529,7 @@ class Operation(Record):
     finished_at: datetime | None = None
 
 
-class Lease(Record):
+class Lease(Record, frozen=True, kw_only=True):
     """Who may change a plan now; the token grows with every owner, so a late one is noticed."""
 
     plan_id: str
@@ -521,13 +545,13 @@ class Lease(Record):
     """Somebody asked the owner to stop."""
 
 
-class Project(Record):
+class Project(Record, frozen=True, kw_only=True):
     project_id: str
     root: str
     created_at: datetime
 
 
-class FileChange(Record):
+class FileChange(Record, frozen=True, kw_only=True):
     """What a rollback or an apply does to one path."""
 
     resource: str
@@ -535,7 +559,7 @@ class FileChange(Record):
     action: Literal["restored", "removed", "added", "changed", "merged"]
 
 
-class Correction(Record):
+class Correction(Record, frozen=True, kw_only=True):
     """What a person decided instead: the guidance, and the plan's whole list of steps if it changes."""
 
     question: str
@@ -545,7 +569,7 @@ class Correction(Record):
     steps: tuple[Step, ...] | None = None
 
 
-class SideEffect(Record):
+class SideEffect(Record, frozen=True, kw_only=True):
     """A run that declared effects outside of the sandboxes, which going back does not undo by itself."""
 
     step: str
@@ -555,7 +579,7 @@ class SideEffect(Record):
     """What came of undoing it, where a step says how that is done."""
 
 
-class RollbackImpact(Record):
+class RollbackImpact(Record, frozen=True, kw_only=True):
     child_plans_invalidated: int = 0
     sandbox: str
     decisions_after_cp: int
@@ -565,7 +589,7 @@ class RollbackImpact(Record):
     """Effects that a command of the step itself undoes."""
 
 
-class RollbackResult(Record):
+class RollbackResult(Record, frozen=True, kw_only=True):
     plan: Plan
     checkpoint: Checkpoint
     left_group_id: str | None

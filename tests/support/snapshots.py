@@ -9,10 +9,11 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from holdfast.model import Phase, SandboxCheckpoint
+from holdfast.model import Phase
 from holdfast.snapshot.manager import CheckpointManager
 from holdfast.snapshot.objects import ObjectStore
 from holdfast.snapshot.restore import Restored
+from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 
 SANDBOX_ID = "plan/app"
 

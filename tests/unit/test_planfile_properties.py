@@ -6,6 +6,7 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -126,8 +127,14 @@ def plans(draw: st.DrawFn, folder: Path) -> PlanDraft:
     )
 
 
+DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(Step)} | {"args": {}}
+
+
 def as_written(step: Step) -> dict[str, Any]:
-    entry = step.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    dumped = step.model_dump(mode="json")
+    entry = {name: value for name, value in dumped.items() if getattr(step, name) not in (None, DEFAULTS[name])}
+    if "decision" in entry:
+        entry["decision"] = {name: value for name, value in entry["decision"].items() if value is not None}
     if "timeout_seconds" in entry:
         entry["timeout"] = entry.pop("timeout_seconds")
     if step.tool == SUBPLANS_TOOL:

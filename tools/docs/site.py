@@ -40,6 +40,7 @@ def build(target: Path = SITE) -> list[Path]:
         place.write_text(_page(source, chapters, sources))
         written.append(place)
     shutil.copytree(DOCS / "img", target / "docs" / "img")
+    shutil.copy(ROOT / "LICENSE", target)
     (target / "style.css").write_text((Path(__file__).parent / "style.css").read_text())
     (target / "index.html").write_text('<!doctype html><meta http-equiv="refresh" content="0; url=README.html">\n')
     return written

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 from blake3 import blake3
-from pydantic import ValidationError
-from pydantic_core import to_jsonable_python
 
 from holdfast.db.engine import Stored
 from holdfast.db.tables import Kind, Table
@@ -37,7 +36,7 @@ def _stored_json(value: Any) -> str:
 
 
 def _jsonable(value: Any) -> Any:
-    return value.__dict__ if isinstance(value, Record) else to_jsonable_python(value)
+    return msgspec.structs.asdict(value) if isinstance(value, Record) else msgspec.to_builtins(value)
 
 
 def _stored_time(value: datetime) -> str:
@@ -70,8 +69,7 @@ _LOADED: dict[Kind, Callable[[Any], Any]] = {
 
 def row_of(table: Table, record: Record) -> list[Stored]:
     """The record's values in the order of ``table.names``, the checksum last."""
-    fields = record.__dict__
-    row = [_converted(_STORED, column.kind, fields[column.field or column.name]) for column in table.columns]
+    row = [_converted(_STORED, column.kind, getattr(record, column.field or column.name)) for column in table.columns]
     return [*row, _checksum(table, row)]
 
 
@@ -91,7 +89,7 @@ def fields_of(table: Table, row: Sequence[Any]) -> dict[str, Any]:
 def record_of(table: Table, fields: Mapping[str, Any]) -> Record:
     try:
         return table.model.model_validate(fields)
-    except ValidationError as error:
+    except msgspec.ValidationError as error:
         key = " ".join(str(fields[name]) for name in table.key)
         raise DatabaseError(
             f"The record {key} in table {table.name} is not one this version understands: {error}",

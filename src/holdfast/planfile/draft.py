@@ -25,14 +25,14 @@ from holdfast.policy import parse_triggers
 LONGEST_DERIVED_NAME = 80
 
 
-class ResourceDraft(Record):
+class ResourceDraft(Record, frozen=True, kw_only=True):
     name: str
     type: ResourceType
     path: Path
     """Absolute, symbolic links resolved."""
 
 
-class PlanDraft(Record):
+class PlanDraft(Record, frozen=True, kw_only=True):
     """What a plan file asks for; nothing of it has been stored yet."""
 
     name: str

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import NotFoundError, SandboxError
-from holdfast.model import Phase, SandboxCheckpoint, Unheld, new_id, now
+from holdfast.model import Phase, Unheld, new_id, now
 from holdfast.snapshot.changes import Changes, ChangeTracker
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.directories import RecentDirectories
@@ -18,6 +18,7 @@ from holdfast.snapshot.going_back import GoingBack, refreshed
 from holdfast.snapshot.index import TreeIndex
 from holdfast.snapshot.objects import Batch, ObjectStore
 from holdfast.snapshot.restore import Restored, Workshop, plan_restore, unheld_name
+from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 from holdfast.snapshot.staging import Stagings
 
 

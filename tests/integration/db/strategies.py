@@ -7,6 +7,7 @@ from enum import Enum
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
 
+import msgspec
 from hypothesis import strategies as st
 
 from holdfast.model import Record, Subplan
@@ -43,8 +44,8 @@ _LIMITED: dict[str, st.SearchStrategy[Any]] = {
 def any_of(model: type[M]) -> st.SearchStrategy[M]:
     """Any value of the model, valid in itself."""
     fields = {
-        name: _LIMITED[name] if name in _LIMITED else _values(field.annotation)
-        for name, field in model.model_fields.items()
+        field.name: _LIMITED[field.name] if field.name in _LIMITED else _values(field.type)
+        for field in msgspec.structs.fields(model)
     }
     return st.builds(model, **fields)
 

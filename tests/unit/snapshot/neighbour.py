@@ -12,9 +12,10 @@ import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from holdfast.model import Phase, SandboxCheckpoint
+from holdfast.model import Phase
 from holdfast.snapshot.manager import CheckpointManager
 from holdfast.snapshot.objects import ObjectStore
+from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 from tests.support.trees import Thing, compare, describe
 
 KEPT = 3

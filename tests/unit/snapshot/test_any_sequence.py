@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from holdfast.model import SandboxCheckpoint
+from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 from tests.support.snapshots import SANDBOX_ID, Place
 from tests.support.trees import FAR_PAST_NS, IS_ROOT, Thing, compare, describe, fast_disk, make_socket
 from tests.unit.snapshot.neighbour import Records, take
