@@ -28,9 +28,9 @@ Feature: Checkpoints
     And but for "a-socket" the sandbox of "data" is exactly as my folder "data"
     When I run "holdfast checkpoint show {failure} --format json"
     Then the data has
-      | value            | is       |
-      | unheld.length    | 1        |
-      | unheld[0].path   | a-socket |
+      | value          | is       |
+      | unheld.length  | 1        |
+      | unheld[0].path | a-socket |
 
   Scenario: A decision that touches two of three resources is one moment of two checkpoints
     Given in "." I do

@@ -33,15 +33,15 @@ Feature: Confinement
       """
 
     Examples:
-      | where                               | command                                                        | words                                                                 |
-      | to my home                          | echo x > "$HOME/precious.txt"                                  | writing {project}/user/precious.txt was refused: it lies outside of the plan's sandboxes |
-      | of a new file in my home            | mkdir "$HOME/new"                                              | to allow it, `holdfast config set sandbox.allow-write {project}/user` |
-      | to my repository's .git/config      | echo x >> "$HOME/../shop/.git/config"                          | writing {project}/shop/.git/config was refused: it is one of the real files; a step changes its copy, {project}/home/sandboxes/{plan}/shop/.git/config |
-      | through git                         | git --git-dir="$HOME/../shop/.git" config user.name x            | writing {project}/shop/.git/config                                    |
-      | to /etc                             | echo x > /etc/holdfast-was-here                                | /etc/holdfast-was-here                                                |
-      | through a symlink                   | ln -s "$HOME/precious.txt" door; echo x > door                 | writing {project}/user/precious.txt was refused                       |
-      | through a child in the background   | setsid sh -c 'echo x > "$HOME/precious.txt"' & wait $!         | writing {project}/user/precious.txt was refused                       |
-      | to the records of Holdfast          | echo x >> "$HOME/../home/holdfast.db"                          | it belongs to Holdfast                                                |
+      | where                             | command                                                | words                                                                                                                                                  |
+      | to my home                        | echo x > "$HOME/precious.txt"                          | writing {project}/user/precious.txt was refused: it lies outside of the plan's sandboxes                                                               |
+      | of a new file in my home          | mkdir "$HOME/new"                                      | to allow it, `holdfast config set sandbox.allow-write {project}/user`                                                                                  |
+      | to my repository's .git/config    | echo x >> "$HOME/../shop/.git/config"                  | writing {project}/shop/.git/config was refused: it is one of the real files; a step changes its copy, {project}/home/sandboxes/{plan}/shop/.git/config |
+      | through git                       | git --git-dir="$HOME/../shop/.git" config user.name x  | writing {project}/shop/.git/config                                                                                                                     |
+      | to /etc                           | echo x > /etc/holdfast-was-here                        | /etc/holdfast-was-here                                                                                                                                 |
+      | through a symlink                 | ln -s "$HOME/precious.txt" door; echo x > door         | writing {project}/user/precious.txt was refused                                                                                                        |
+      | through a child in the background | setsid sh -c 'echo x > "$HOME/precious.txt"' & wait $! | writing {project}/user/precious.txt was refused                                                                                                        |
+      | to the records of Holdfast        | echo x >> "$HOME/../home/holdfast.db"                  | it belongs to Holdfast                                                                                                                                 |
 
   Scenario: What I allow can be written, and the status names it as outside of rollback
     Given in "user" I do
@@ -77,8 +77,8 @@ Feature: Confinement
     When I run "holdfast plan execute plan.yaml --format json" with MY_KEY=0815
     Then it ends with exit code 0
     And the data has
-      | value           | is               |
-      | steps[0].output | "the key is \n"  |
+      | value           | is              |
+      | steps[0].output | "the key is \n" |
     When I run "holdfast plan execute plan.yaml --format json --config sandbox.pass-env=PATH,HOME,MY_*" with MY_KEY=0815
     Then the data has
       | value           | is                  |

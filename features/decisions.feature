@@ -37,19 +37,19 @@ Feature: Decisions
     When I run "holdfast plan execute latest"
     Then it ends with exit code 0
     And the decisions are
-      | type                   | step         | chosen                                                     | mark       |
-      | prompt_definition      |              | a test plan                                                |            |
-      | tool_invocation        | look         | cat version.txt                                            |            |
-      | strategy_choice        | raise        | 2                                                          |            |
-      | tool_invocation        | paint        | python steps:choose                                        |            |
-      | implementation_choice  | paint        | blue                                                       |            |
-      | subplan_spawn          | divide       | part; one after another                                    |            |
-      | subplan_parallel_spawn | divide again | left, right; up to 2 at the same time, merged by three_way |            |
-      | user_intervention      | divide again | as resolved in the sandbox: version.txt                    |            |
-      | tool_invocation        | try          | test -e "$HOME/luck"                                       | superseded |
-      | error_recovery         | try          | rollback and stop                                          |            |
-      | tool_invocation        | try          | test -e "$HOME/luck"                                       |            |
-      | validation_response    | test -e colour.txt | yes                                                  |            |
+      | type                   | step               | chosen                                                     | mark       |
+      | prompt_definition      |                    | a test plan                                                |            |
+      | tool_invocation        | look               | cat version.txt                                            |            |
+      | strategy_choice        | raise              | 2                                                          |            |
+      | tool_invocation        | paint              | python steps:choose                                        |            |
+      | implementation_choice  | paint              | blue                                                       |            |
+      | subplan_spawn          | divide             | part; one after another                                    |            |
+      | subplan_parallel_spawn | divide again       | left, right; up to 2 at the same time, merged by three_way |            |
+      | user_intervention      | divide again       | as resolved in the sandbox: version.txt                    |            |
+      | tool_invocation        | try                | test -e "$HOME/luck"                                       | superseded |
+      | error_recovery         | try                | rollback and stop                                          |            |
+      | tool_invocation        | try                | test -e "$HOME/luck"                                       |            |
+      | validation_response    | test -e colour.txt | yes                                                        |            |
     And each of them but the first has a checkpoint to go back to
     When I run "holdfast plan tree"
     Then it says
@@ -73,7 +73,6 @@ Feature: Decisions
       | step              | paint                 |
       | changes.length    | 1                     |
       | changes[0].file   | shop/colour.txt       |
-      | changes[0].added  | 1                     |
       | dependents.length | 7                     |
       | can_be_reverted   | true                  |
     When I run "holdfast plan rollback --yes latest 'before the choice'"
@@ -97,10 +96,10 @@ Feature: Decisions
     When I run "holdfast plan execute plan.yaml"
     Then it ends with exit code 1
     And the decisions are
-      | type                | step  | chosen               | mark |
-      | prompt_definition   |       | a test plan          |      |
-      | tool_invocation     | write | echo 2 > version.txt |      |
-      | validation_response | test -e "$HOME/good" | no    |      |
+      | type                | step                 | chosen               | mark |
+      | prompt_definition   |                      | a test plan          |      |
+      | tool_invocation     | write                | echo 2 > version.txt |      |
+      | validation_response | test -e "$HOME/good" | no                   |      |
     And in the sandbox of "shop" this prints
       """
       $ cat version.txt

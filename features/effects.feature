@@ -53,11 +53,11 @@ Feature: Effects outside
         done
         """
       And the decisions are
-        | type              | step | chosen                                                     | mark |
-        | prompt_definition |      | a test plan                                                |      |
+        | type              | step | chosen                                                        | mark |
+        | prompt_definition |      | a test plan                                                   |      |
         | tool_invocation   | send | echo sent >> "$HOME/outbox/mail"; echo half > half.txt; pause |      |
-        | user_intervention | send | no, it counts as done                                      |      |
-        | tool_invocation   | then | echo done > done.txt                                       |      |
+        | user_intervention | send | no, it counts as done                                         |      |
+        | tool_invocation   | then | echo done > done.txt                                          |      |
 
   Rule: Steps that going back undoes
 

@@ -44,14 +44,14 @@ Feature: Policies
       version.txt
       """
     And the decisions are
-      | type              | step | chosen                                                    | mark       |
-      | prompt_definition |      | a test plan                                               |            |
-      | tool_invocation   | fail | echo x >> "$HOME/outbox/tries"; touch trace; exit 1       | superseded |
-      | error_recovery    | fail | try again, try 2 of 3                                     |            |
-      | tool_invocation   | fail | echo x >> "$HOME/outbox/tries"; touch trace; exit 1       | superseded |
-      | error_recovery    | fail | try again, try 3 of 3                                     |            |
-      | tool_invocation   | fail | echo x >> "$HOME/outbox/tries"; touch trace; exit 1       | superseded |
-      | error_recovery    | fail | rollback and stop                                         |            |
+      | type              | step | chosen                                              | mark       |
+      | prompt_definition |      | a test plan                                         |            |
+      | tool_invocation   | fail | echo x >> "$HOME/outbox/tries"; touch trace; exit 1 | superseded |
+      | error_recovery    | fail | try again, try 2 of 3                               |            |
+      | tool_invocation   | fail | echo x >> "$HOME/outbox/tries"; touch trace; exit 1 | superseded |
+      | error_recovery    | fail | try again, try 3 of 3                               |            |
+      | tool_invocation   | fail | echo x >> "$HOME/outbox/tries"; touch trace; exit 1 | superseded |
+      | error_recovery    | fail | rollback and stop                                   |            |
 
   Scenario: All that is wrong with a plan is said at once, before anything runs
     Given in "shop" I do

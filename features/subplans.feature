@@ -282,9 +282,9 @@ Feature: Subplans
       When I run "holdfast plan execute fail.yaml --format json"
       Then it ends with exit code 1
       And the data has
-        | value             | is                                                                                                   |
-        | state             | errored                                                                                              |
-        | failed_step.error | subplan right conflicts with what the plan has: version.txt (both changed the same lines)            |
+        | value             | is                                                                                        |
+        | state             | errored                                                                                   |
+        | failed_step.error | subplan right conflicts with what the plan has: version.txt (both changed the same lines) |
       And in the sandbox of "shop" this prints
         """
         $ cat version.txt; ls

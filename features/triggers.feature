@@ -22,14 +22,14 @@ Feature: Triggers
     And <trigger> alone has taken checkpoints, at "<steps>"
 
     Examples:
-      | trigger                | name                | when                               | steps                           |
-      | before_step            | before_step         | before each step                   | look, write, divide, fail       |
-      | on_tool_write          | before_tool_execute | before a tool that writes          | write, fail                     |
-      | on_tool_write_complete | after_tool_execute  | after it                           | write                           |
-      | on_decision            | on_decision         | when a decision is recorded        | look, write, divide, fail, fail |
-      | on_subplan_spawn       | on_subplan_spawn    | before a subplan's first attempt   | divide, divide                  |
-      | after_subplan          | after_subplan       | after a subplan ended              | divide, divide                  |
-      | on_error               | on_error            | when it fails                      | fail                            |
+      | trigger                | name                | when                             | steps                           |
+      | before_step            | before_step         | before each step                 | look, write, divide, fail       |
+      | on_tool_write          | before_tool_execute | before a tool that writes        | write, fail                     |
+      | on_tool_write_complete | after_tool_execute  | after it                         | write                           |
+      | on_decision            | on_decision         | when a decision is recorded      | look, write, divide, fail, fail |
+      | on_subplan_spawn       | on_subplan_spawn    | before a subplan's first attempt | divide, divide                  |
+      | after_subplan          | after_subplan       | after a subplan ended            | divide, divide                  |
+      | on_error               | on_error            | when it fails                    | fail                            |
 
   Scenario: Triggers of one moment make one checkpoint that names them all, and one that finds nothing new adds nothing
     Given the plan
@@ -62,8 +62,8 @@ Feature: Triggers
       """
     When I run "holdfast checkpoint show {failure} --format json"
     Then the data has
-      | value           | is              |
-      | changes.length  | 2               |
+      | value           | is               |
+      | changes.length  | 2                |
       | changes[0].file | shop/version.txt |
       | changes[1].file | data/orders.csv  |
 

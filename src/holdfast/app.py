@@ -565,11 +565,12 @@ class Holdfast:
                     self.store.save(plan)
             return plan
 
-    def resume_preview(self, reference: str) -> ResumePreview:
-        """From where the plan would go on; changes nothing."""
+    def resume_preview(self, reference: str, *, choices: Choices | None = None) -> ResumePreview:
+        """From where the plan would go on; changes nothing, and refuses what going on would refuse."""
+        from holdfast.executor import Choices
         from holdfast.resume import preview_resume
 
-        return preview_resume(self.find_plan(reference), self.service)
+        return preview_resume(self.find_plan(reference), self.service, self.tools, choices or Choices())
 
     def delete(self, reference: str) -> Plan:
         """Forget a plan: its sandboxes, its records and the content only it needs."""

@@ -718,8 +718,8 @@ def sandbox_ref(plan: Plan, resource: Resource) -> str:
 
 
 def _invalidated(subplan: Plan) -> Plan:
-    if subplan.state is PlanState.ERRORED:
-        return subplan.changed(is_superseded=True)  # what went wrong stays to be seen
+    if subplan.state in (PlanState.ERRORED, PlanState.CANCELLED):
+        return subplan.changed(is_superseded=True)  # why it did not come to its end stays to be seen
     return subplan.changed(is_superseded=True, state=PlanState.CANCELLED, error="its parent was rolled back")
 
 

@@ -133,7 +133,7 @@ class PlanExecutor:
     def execute(self, plan: Plan, lease: Lease) -> ExecutionResult:
         """Run what remains; a failed step is a result, an error is what stops us from running it safely."""
         refuse_unresolved(plan, self.service, take_as_is=self._settings.choices.conflicts_are_resolved)
-        self._refuse_to_repeat(plan)
+        refuse_to_repeat(plan, cut_short(plan, self.service), self._tools, self._settings.choices)
         try:
             return self._execute(plan, lease)
         except HoldfastError as error:
@@ -161,23 +161,9 @@ class PlanExecutor:
 
     # Beginning
 
-    def _refuse_to_repeat(self, plan: Plan) -> None:
-        """What a step does outside of the sandboxes is not silently done twice."""
-        run = self._interrupted_effects(plan)
-        if run is not None and self._settings.choices.interrupted_step is None:
-            raise StateError(
-                f"Step {run.step_index + 1} ({run.step}) was interrupted, and what it does outside of the sandboxes "
-                "may have happened already.",
-                hint=f"`holdfast plan resume --rerun {plan.plan_id}` runs it again, "
-                f"`holdfast plan resume --skip {plan.plan_id}` goes on after it.",
-            )
-
-    def _interrupted_effects(self, plan: Plan) -> StepRun | None:
-        run = cut_short(plan, self.service)
-        if run is None or run.status is not RunStatus.INTERRUPTED:
-            return None
-        declared = self._tools.declaration_for(plan.steps[run.step_index])
-        return run if declared.side_effects and not declared.idempotent else None
+    def _is_to_be_skipped(self, plan: Plan, run: StepRun | None) -> bool:
+        is_asked_for = self._settings.choices.interrupted_step is AfterInterruption.SKIP
+        return is_asked_for and has_effects_outside(plan, run, self._tools)
 
     def _skip(self, plan: Plan, lease: Lease, run: StepRun) -> Plan:
         """Take the step as done, with the files as it left them; a person said so."""
@@ -197,7 +183,7 @@ class PlanExecutor:
         return self.trigger(plan, lease, triggers, occasion, [decision, run])
 
     def _begin(self, plan: Plan, lease: Lease) -> Plan:
-        half_done, with_effects = cut_short(plan, self.service), self._interrupted_effects(plan)
+        half_done = cut_short(plan, self.service)
         plan = plan.changed(phase=Phase.EXECUTE, state=PlanState.PROCESSING, error=None)
         with self._store.transaction(lease):
             self._store.save(plan)
@@ -208,8 +194,8 @@ class PlanExecutor:
         make_missing_sandboxes(plan, self.service)
         if half_done is not None and plan.steps[half_done.step_index].subplans:
             self._to_go_on_with = half_done
-        elif with_effects is not None and self._settings.choices.interrupted_step is AfterInterruption.SKIP:
-            plan = self._skip(plan, lease, with_effects)
+        elif self._is_to_be_skipped(plan, half_done) and half_done is not None:
+            plan = self._skip(plan, lease, half_done)
         elif half_done is not None and half_done.group_before_id is not None:
             plan = self._go_back(plan, lease, half_done.group_before_id, f"{half_done.step} was interrupted")
         plan = plan.changed(state=PlanState.PROCESSING, boot_id=boot_id())
@@ -365,7 +351,7 @@ class PlanExecutor:
         except Exception as error:  # noqa: BLE001 - see below
             # A tool may come from anybody; whatever it raises, its step failed and the plan goes on being safe.
             result = ToolResult.failed(f"the tool {step.tool} raised {type(error).__name__}: {error}")
-        if writable is not None and not result.succeeded and result.exit_code != _EXIT_NOT_EXECUTABLE:
+        if writable is not None and result.error is not None and result.exit_code != _EXIT_NOT_EXECUTABLE:
             result = self._explained(plan, context, result)
         return bridge.plan, result
 
@@ -601,6 +587,27 @@ class _Bridge:
         occasion = occasion_of(self._step, self._run, f"while {self._step.name} runs")
         self.plan = self._executor.group(
             self.plan, self._lease, replace(occasion, triggers=(Moment.SETTLED.value,)), only_if_changed=True
+        )
+
+
+def has_effects_outside(plan: Plan, run: StepRun | None, tools: Toolbox) -> bool:
+    """Whether a step that was cut short may have done something that doing again does twice."""
+    if run is None or run.status not in (RunStatus.INTERRUPTED, RunStatus.RUNNING):
+        return False
+    if run.step_index >= len(plan.steps):
+        return False
+    declared = tools.declaration_for(plan.steps[run.step_index])
+    return declared.side_effects and not declared.idempotent
+
+
+def refuse_to_repeat(plan: Plan, run: StepRun | None, tools: Toolbox, choices: Choices) -> None:
+    """What a step does outside of the sandboxes is not silently done twice."""
+    if run is not None and choices.interrupted_step is None and has_effects_outside(plan, run, tools):
+        raise StateError(
+            f"Step {run.step_index + 1} ({run.step}) was interrupted, and what it does outside of the sandboxes "
+            "may have happened already.",
+            hint=f"`holdfast plan resume --rerun {plan.plan_id}` runs it again, "
+            f"`holdfast plan resume --skip {plan.plan_id}` goes on after it.",
         )
 
 

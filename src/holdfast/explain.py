@@ -9,7 +9,7 @@ from holdfast.checkpoints import CheckpointService
 from holdfast.correct import CorrectionService
 from holdfast.diff import FileDiff, file_diff
 from holdfast.errors import StateError
-from holdfast.model import Checkpoint, CheckpointGroup, Decision, Moment, Plan, StepRun, Trigger
+from holdfast.model import Checkpoint, CheckpointGroup, Decision, DecisionType, Moment, Plan, StepRun, Trigger
 from holdfast.policy import display_ids
 from holdfast.tools import Toolbox
 
@@ -90,8 +90,11 @@ class _Records:
 
     def checkpoints_of(self, decision: Decision) -> tuple[DecisionCheckpoint, ...]:
         found = (each for each in self._first.values() if each.checkpoint.decision_id == decision.decision_id)
-        # A rollback names the decision of the moment it went back to.
-        return tuple(each for each in found if Moment.ROLLBACK not in each.checkpoint.metadata.triggers)
+        # A rollback names the decision of the moment it went back to, or the one to go back, which has no other.
+        is_to_go_back = decision.type is DecisionType.ERROR_RECOVERY
+        return tuple(
+            each for each in found if is_to_go_back or Moment.ROLLBACK not in each.checkpoint.metadata.triggers
+        )
 
     def run_of(self, decision: Decision | None) -> StepRun | None:
         """Of its step; a decision that a tool recorded belongs to the run of the tool."""

@@ -30,30 +30,29 @@ def assert_held(outcome: Outcome, about: str) -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_verb_that_meets_a_fault_comes_to_the_same_end(bench: Bench, verb: Verb, fault: str) -> None:
     points = [point for point in points_of(bench, verb) if point.fault == fault]
-    for point in sample(points, 5 if fault == KILL else 1):
+    for point in sample(points, 3 if fault == KILL else 1):
         assert_held(try_point(bench, point), f"{point.name}: {point.call}")
 
 
 def test_a_verb_killed_at_a_random_moment_comes_to_the_same_end(bench: Bench, verb: Verb) -> None:
-    for seed in range(3):
+    for seed in range(1):
         assert_held(killed_by_chance(bench, verb, seed), f"seed {seed}")
 
 
 def test_a_verb_killed_again_while_it_goes_on_comes_to_the_same_end(bench: Bench, verb: Verb) -> None:
-    for seed in range(2):
+    for seed in range(1):
         assert_held(killed_again(bench, verb, seed), f"seed {seed}")
 
 
-@pytest.mark.parametrize("file_system", FILE_SYSTEMS)
+@pytest.mark.parametrize("file_system", FILE_SYSTEMS[:1])
 def test_a_power_cut_loses_nothing(bench: Bench, place: Path, verb: Verb, file_system: str) -> None:
     if why_not(file_system):
         pytest.skip(f"power cuts on {file_system}: {why_not(file_system)}")
     # Seed 5 cuts right after the command has said that all is done.
-    for seed in (1, 5) if file_system == "ext4" else (5,):
-        assert_held(cut_by_chance(bench_on(file_system, place), verb, seed), f"seed {seed}")
+    assert_held(cut_by_chance(bench_on(file_system, place), verb, 5), "seed 5")
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(8))
 def test_damage_is_named_or_harmless(bench: Bench, seed: int) -> None:
     assert_held(damaged(bench, seed), f"seed {seed}")
 
@@ -62,5 +61,4 @@ def test_damage_is_named_or_harmless(bench: Bench, seed: int) -> None:
 def test_a_situation_harms_nothing(bench: Bench, situation: Situation) -> None:
     if situation.missing():
         pytest.skip(f"{situation.what}: {situation.missing()}")
-    for seed in range(0, situation.count, max(1, situation.count // 3)):
-        assert_held(situation.attempt(bench, seed), f"seed {seed}")
+    assert_held(situation.attempt(bench, 0), "seed 0")

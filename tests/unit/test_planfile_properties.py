@@ -97,7 +97,6 @@ def steps(resources: tuple[str, ...]) -> st.SearchStrategy[Step]:
             subplans=st.lists(subplan, min_size=1, max_size=2, unique_by=lambda each: each.name).map(tuple),
             parallel=st.integers(1, 100),
             merge=st.sampled_from(MergeStrategy),
-            retries=st.integers(0, 3),
             decision=st.none() | decisions,
         )
 

@@ -101,7 +101,8 @@ _MOMENTS = {
 
 def moment_text(group: CheckpointGroup) -> str:
     """The moment of a group in a few words."""
-    step = "the end" if group.step_index is None else f"{group.step_index + 1} {group.step}"
+    edge = "the start" if group.last_completed_step < 0 else "the end"
+    step = edge if group.step_index is None else f"{group.step_index + 1} {group.step}"
     words = _MOMENTS.get(group.triggers[0], "{reason}").format(step=step, reason=group.reason)
     return f'"{group.label}" {words}' if group.label else words
 

@@ -231,7 +231,7 @@ class SubplanProgress:
     def _line(self, name: str, word: str, rest: str) -> None:
         padding = " " * (self._width - cell_width(name))
         style = {"ok": "good", "stopped": "warn"}.get(word, "bad")
-        self._screen.line(" " * self._indent, f"{name}{padding}  ", (f"{word:<8}", style), rest)
+        self._screen.line(" " * self._indent, f"{name}{padding}  ", (f"{word:<9}", style), rest)
 
 
 def _division(step: Step) -> str:
@@ -335,11 +335,12 @@ def _stopped(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     ]
     data = {**_execution_data(holdfast, plan, commands), **_failed_step_data(result.failed_run, plan)}
 
+    divided = not plan.is_finished and bool(plan.steps[plan.next_step].subplans)
+    how = "runs the subplans that are not done" if divided else "runs that step again from its start"
+
     def show(screen: Screen) -> None:
         screen.line()
-        screen.line(
-            ("Stopped ", "warn"), f"at step {plan.next_step + 1}; going on runs that step again from its start."
-        )
+        screen.line(("Stopped ", "warn"), f"at step {plan.next_step + 1}; going on {how}.")
         show_next(screen, commands)
 
     return Reply(data, show, EXIT_INTERRUPTED)

@@ -11,7 +11,18 @@ import click
 from holdfast.cli.completion import complete_plan
 from holdfast.cli.graph import Node, drawn
 from holdfast.cli.invocation import Invocation, command, reporting, with_common_options
-from holdfast.cli.output import Next, Reply, Screen, Span, cell_width, first_line, plain_text, shortened, show_next
+from holdfast.cli.output import (
+    Next,
+    Reply,
+    Screen,
+    Span,
+    cell_width,
+    counted,
+    first_line,
+    plain_text,
+    shortened,
+    show_next,
+)
 
 if TYPE_CHECKING:
     from holdfast.app import CheckpointView, Holdfast
@@ -101,7 +112,7 @@ def _data(plan: Plan, moments: Sequence[_Moment]) -> dict[str, Any]:
 def _show(screen: Screen, plan: Plan, moments: Sequence[_Moment]) -> None:
     from holdfast.cli.plan_text import state_span
 
-    done = f"{plan.next_step} of {len(plan.steps)} steps done"
+    done = f"{plan.next_step} of {counted(len(plan.steps), 'step')} done"
     screen.line(("Plan ", "strong"), (plan.plan_id, "id"), "  ", plan.name)
     screen.line(f"{plan.phase} / ", state_span(plan), f", {done}")
     screen.line()

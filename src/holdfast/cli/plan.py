@@ -71,11 +71,11 @@ def execute(invocation: Invocation, plan: str) -> Reply:
 
 @command(group, "resume", short_help="Go on after a crash, a kill, a failure or a cancel.")
 @click.option("--dry-run", is_flag=True, help="Only say from where.")
-@click.option("--rerun", "interrupted", flag_value="rerun", help="Run an interrupted step with outside effects again.")
-@click.option("--skip", "interrupted", flag_value="skip", help="Take an interrupted step with outside effects as done.")
+@click.option("--rerun", is_flag=True, help="Run an interrupted step with outside effects again.")
+@click.option("--skip", is_flag=True, help="Take an interrupted step with outside effects as done.")
 @click.option("--resolved", is_flag=True, help="Take files in conflict as they are now in the sandbox.")
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
-def resume(invocation: Invocation, dry_run: bool, interrupted: str | None, resolved: bool, plan: str) -> Reply:
+def resume(invocation: Invocation, dry_run: bool, rerun: bool, skip: bool, resolved: bool, plan: str) -> Reply:
     """Go on after a crash, a kill, a failure, a cancel or a conflict, from the last checkpoint.
 
     A step that did not come to its end starts again from the state before it. One that does something outside of the
@@ -85,11 +85,14 @@ def resume(invocation: Invocation, dry_run: bool, interrupted: str | None, resol
     from holdfast.cli.plan_text import resume_reply
     from holdfast.executor import AfterInterruption, Choices
 
+    if rerun and skip:
+        raise click.UsageError("--rerun and --skip do not go together.")
     with invocation.opened() as holdfast:
-        preview = holdfast.resume_preview(plan)
+        interrupted = AfterInterruption.RERUN if rerun else AfterInterruption.SKIP if skip else None
+        choices = Choices(interrupted, resolved)
+        preview = holdfast.resume_preview(plan, choices=choices)
         if dry_run:
             return resume_reply(holdfast, preview)
-        choices = Choices(AfterInterruption(interrupted) if interrupted else None, resolved)
         return run_plan(invocation, holdfast, preview.plan, choices)
 
 

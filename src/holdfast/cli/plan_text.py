@@ -276,6 +276,7 @@ def resume_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
         "step": step.name if step else None,
         "checkpoint_id": back,
         "operations": list(preview.operations),
+        "subplans": list(preview.subplans),
     }
 
     def show(screen: Screen) -> None:
@@ -286,6 +287,8 @@ def resume_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
             screen.line(f"then     the sandboxes go back to {back}: the step did not come to its end")
         where = f"{plan.next_step + 1} {step.name}" if step else "all steps are done; the result is checked again"
         screen.line(f"goes on  {where}")
+        if preview.subplans:
+            screen.line(f"with     {', '.join(preview.subplans)}; the other subplans are done")
         screen.line()
         show_next(screen, [Next("go on", f"holdfast plan resume {plan.plan_id}")])
 

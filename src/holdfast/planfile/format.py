@@ -148,6 +148,8 @@ _CALLS = ("run", "tool")
 BELONGS_TO: Mapping[str, Sequence[str]] = {
     "args": ("tool",),
     "resource": _CALLS,
+    "timeout": _CALLS,
+    "retries": _CALLS,
     "writes": _CALLS,
     "checkpointable": _CALLS,
     "side_effects": _CALLS,
