@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from pydantic import Field, JsonValue, ValidationError
+import msgspec
+from pydantic import Field, JsonValue
 
 from holdfast import python_tool
 from holdfast.errors import HoldfastError
@@ -58,9 +59,8 @@ class _Counterpart:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             return self._answer(request)
-        except ValidationError as error:
-            problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-            return {"error": problems}
+        except msgspec.ValidationError as error:
+            return {"error": f"the decision is none: {error}"}
         except HoldfastError as error:
             return {"error": error.message}
 

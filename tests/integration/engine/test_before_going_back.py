@@ -55,9 +55,9 @@ def test_a_preview_tells_what_the_rollback_then_does(workshop: Workshop, plan: P
     assert opened.store.unfinished_operations(plan.plan_id) == []
     result = opened.rollback(plan.plan_id, target)
     assert isinstance(result, RollbackResult)
-    assert expected.model_dump(include=TOLD) == result.model_dump(include=TOLD)
+    assert [getattr(expected, name) for name in TOLD] == [getattr(result, name) for name in TOLD]
     position = {"phase", "state", "attempt", "revision", "last_completed_step", "steps", "active_decisions"}
-    assert expected.plan.model_dump(include=position) == result.plan.model_dump(include=position)
+    assert [getattr(expected.plan, name) for name in position] == [getattr(result.plan, name) for name in position]
 
 
 def test_a_preview_counts_what_retention_will_prune(workshop: Workshop) -> None:

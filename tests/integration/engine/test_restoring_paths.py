@@ -163,7 +163,7 @@ def test_a_preview_says_what_will_happen_and_changes_nothing(workshop: Workshop,
     assert opened.find_plan(plan.plan_id) == plan
     result = _restored(opened, plan, "src", "sheet")
     told = {"changes", "only", "impact", "checkpoints_remaining", "set_aside"}
-    assert preview.expected.model_dump(include=told) == result.model_dump(include=told)
+    assert [getattr(preview.expected, name) for name in told] == [getattr(result, name) for name in told]
     assert preview.expected.plan.state is result.plan.state
 
 

@@ -132,7 +132,7 @@ def test_a_refusal_may_be_handled_by_the_function(call):
 
 def test_a_decision_of_an_unknown_type_is_refused_with_the_field_named(call, recorded):
     result = call("def step(context):\n    context.record_decision(type='guess', question='?', chosen='!')")
-    assert "type: Input should be 'prompt_definition'" in result.error
+    assert "Invalid enum value 'guess' - at `$.type`" in result.error
     assert recorded == []
 
 
