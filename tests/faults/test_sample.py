@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.chance import killed_again, killed_by_chance
 from tests.faults.damage import damaged
-from tests.faults.power import FILE_SYSTEMS, bench_on, cut_by_chance, why_not
+from tests.faults.power import bench_on, cut_by_chance, why_not
 from tests.faults.situations import SITUATIONS, Situation
 from tests.faults.sweep import FAULTS, KILL, points_of, sample, try_point
 from tests.faults.trial import Bench, Outcome
@@ -44,7 +44,7 @@ def test_a_verb_killed_again_while_it_goes_on_comes_to_the_same_end(bench: Bench
         assert_held(killed_again(bench, verb, seed), f"seed {seed}")
 
 
-@pytest.mark.parametrize("file_system", FILE_SYSTEMS[:1])
+@pytest.mark.parametrize("file_system", ["ext4"])
 def test_a_power_cut_loses_nothing(bench: Bench, place: Path, verb: Verb, file_system: str) -> None:
     if why_not(file_system):
         pytest.skip(f"power cuts on {file_system}: {why_not(file_system)}")
