@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import threading
 from collections.abc import Mapping, Sequence
 from itertools import repeat
 
@@ -29,6 +30,7 @@ class _Statx:
 
     def __init__(self) -> None:
         self._call = ctypes.CDLL(None).statx  # without declared argument types it is twice as fast
+        self._mutex = threading.Lock()  # subplans are looked at by threads of their own
         self._answers = bytearray(_STATUS_BYTES * _AT_ONCE)
         self._words = memoryview(self._answers).cast("Q")
         place = ctypes.c_char * _STATUS_BYTES
@@ -36,9 +38,10 @@ class _Statx:
 
     def columns(self, directory: int, names: Sequence[bytes]) -> list[bytes] | None:
         flags, mask = repeat(_AT_SYMLINK_NOFOLLOW), repeat(_BASIC)
-        if any(map(self._call, repeat(directory), names, flags, mask, self._places)):
-            return None
-        return [self._words[column : len(names) * _WORDS : _WORDS].tobytes() for column in _COLUMNS]
+        with self._mutex:
+            if any(map(self._call, repeat(directory), names, flags, mask, self._places)):
+                return None
+            return [self._words[column : len(names) * _WORDS : _WORDS].tobytes() for column in _COLUMNS]
 
 
 def _statx() -> _Statx | None:
