@@ -87,7 +87,7 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session
 def faults_sample(session: nox.Session) -> None:
-    """Try a sample of all faults; what follows `--` goes to pytest. Not measured: it would see the files of coverage."""
+    """Try a sample of all faults, not measured; what follows `--` goes to pytest."""
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     session.run(str(BIN / "pytest"), "-n", "2", *(session.posargs or ["tests/faults"]), env={"PATH": path})
 
