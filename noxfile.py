@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import nox
@@ -23,19 +25,26 @@ def run(session: nox.Session, tool: str, *args: str) -> None:
     session.run(str(BIN / tool), *args)
 
 
-def run_measured(session: nox.Session, *command: str) -> None:
-    """Run one suite under coverage, in place of what an earlier run of the same suite measured."""
+def run_measured(session: nox.Session, *commands: Sequence[str]) -> None:
+    """Run one suite under coverage, in place of what an earlier run of it measured; its parts at the same time."""
     measured = COVERAGE / session.name
     shutil.rmtree(measured, ignore_errors=True)
     measured.mkdir(parents=True)
-    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-    session.run(
-        str(BIN / "coverage"),
-        "run",
-        *command,
-        # Hundreds of commands are started: without bytecode each would compile its imports again.
-        env={"PATH": path, "COVERAGE_FILE": str(measured / "data"), "PYTHONDONTWRITEBYTECODE": ""},
-    )
+    # Hundreds of commands are started: without bytecode each would compile its imports again.
+    places = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "COVERAGE_FILE": str(measured / "data")}
+    variables = {**os.environ, **places, "PYTHONDONTWRITEBYTECODE": ""}
+    running = [
+        subprocess.Popen([str(BIN / "coverage"), "run", *command], cwd=ROOT, env=variables) for command in commands
+    ]
+    codes = [process.wait() for process in running]
+    if any(codes):
+        session.error("not all passed")
+
+
+def halves(files: Sequence[Path]) -> list[list[str]]:
+    """Two parts that take about the same time, if a longer file takes longer."""
+    by_size = sorted(files, key=lambda file: file.stat().st_size)
+    return [[str(file) for file in by_size[start::2]] for start in (0, 1)]
 
 
 @nox.session
@@ -60,21 +69,26 @@ def imports(session: nox.Session) -> None:
 @nox.session
 def unit(session: nox.Session) -> None:
     """Run pytest; what follows `--` goes to it."""
-    run_measured(session, "-m", "pytest", "-n", "2", *(session.posargs or ["tests", "--ignore=tests/faults"]))
+    run_measured(session, ["-m", "pytest", "-n", "2", *(session.posargs or ["tests", "--ignore=tests/faults"])])
 
 
 @nox.session
 def behave(session: nox.Session) -> None:
     """Run the scenarios; what follows `--` goes to behave."""
-    run_measured(session, "-m", "behave", *(session.posargs or ["features"]))
+    parts = [session.posargs] if session.posargs else halves(list((ROOT / "features").glob("*.feature")))
+    run_measured(session, *(["-m", "behave", *part] for part in parts))
 
 
 @nox.session
 def robot(session: nox.Session) -> None:
     """Run the end-to-end tests; what follows `--` goes to Robot Framework."""
     # The script, not `-m robot`: with the project's root on the path, `robot` could mean our directory.
-    args = ["--outputdir", str(ROOT / "build" / "robot"), *(session.posargs or ["robot"])]
-    run_measured(session, str(BIN / "robot"), *args)
+    parts = [session.posargs] if session.posargs else halves(list((ROOT / "robot").glob("*.robot")))
+    outputs = [str(ROOT / "build" / f"robot-{number}") for number in range(len(parts))]
+    run_measured(
+        session,
+        *([str(BIN / "robot"), "--outputdir", output, *part] for output, part in zip(outputs, parts, strict=True)),
+    )
 
 
 @nox.session

@@ -27,10 +27,12 @@ def assert_held(outcome: Outcome, about: str) -> None:
     assert outcome.held, "\n".join((about, *outcome.problems, *outcome.story))
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_verb_that_meets_a_fault_comes_to_the_same_end(bench: Bench, verb: Verb, fault: str) -> None:
-    points = [point for point in points_of(bench, verb) if point.fault == fault]
-    for point in sample(points, 3 if fault == KILL else 1):
+def test_a_verb_that_meets_a_fault_comes_to_the_same_end(bench: Bench, verb: Verb) -> None:
+    points = points_of(bench, verb)
+    kills = [point for point in points if point.fault == KILL]
+    # Another fault for each verb, so that all of them are met.
+    other = [fault for fault in FAULTS if fault != KILL][VERBS.index(verb) % (len(FAULTS) - 1)]
+    for point in (*sample(kills, 2), *sample([point for point in points if point.fault == other], 1)):
         assert_held(try_point(bench, point), f"{point.name}: {point.call}")
 
 

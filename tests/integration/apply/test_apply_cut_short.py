@@ -199,7 +199,7 @@ def assert_undone_by_the_next_command(
     assert_applied(desk, plan, commit=commit)
 
 
-@pytest.mark.parametrize(("commit", "moments"), [(True, 14), (False, 6)])
+@pytest.mark.parametrize(("commit", "moments"), [(True, 8), (False, 4)])
 def test_killed_at_any_moment_it_is_undone_by_the_next_command(desk: Desk, plan: Plan, commit: bool, moments: int):
     before = desk.what_counts()
     desk.keep()
@@ -309,7 +309,7 @@ def test_killed_in_a_system_call_it_is_undone_by_the_next_command(desk: Desk, pl
 
 @pytest.mark.skipif(STRACE is None, reason="strace is not installed")
 @pytest.mark.parametrize("lock", ["HEAD.lock", "refs/heads/main.lock"])
-@pytest.mark.parametrize("call", ["openat", "write", "fsync", "close", "rename", "unlink"])
+@pytest.mark.parametrize("call", ["write", "rename"])
 def test_a_git_that_is_killed_while_it_moves_the_branch_leaves_no_lock(desk: Desk, plan: Plan, lock: str, call: str):
     before = desk.what_counts()
     places = [f".git/{lock}", f"{desk.app}/.git/{lock}"]
