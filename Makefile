@@ -45,7 +45,7 @@ robot: $(INSTALLED)  ## the end-to-end tests in robot/
 coverage: $(INSTALLED)  ## run the three suites, then report what they cover together
 	@$(NOX) -s unit behave robot coverage
 
-faults: $(INSTALLED)  ## the whole fault campaign (hours; goes on where it was stopped; FLAGS="--every 20": a part of it)
+faults: $(INSTALLED)  ## the whole fault campaign (an hour; goes on where it was stopped; FLAGS="--every 25": a part of it)
 	@$(BIN)/python -m tests.faults.campaign $(FLAGS)
 
 bench: $(INSTALLED)  ## measure Holdfast beside git, restic and borg (20 minutes; FLAGS="--files 1000 --rounds 3": one)

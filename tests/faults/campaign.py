@@ -10,22 +10,27 @@ import hashlib
 import json
 import multiprocessing
 import os
+import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from tests.support.trees import fast_disk
 
 if TYPE_CHECKING:
-    from tests.faults.rows import Case, Row
+    from tests.faults.rows import Case
     from tests.faults.trial import Bench
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "build" / "faults"
+_SECONDS_BETWEEN_REPORTS = 30
 FROZEN = "HOLDFAST_FAULTS_SOURCE"
 
 
@@ -37,10 +42,11 @@ def frozen_source() -> Path:
     return folder
 
 
-def fingerprint(folder: Path) -> str:
+def fingerprint(source: Path) -> str:
+    """Of what is tried and of the campaign itself: what was tried in another way counts for nothing."""
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.suffix != ".pyc":
+    for folder in (source, ROOT / "tests" / "faults", ROOT / "tests" / "support"):
+        for path in sorted(folder.rglob("*.py")):
             digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -58,7 +64,9 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 2, help="as many as there are cores, if not said"
+    )
     parser.add_argument("--only", default="", help="rows whose name holds this")
     parser.add_argument("--verbs", default="", help="these verbs only, with commas")
     parser.add_argument("--every", type=int, default=1, help="only every so many trials of a row")
@@ -74,16 +82,19 @@ def _run(arguments: argparse.Namespace) -> int:
     folder = RESULTS / fingerprint(Path(os.environ[FROZEN]))
     folder.mkdir(parents=True, exist_ok=True)
     if not arguments.report:
-        context = multiprocessing.get_context("fork")
-        workers = [context.Process(target=_work, args=(folder, n, arguments)) for n in range(arguments.workers)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-    results, skipped = list(_results(folder)), {row.what: row.missing() for row in ROWS if row.missing()}
+        _try(_todo(folder, arguments), folder, arguments.workers)
+    order = [row.what for row in ROWS]
+    results = sorted(_results(folder), key=lambda each: (order.index(each["what"]), _verb_order(each), each["number"]))
+    skipped = {row.what: row.missing() for row in ROWS if row.missing()}
     report.show(results, skipped)
     report.write_down(results, skipped, ROOT / "docs" / "reliability.md")
     return 0 if results and all(each["held"] for each in results) else 1
+
+
+def _verb_order(result: Mapping[str, Any]) -> int:
+    from tests.faults.verbs import VERBS
+
+    return next((number for number, verb in enumerate(VERBS) if verb.name == result["verb"]), -1)
 
 
 def _results(folder: Path) -> Iterator[dict[str, Any]]:
@@ -104,51 +115,113 @@ def _key(result: Mapping[str, Any]) -> tuple[str, str, int]:
     return result["what"], result["verb"], result["number"]
 
 
-def _work(folder: Path, number: int, arguments: argparse.Namespace) -> None:
-    """One worker: its part of every row, in a world of its own."""
+def _todo(folder: Path, arguments: argparse.Namespace) -> list[tuple[str, Case]]:
+    """Every case that is asked for and not done, mixed, so that the first half takes as long as the second."""
+    from tests.faults.rows import ROWS
+
+    done = {_key(each) for each in _results(folder) if each["held"] or not arguments.again}
+    found: list[tuple[str, Case]] = []
+    with _bench() as bench:
+        for row in ROWS:
+            if arguments.only not in row.what or row.missing():
+                continue
+            verbs: dict[str, list[Case]] = {}
+            for case in row.cases(bench):
+                verbs.setdefault(case.verb, []).append(case)
+            wanted = arguments.verbs.split(",") if arguments.verbs else verbs
+            found += [(row.what, case) for verb in wanted for case in verbs.get(verb, [])[:: arguments.every]]
+    found = [(what, case) for what, case in found if (what, case.verb, case.number) not in done]
+    random.Random("mixed").shuffle(found)
+    return found
+
+
+@contextmanager
+def _bench() -> Iterator[Bench]:
     from tests.faults.gate import become_reaper
     from tests.faults.power import unmount_all
-    from tests.faults.rows import ROWS
     from tests.faults.trial import Bench
     from tests.faults.world import World
 
     become_reaper()
-    done = {_key(each) for each in _results(folder) if each["held"] or not arguments.again}
-    place = Path(tempfile.mkdtemp(prefix=f"holdfast-faults-{number}-", dir=fast_disk()))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what lies in memory and what is mounted goes with it
+    place = Path(tempfile.mkdtemp(prefix="holdfast-faults-", dir=fast_disk()))
     try:
-        bench = Bench(World(place / "world"))
-        with open(folder / f"results-{number}-{os.getpid()}.jsonl", "a", buffering=1) as file:
-            for row in ROWS:
-                if arguments.only not in row.what or row.missing():
-                    continue
-                wanted = [each for each in row.cases(bench) if each.verb in (arguments.verbs or each.verb).split(",")]
-                mine = wanted[number * arguments.every :: arguments.workers * arguments.every]
-                _try_all(row, bench, [each for each in mine if (row.what, each.verb, each.number) not in done], file)
+        yield Bench(World(place / "world"))
     finally:
         unmount_all()
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _try_all(row: Row, bench: Bench, cases: Sequence[Case], file: TextIO) -> None:
+@dataclass
+class _Progress:
+    """Shared by the workers: which case is the next, how many are done, how many of them did not hold."""
+
+    next: Any
+    done: Any
+    not_held: Any
+    started: float = field(default_factory=time.monotonic)
+
+    def take(self) -> int:
+        with self.next.get_lock():
+            self.next.value += 1
+            return int(self.next.value) - 1
+
+    def count(self, held: bool) -> None:
+        with self.done.get_lock():
+            self.done.value += 1
+            self.not_held.value += not held
+
+    def say(self, total: int) -> None:
+        passed, done = time.monotonic() - self.started, self.done.value
+        left = f"{passed / done * (total - done) / 60:.0f} minutes left" if done else "beginning"
+        print(f"{done} of {total} tried, {self.not_held.value} did not hold, {left}", flush=True)  # noqa: T201
+
+
+def _try(todo: Sequence[tuple[str, Case]], folder: Path, count: int) -> None:
+    context = multiprocessing.get_context("fork")
+    progress = _Progress(*(context.Value("q", 0) for _ in range(3)))
+    workers = [context.Process(target=_work, args=(todo, folder, n, progress), daemon=True) for n in range(count)]
+    for worker in workers:
+        worker.start()
+    progress.say(len(todo))
+    for worker in workers:
+        while worker.is_alive():
+            worker.join(_SECONDS_BETWEEN_REPORTS)
+            progress.say(len(todo))
+
+
+def _work(todo: Sequence[tuple[str, Case]], folder: Path, number: int, progress: _Progress) -> None:
+    """One worker: the next case that nobody has taken, in a world of its own."""
+    with _bench() as bench, open(folder / f"results-{number}-{os.getpid()}.jsonl", "a", buffering=1) as file:
+        while (index := progress.take()) < len(todo):
+            result = _result(*todo[index], bench)
+            file.write(json.dumps(result) + "\n")
+            progress.count(result["held"])
+
+
+def _result(what: str, case: Case, bench: Bench) -> dict[str, Any]:
     from tests.faults.trial import Outcome
 
-    for case in cases:
-        started = time.monotonic()
-        try:
-            outcome = case.attempt(bench)
-        except Exception as error:  # noqa: BLE001 - one trial that breaks is a finding, not the end of the campaign
-            outcome = Outcome([f"the trial itself broke: {type(error).__name__}: {error}"])
-        problems = outcome.problems
-        result = {
-            "what": row.what, "verb": case.verb, "number": case.number, "about": case.about, "held": not problems,
-            "problems": [each[:1000] for each in problems[:8]], "story": outcome.story if problems else [],
-            "seconds": round(time.monotonic() - started, 3), "went_on": round(outcome.seconds_to_go_on, 3),
-            "at": time.time(),
-        }  # fmt: skip
-        file.write(json.dumps(result) + "\n")
-        if problems:
-            where = f"{row.what} / {case.verb} / {case.number} ({case.about})"
-            print(f"NOT HELD {where}: {'; '.join(problems)[:400]}", flush=True)  # noqa: T201
+    started, core_seconds = time.monotonic(), _core_seconds()
+    try:
+        outcome = case.attempt(bench)
+    except Exception as error:  # noqa: BLE001 - one trial that breaks is a finding, not the end of the campaign
+        outcome = Outcome([f"the trial itself broke: {type(error).__name__}: {error}"])
+    problems = outcome.problems
+    if problems:
+        where = f"{what} / {case.verb} / {case.number} ({case.about})"
+        print(f"NOT HELD {where}: {'; '.join(problems)[:400]}", flush=True)  # noqa: T201
+    return {
+        "what": what, "verb": case.verb, "number": case.number, "about": case.about, "held": not problems,
+        "problems": [each[:1000] for each in problems[:8]], "story": outcome.story if problems else [],
+        "seconds": round(time.monotonic() - started, 3), "core_seconds": round(_core_seconds() - core_seconds, 2),
+        "went_on": round(outcome.seconds_to_go_on, 3), "at": time.time(),
+    }  # fmt: skip
+
+
+def _core_seconds() -> float:
+    """What this process and all that it waited for have used of a core."""
+    return sum(os.times()[:4])
 
 
 if __name__ == "__main__":

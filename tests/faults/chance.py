@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tests.faults.gate import descendants, program_of, stop_at
+from tests.faults.gate import descendants, is_running, program_of, stop_at
 from tests.faults.trial import Bench, Outcome
 from tests.faults.verbs import Verb
 
@@ -59,7 +59,7 @@ def _killer(target: str, seconds: float, chance: random.Random) -> Callable[[int
     def kill_below(child: int) -> None:
         wants_supervisor = target == "the step's supervisor"
         deadline = time.monotonic() + 2
-        while time.monotonic() < deadline and _is_running(child):
+        while time.monotonic() < deadline and is_running(child):
             found = [each for each in descendants(of=child) if _is_supervisor(each) == wants_supervisor]
             found = [each for each in found if program_of(each) != "git" or wants_supervisor]
             if found:
@@ -70,13 +70,6 @@ def _killer(target: str, seconds: float, chance: random.Random) -> Callable[[int
             time.sleep(0.001)
 
     return {"the process group": kill_group, "everything": kill_everything}.get(target, kill_below)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def _is_supervisor(pid: int) -> bool:

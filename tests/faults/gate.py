@@ -19,7 +19,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,12 +61,17 @@ _OPENS = {"open": 1, "openat": 2}
 _FOR_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 _SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 3, 1 << 5
-_RECEIVE, _ANSWER = 0xC0502100, 0xC0182101
+_RECEIVE, _ANSWER, _SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082104
 _CONTINUE = 1
+_WAKE_ON_THE_SAME_CORE = 1
 _ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
 _NO_NEW_PRIVILEGES, _CHILD_SUBREAPER = 38, 36
 _FOLDER_OF_THE_PROCESS = -100
 _OWN_MOUNTS, _BOUND, _PRIVATE, _DETACHED = 0x20000, 4096, 1 << 18 | 1 << 14, 2
+_NOTICE, _REPLY = struct.Struct("QIIiIQ6Q"), struct.Struct("QqiI")
+_NOTICE_BYTES = 80
+_PATIENCE_SECONDS = 5.0
+"""How long what a command started may outlive it."""
 _BOOT_ID = b"/proc/sys/kernel/random/boot_id"
 
 
@@ -123,6 +128,8 @@ def missing() -> str:
         available = Path("/proc/sys/kernel/seccomp/actions_avail").read_text()
     except OSError:
         return "this kernel has no seccomp"
+    if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
+        return "this kernel does not tell the children of a process (CONFIG_PROC_CHILDREN)"
     return "" if "user_notif" in available else "this kernel has no seccomp notifications (Linux 5.9)"
 
 
@@ -172,22 +179,50 @@ def run_gated(
 
 
 def run_ungated(
-    action: Callable[[], int], *, output: Path, kill: Callable[[int], None], seconds: float = 60.0
+    action: Callable[[], int],
+    *,
+    output: Path,
+    kill: Callable[[int], None] | None = None,
+    seconds: float = 60.0,
 ) -> Ended:
     """Run the action in a child at full speed while ``kill`` does to it what it likes; what is left then may go on."""
+    others = frozenset(children())
     child = _fork()
     if child == 0:
         _be_the_child(action, None, output)
-    kill(child)
-    deadline = time.monotonic() + seconds
-    pid, status = os.waitpid(child, os.WNOHANG)
-    while pid == 0:
+    if kill is not None:
+        kill(child)
+    status = _wait_for(child, seconds)
+    left_running = _still_there(others) if kill is None else []
+    return Ended(os.waitstatus_to_exitcode(status), *_said(output), left_running=left_running)
+
+
+def _wait_for(child: int, seconds: float) -> int:
+    descriptor = os.pidfd_open(child)
+    try:
+        ended = select.select([descriptor], [], [], seconds)[0]
+    finally:
+        os.close(descriptor)
+    if not ended:
+        _kill(child)
+    status = os.waitpid(child, 0)[1]
+    if not ended:
+        raise TimeoutError("the command did not end")
+    return status
+
+
+def _still_there(others: Collection[int]) -> list[str]:
+    """What the command left running, which is ended."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while running := descendants(but=others):
         if time.monotonic() > deadline:
-            _kill(child)
-            raise TimeoutError("the command did not end")
-        time.sleep(0.002)
-        pid, status = os.waitpid(child, os.WNOHANG)
-    return Ended(os.waitstatus_to_exitcode(status), *_said(output))
+            names = [program_of(pid) for pid in running]
+            for pid in running:
+                _kill(pid)
+            return names
+        time.sleep(0.005)
+    reap_orphans(but=others)
+    return []
 
 
 def _said(output: Path) -> tuple[str, str]:
@@ -261,6 +296,9 @@ class _Gate:
         self._calls = {number: (name, where) for name, (number, where) in _MACHINES[platform.machine()][2].items()}
         self._seen: list[Call] = []
         self._status: int | None = None
+        self._notice = ctypes.create_string_buffer(_NOTICE_BYTES)
+        # Half as long for each call; kernels before 6.6 do not know it and do without.
+        _LIBC.ioctl(listener, ctypes.c_ulong(_SET_FLAGS), ctypes.c_ulong(_WAKE_ON_THE_SAME_CORE))
 
     def watch(self, output: Path, deadline: float) -> Ended:
         poll = select.poll()
@@ -282,7 +320,7 @@ class _Gate:
             self._reap()
             if self._status is not None and not happened:
                 ended_at = ended_at or time.monotonic()
-                if time.monotonic() > ended_at + 5:
+                if time.monotonic() > ended_at + _PATIENCE_SECONDS:
                     left_running = [program_of(pid) for pid in descendants(but=self._others)]
                     self._end_all(poll)
                     break
@@ -311,17 +349,17 @@ class _Gate:
                 return
 
     def _handle(self) -> None:
-        notice = ctypes.create_string_buffer(80)
-        if _LIBC.ioctl(self._listener, ctypes.c_ulong(_RECEIVE), notice) != 0:
+        ctypes.memset(self._notice, 0, _NOTICE_BYTES)  # the kernel wants it so
+        if _LIBC.ioctl(self._listener, ctypes.c_ulong(_RECEIVE), self._notice) != 0:
             return
-        ident, pid, _, number, _, _, *args = struct.unpack("QIIiIQ6Q", notice.raw[:80])
+        ident, pid, _, number, _, _, *args = _NOTICE.unpack(self._notice.raw)
         answer: Answer = None
         call = self._understand(pid, number, args)
         if call is not None:
             self._seen.append(call)
             answer = self._keeper(call)
-        reply = struct.pack("QqiI", ident, 0, -answer if answer else 0, 0 if answer else _CONTINUE)
-        _LIBC.ioctl(self._listener, ctypes.c_ulong(_ANSWER), ctypes.create_string_buffer(reply, 24))
+        reply = _REPLY.pack(ident, 0, -answer if answer else 0, 0 if answer else _CONTINUE)
+        _LIBC.ioctl(self._listener, ctypes.c_ulong(_ANSWER), reply)
 
     def _understand(self, pid: int, number: int, args: list[int]) -> Call | None:
         name, where = self._calls[number]
@@ -333,8 +371,8 @@ class _Gate:
         return Call(len(self._seen) + 1, name, shown, pid, self._program(pid), flags)
 
     def _program(self, pid: int) -> str:
-        group = _thread_group_of(pid)
-        return "holdfast" if group == self._child else program_of(pid)
+        is_the_command = pid == self._child or os.path.exists(f"/proc/{self._child}/task/{pid}")
+        return "holdfast" if is_the_command else program_of(pid)
 
 
 def _path_of(pid: int, where: tuple[Any, ...], args: list[int]) -> bytes | None:
@@ -371,49 +409,52 @@ def _text_at(pid: int, address: int) -> bytes:
     return text.partition(b"\0")[0]
 
 
-def _status_field(pid: int, name: str) -> str:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
-    except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(f"{name}:")), "")
-
-
 def _thread_group_of(pid: int) -> int:
-    return int(_status_field(pid, "Tgid") or 0)
+    lines = _read(f"/proc/{pid}/status").splitlines()
+    return next((int(line.partition(b":")[2]) for line in lines if line.startswith(b"Tgid:")), 0)
 
 
 def program_of(pid: int) -> str:
-    return _status_field(pid, "Name") or "?"
+    return _read(f"/proc/{pid}/comm").rstrip(b"\n").decode(errors="replace") or "?"
 
 
-def children() -> list[int]:
+def _read(path: str) -> bytes:
+    """What the kernel says there; nothing if what it is about is gone. Read for every call, so in the cheapest way."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def children(of: int | None = None) -> list[int]:
     """Dead ones that nobody has waited for too."""
-    return [pid for pid, parent, _ in _processes() if parent == os.getpid()]
+    pid = of or os.getpid()
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    return [int(child) for thread in threads for child in _read(f"/proc/{pid}/task/{thread}/children").split()]
 
 
 def descendants(*, of: int | None = None, but: Collection[int] = ()) -> list[int]:
     """All processes below that one (by default this one) that still run, but for these and what is below them."""
-    below: dict[int, list[int]] = {}
-    for pid, parent, state in _processes():
-        if state not in "ZX" and pid not in but:
-            below.setdefault(parent, []).append(pid)
     found, pending = [], [of or os.getpid()]
     while pending:
-        some = below.get(pending.pop(), [])
+        some = [pid for pid in children(pending.pop()) if pid not in but and is_running(pid)]
         found += some
         pending += some
     return found
 
 
-def _processes() -> Iterator[tuple[int, int, str]]:
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                after = Path(f"/proc/{name}/stat").read_text(errors="replace").rpartition(")")[2].split()
-            except OSError:
-                continue
-            yield int(name), int(after[1]), after[0]
+def is_running(pid: int) -> bool:
+    after = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return bool(after) and after[0] not in (b"Z", b"X")
 
 
 def reap_orphans(*, but: Collection[int] = ()) -> None:
@@ -521,6 +562,14 @@ NAME_FILES = frozenset(
     ]
 )
 _OPEN = frozenset(("open", "openat"))
+_FLUSHES = frozenset(("fsync", "fdatasync", "syncfs"))
+
+
+def changes_nothing(call: Call) -> bool:
+    """Whether all files are after this call what they were before it, as anybody but the disk itself sees them."""
+    if call.name in _OPEN:
+        return not call.flags & (os.O_CREAT | os.O_TRUNC)
+    return call.name in _FLUSHES
 
 
 @dataclass(frozen=True)

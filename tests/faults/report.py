@@ -40,7 +40,7 @@ def write_down(results: Sequence[dict[str, Any]], skipped: Mapping[str, str], pa
         return
     before, _, rest = text.partition(_BEGIN)
     after = rest.partition(_END)[2]
-    seconds = sum(each["seconds"] for each in results)
+    seconds = sum(each["core_seconds"] for each in results)
     day = datetime.now(UTC).date().isoformat()
     machine = f"Linux {platform.release().split('-')[0]}, {platform.machine()}"
     about = f"{day}, {machine}, {seconds / 60:.0f} minutes of one core."

@@ -13,9 +13,9 @@ from tests.faults.sweep import FAULTS, points_of, try_point
 from tests.faults.trial import Bench, Outcome
 from tests.faults.verbs import Verb, available_verbs
 
-RANDOM_KILLS = 2250
-KILLS_WHILE_GOING_ON = 900
-POWER_CUTS = 90
+RANDOM_KILLS = 2000
+KILLS_WHILE_GOING_ON = 500
+POWER_CUTS = 60
 """On each file system."""
 DAMAGES = 400
 

@@ -28,7 +28,7 @@ def assert_held(outcome: Outcome, about: str) -> None:
 
 
 def test_a_verb_that_meets_a_fault_comes_to_the_same_end(bench: Bench, verb: Verb) -> None:
-    points = points_of(bench, verb)
+    points = list(points_of(bench, verb))
     kills = [point for point in points if point.fault == KILL]
     # Another fault for each verb, so that all of them are met.
     other = [fault for fault in FAULTS if fault != KILL][VERBS.index(verb) % (len(FAULTS) - 1)]

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 from tests.faults.gate import Ended, Keeper, descendants, let_through, program_of, reap_orphans
 from tests.faults.judging import Facts, doctor_says, facts_of, groups_of
 from tests.faults.verbs import CutShort, Refused, Verb, follow, make_stages
-from tests.faults.world import World
+from tests.faults.world import World, warm_up
 from tests.support.trees import Thing, compare, describe
 
 _PATIENCE_SECONDS = 10.0
@@ -38,6 +39,7 @@ class Bench:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        warm_up()
         make_stages(world)
         self._references: dict[str, Reference] = {}
         self.remembered: dict[str, object] = {}
@@ -112,11 +114,11 @@ class Bench:
                 way += 1
 
     def judged(self, verb: Verb, reference: Reference, way: int) -> list[str]:
-        facts = facts_of(self.world)
+        facts = facts_of(self.world, real_may_change=verb.changes_real_files)
         if any("/.staging-" in each for each in facts.leftovers):
             # Those that a kill or an error left at the very end are removed by the next command that takes the plan.
             follow(self.world, "plan", "execute", self.world.plan_id)
-            facts = facts_of(self.world)
+            facts = facts_of(self.world, real_may_change=verb.changes_real_files)
         problems = facts.against(reference.facts)
         problems += doctor_says(self.world)
         if not verb.changes_real_files:
@@ -145,8 +147,17 @@ class Bench:
         """The plan's first checkpoint still gives what was there at that time."""
         first = self.world.must("checkpoint", "list", self.world.plan_id)["checkpoints"][0]["checkpoint_id"]
         follow(self.world, "plan", "rollback", "--yes", self.world.plan_id, first)
-        there = describe(self.world.sandbox("data"))
-        return [f"rolled back to the first checkpoint: {each}" for each in compare(reference.first_data, there)]
+        return [
+            f"rolled back to the first checkpoint: {name}: {each}"
+            for name, tree in reference.first.items()
+            for each in compare(tree, _without_git(self.world.sandbox(name)))
+            if not (name == "app" and each.startswith("b'': mtime_ns"))  # a sandbox gets its git in the end
+        ]
+
+
+def _without_git(folder: Path) -> dict[bytes, Thing]:
+    """Its files, but for git's own and those that git ignores."""
+    return describe(folder, without=(b".git", b"cache.bin"))
 
 
 class Reference:
@@ -155,14 +166,16 @@ class Reference:
     def __init__(self, world: World, verb: Verb) -> None:
         world.put_back(verb.stage)
         self.real: dict[bytes, Thing] = world.real_files()
-        self.first_data = describe(world.data)
+        first = {"app": _without_git(world.app), "data": _without_git(world.data)}
         self.groups = groups_of(world)
         ended = world.run(*verb.words(world), keeper=let_through)
         assert ended.status == 0, f"{verb.name}: {ended.status} {ended.errors}"
         self.calls = ended.calls
         self.seconds = self._measured(world, verb)
         verb.finish(world)
-        self.facts: Facts = facts_of(world)
+        self.facts: Facts = facts_of(world, real_may_change=verb.changes_real_files)
+        self.first = {name: tree for name, tree in first.items() if world.sandbox(name).is_dir()}
+        """The files of the plan's resources as they were before it."""
         assert not self.facts.leftovers, self.facts.leftovers
         assert not doctor_says(world)
 
