@@ -17,7 +17,7 @@ from benchmarks.progress import say
 from benchmarks.snapshot_level import can_be_watched
 from benchmarks.trees import append_random, change, chosen_files, make_tree
 
-GIT, RESTIC, BORG = GitWay.name, Restic.name, Borg.name
+GIT, GIT_SYNCED, RESTIC, BORG = "git way", "git way, fsynced", Restic.name, Borg.name
 SNAPSHOT, WHOLE = "Holdfast, snapshot", "Holdfast, whole"
 CHANGED_FILES = 10
 DISK_CHECKPOINTS = 100
@@ -69,11 +69,12 @@ class Measuring:
         self._tree = folder / "tree"
         self._turn = 0
         self.measured = Measured(files, rounds)
-        git = GitWay(self._tree, folder / "git")
+        git = GitWay(self._tree, folder / "git", name=GIT)
+        synced = GitWay(self._tree, folder / "git-synced", name=GIT_SYNCED, is_synced=True)
         self._snapshot = HoldfastPeer(self._tree, folder / "snapshot", level="snapshot", name=SNAPSHOT)
         whole = HoldfastPeer(self._tree, folder / "whole", level="whole", name=WHOLE)
-        self._rolling: list[RollingPeer] = [git, self._snapshot, whole]
-        self._fresh: list[RollingPeer] = [git, self._snapshot]
+        self._rolling: list[RollingPeer] = [git, synced, self._snapshot, whole]
+        self._fresh: list[RollingPeer] = [git, synced, self._snapshot]
         self._peers: list[Peer] = [*self._rolling]
         if shutil.which("restic"):
             self._peers.append(Restic(self._tree, folder / "restic"))

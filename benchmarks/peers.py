@@ -77,12 +77,14 @@ def _new_store(folder: Path) -> Path:
 
 
 class GitWay:
-    """A private git directory and index beside the tree, as many tools for agents do it."""
+    """A private git directory and index beside the tree, as many tools for agents do it.
 
-    name = "git way"
+    git as it comes does not flush the objects it writes; told to, what it has said to have stored survives a power cut.
+    """
 
-    def __init__(self, tree: Path, folder: Path) -> None:
-        self._tree, self._folder = tree, folder
+    def __init__(self, tree: Path, folder: Path, *, name: str, is_synced: bool = False) -> None:
+        self.name = name
+        self._tree, self._folder, self._is_synced = tree, folder, is_synced
 
     def start(self) -> None:
         self._store = _new_store(self._folder)
@@ -90,6 +92,8 @@ class GitWay:
         places = {"GIT_DIR": str(self._store), "GIT_WORK_TREE": str(self._tree)}
         self._git = _Commands(self._tree, {**settings, **places})
         self._git.run("git", "init", "--quiet")
+        if self._is_synced:
+            self._git.run("git", "config", "core.fsync", "all")
 
     def checkpoint(self) -> float:
         begin = time.perf_counter()
