@@ -7,7 +7,6 @@ taken, text in which both changed different lines is merged, and everything else
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +40,7 @@ from holdfast.sandbox.git_apply import (
     refuse_branch_name,
 )
 from holdfast.sandbox.git_worktree import matches
+from holdfast.sandbox.making import temporary_folder
 from holdfast.sandbox.repository import GitRepository
 from holdfast.snapshot.descent import join, split
 from holdfast.snapshot.difference import Difference, StateReader, visible
@@ -271,8 +271,8 @@ class _Analysis:
         """The commit the plan started from; or HEAD, if that is where the user's work of that time is committed now."""
         start = self._reader.state(self._base.states[resource.name])
         uncommitted: set[bytes] = set()
-        with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-            work_tree = Path(folder).resolve()
+        with temporary_folder() as folder:
+            work_tree = folder.resolve()
             self._materialize(start, paths, work_tree)
             for commit in dict.fromkeys((resource.base["commit"] or None, repository.head())):
                 if commit is not None and repository.commit_of(commit) is None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast import paths
 from holdfast.errors import SandboxError, UsageError
-from holdfast.sandbox.making import temporary_folder
+from holdfast.sandbox.making import temporary_folder, temporary_place
 
 # A repository's own settings must neither start programs behind our back nor leave one running after git has ended.
 # What git has written must be on the disk when it has ended: by default an object may be empty after a power cut.
@@ -162,7 +161,7 @@ def merge_texts(base: bytes, ours: bytes, theirs: bytes, *, labels: tuple[str, s
     except OSError as error:
         raise SandboxError(
             f"Texts cannot be merged in a temporary folder: {error.strerror}.",
-            hint=f"Make room in {tempfile.gettempdir()}, or name another folder in TMPDIR.",
+            hint=f"Make room in {temporary_place()}, or name another folder in TMPDIR.",
         ) from error
 
 

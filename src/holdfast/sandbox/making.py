@@ -58,12 +58,18 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def temporary_place() -> Path:
+    """Where temporary folders are made; Python's own answer writes a file there first, which a kill would leave."""
+    return Path(os.environ.get("TMPDIR") or "/tmp")
+
+
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
     """A private folder for a moment; what a process that was killed left in one is removed with the next."""
-    for leftover in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*-*"):
+    place = temporary_place()
+    for leftover in place.glob(f"{_TEMPORARY}*-*"):
         owner = leftover.name.removeprefix(_TEMPORARY).partition("-")[0]
         if owner.isdigit() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
             shutil.rmtree(leftover, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=f"{_TEMPORARY}{os.getpid()}-") as folder:
+    with tempfile.TemporaryDirectory(prefix=f"{_TEMPORARY}{os.getpid()}-", dir=place) as folder:
         yield Path(folder)

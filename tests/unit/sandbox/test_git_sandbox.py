@@ -75,6 +75,21 @@ def test_it_is_on_a_branch_of_its_own_at_the_users_commit(sandbox: Sandbox, benc
     assert status(sandbox.path) == []
 
 
+def test_what_git_could_not_remove_of_its_own_is_not_in_it(
+    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    real = shutil.which("git")
+    leaves_its_probe = f"""#!/bin/sh
+{real} "$@" || exit
+case " $* " in *" init "*) ln -s testing .git/tAb3_9z;; esac
+"""
+    write(tmp_path / "programs" / "git", leaves_its_probe, mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "programs"), prepend=os.pathsep)
+    sandbox.create()
+    assert not list((sandbox.path / ".git").glob("t*"))
+    assert status(sandbox.path) == []
+
+
 def test_uncommitted_work_of_every_kind_is_in_it_and_looks_the_same_to_git(sandbox: Sandbox, repository: Path):
     add_all_kinds_of_work(repository)
     expected = status(repository)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -83,14 +82,14 @@ def test_the_settings_of_the_user_do_not_change_the_markers(tmp_path: Path, monk
 
 
 def test_nothing_is_left_of_the_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     merge(b"a\nb\nc\n", b"A\nb\nc\n", b"a\nb\nC\n")
     assert os.listdir(tmp_path) == []
 
 
 def test_a_temporary_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))
     with pytest.raises(SandboxError) as caught:
         merge(b"a\n", b"b\n", b"c\n")
     assert str(tmp_path / "missing") in caught.value.hint
