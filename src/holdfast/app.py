@@ -265,7 +265,10 @@ class Holdfast:
         if found:
             listed = ", ".join(plan.plan_id for plan in found[:10])
             raise AmbiguousError(f"{len(found)} plans begin with {reference!r}.", hint=f"Say which one: {listed}.")
-        raise NotFoundError(f"There is no plan {reference!r}.", hint="See them with `holdfast plan list`.")
+        from holdfast.policy import did_you_mean
+
+        guess = did_you_mean(reference, [LATEST]) or "."
+        raise NotFoundError(f"There is no plan {reference!r}{guess}", hint="See them with `holdfast plan list`.")
 
     def list_plans(self, *, everywhere: bool = False, limit: int | None = None) -> list[Plan]:
         if everywhere:
@@ -314,6 +317,7 @@ class Holdfast:
         """The plan, ours alone, with everything put right that a dead process left."""
         from holdfast.lease import leased
         from holdfast.operations import recover
+        from holdfast.progress import watched_by
         from holdfast.restore import finish_restore
 
         plan = self.find_plan(reference)
@@ -337,7 +341,10 @@ class Holdfast:
                 f"Plan {plan.plan_id} ({plan.name}) is a subplan of {plan.parent_plan_id} and goes on with it.",
                 hint=f"Run the command for the whole plan: `holdfast {command} {root.plan_id}`.",
             )
-        with leased(self.store, root.plan_id, command, on_stop_request=on_stop_request) as lease:
+        with (
+            watched_by(listener),
+            leased(self.store, root.plan_id, command, on_stop_request=on_stop_request) as lease,
+        ):
             recoveries = {
                 OperationKind.ROLLBACK: finish_rollback,
                 OperationKind.RESTORE_PATHS: finish_paths,
@@ -429,7 +436,7 @@ class Holdfast:
         from holdfast.rollback import preview_rollback, roll_back
 
         wanted = self._checkpoint_of(self.find_plan(reference), checkpoint)
-        with self._changing(reference, "plan rollback") as (plan, lease):
+        with self._changing(reference, "plan rollback", listener=listener) as (plan, lease):
             service, tools = self.service, self.tools
             preview = (
                 preview_restore(plan, service, wanted, only) if only else preview_rollback(plan, service, tools, wanted)
@@ -454,13 +461,14 @@ class Holdfast:
         mode: str = "revert",
         steps_file: Path | None = None,
         confirm: Callable[[CorrectionPreview], bool] = lambda _: True,
+        listener: Listener | None = None,
     ) -> Plan | Declined:
         from holdfast.correct import CorrectionService
 
         decision = self.find_decision(decision_reference)
         corrections = CorrectionService(self.service, self.tools)
         under_way = corrections.is_under_way(decision, guidance)
-        with self._changing(decision.plan_id, "plan correct") as (plan, lease):
+        with self._changing(decision.plan_id, "plan correct", listener=listener) as (plan, lease):
             if under_way:
                 return plan  # it was cut short, and is finished now
             steps = self._steps_from(steps_file, plan)
@@ -472,7 +480,7 @@ class Holdfast:
             preview = corrections.preview_revert(plan, decision, steps)
             if not confirm(preview):
                 return Declined()
-            return corrections.revert(lease, preview, guidance, self._executor().compensate).plan
+            return corrections.revert(lease, preview, guidance, self._executor(listener).compensate).plan
 
     def correction_preview(
         self, decision_reference: str, *, mode: str = "revert", steps_file: Path | None = None
@@ -506,12 +514,13 @@ class Holdfast:
         commit: bool = True,
         branch: str | None = None,
         confirm: Callable[[ApplyPreview], bool] = lambda _: True,
+        listener: Listener | None = None,
     ) -> ApplyResult | Declined:
         """Bring the result into the real files, or leave it on a new branch of the real repositories."""
         from holdfast.apply import apply_plan
 
         options = self._apply_options(commit, branch)
-        with self._changing(reference, "plan apply") as (plan, lease):
+        with self._changing(reference, "plan apply", listener=listener) as (plan, lease):
             return apply_plan(plan, lease, self.service, options, confirm) or Declined()
 
     def apply_preview(self, reference: str, *, commit: bool = True, branch: str | None = None) -> ApplyPreview:
@@ -528,12 +537,16 @@ class Holdfast:
         return ApplyOptions(commit=commit, branch=branch, include_ignored=self.settings.include_ignored)
 
     def unapply(
-        self, reference: str, *, confirm: Callable[[UnapplyPreview], bool] = lambda _: True
+        self,
+        reference: str,
+        *,
+        confirm: Callable[[UnapplyPreview], bool] = lambda _: True,
+        listener: Listener | None = None,
     ) -> UnapplyPreview | Declined:
         """Put the real files back as they were before the plan was applied."""
         from holdfast.unapply import unapply_plan
 
-        with self._changing(reference, "plan unapply") as (plan, lease):
+        with self._changing(reference, "plan unapply", listener=listener) as (plan, lease):
             return unapply_plan(plan, lease, self.service, confirm) or Declined()
 
     def unapply_preview(self, reference: str) -> UnapplyPreview:
@@ -593,11 +606,13 @@ class Holdfast:
             yield subplan
             yield from self._below(subplan)
 
-    def create_checkpoint(self, reference: str, label: str | None = None) -> CheckpointView:
+    def create_checkpoint(
+        self, reference: str, label: str | None = None, *, listener: Listener | None = None
+    ) -> CheckpointView:
         """Take a checkpoint of the sandboxes as they are now; one with a label is never pruned."""
         from holdfast.checkpoints import Occasion
 
-        with self._changing(reference, "checkpoint create") as (plan, lease):
+        with self._changing(reference, "checkpoint create", listener=listener) as (plan, lease):
             if plan.head_group_id is None:
                 raise StateError(
                     f"Plan {plan.plan_id} has no sandboxes yet.", hint=f"Run `holdfast plan execute {plan.plan_id}`."

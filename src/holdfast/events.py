@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.model import CheckpointGroup, Conflict, Plan, Resource, StepRun
+from holdfast.progress import Working as Working
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ Event = (
     | WentBack
     | Compensating
     | SandboxesPutBack
+    | Working
     | SubplanStarted
     | SubplanEnded
     | SubplanMerged

@@ -51,6 +51,7 @@ from holdfast.model import (
 from holdfast.operations import boot_id, cut_short, make_missing_sandboxes, never_begun
 from holdfast.policy import resource_variable
 from holdfast.process import DEFAULT_OUTPUT_LIMIT_BYTES, Passthrough
+from holdfast.progress import watched_by
 from holdfast.refusals import Border, explain
 from holdfast.sandbox import sandbox_for
 from holdfast.sandbox.forking import fork
@@ -319,7 +320,8 @@ class PlanExecutor:
             self.tell(InSubplan(subplan, event))
 
         executor = PlanExecutor(service, self._tools, self._settings, listener=tell, cancelled=self._cancelled)
-        return executor.execute(subplan, lease).plan
+        with watched_by(None if self._listener is None else tell):
+            return executor.execute(subplan, lease).plan
 
     def _call(self, plan: Plan, lease: Lease, step: Step, run: StepRun) -> tuple[Plan, StepRun]:
         """Run the step's tool; the plan as the tool's own requests left it, and how the run ended."""

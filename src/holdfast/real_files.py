@@ -213,7 +213,8 @@ def _stored(each: RealChange, batch: Batch) -> dict[str, str]:
                 raise _meddled(each.root, path)
         for content in each.merged.values():
             batch.add(content)
-        new = {path: entry for path, entry in old.items() if path not in set(each.paths)}
+        replaced = set(each.paths)
+        new = {path: entry for path, entry in old.items() if path not in replaced}
         new |= {path: entry for path, _, entry in each.differences if entry is not None}
         states[f"{name}/old"] = store_selection(old, batch, links_among(each.root, each.paths))
         states[f"{name}/new"] = store_selection(new, batch)

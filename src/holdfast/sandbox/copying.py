@@ -10,40 +10,70 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from holdfast.model import Unheld
+from holdfast.progress import UNWATCHED, Metering, Work, meter_of
 
 _FICLONE = 0x40049409
-_CHUNK = 1 << 30
+_CHUNK = 1 << 26
+"""Enough to be quick, and little enough to see how far a large file has come."""
 _CANNOT_CLONE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS)
 
 
 class TreeCopy:
     """One copy of ``source`` into ``target``, which must not exist; ``skip`` names paths that are left out.
 
-    ``left_out`` tells afterwards what could not be copied, and why.
+    ``name`` is what it is called when its progress is told; ``left_out`` tells afterwards what could not be copied, and
+    why.
     """
 
-    def __init__(self, source: Path, target: Path, *, skip: Collection[bytes] = ()) -> None:
+    def __init__(self, source: Path, target: Path, *, name: str, skip: Collection[bytes] = ()) -> None:
         self._source, self._target = os.fsencode(source), os.fsencode(target)
-        self._skip = skip
+        self._name, self._skip = name, skip
         self._links: dict[tuple[int, int], bytes] = {}
         self._can_clone = True
+        self._meter: Metering = UNWATCHED
         self.left_out: list[Unheld] = []
 
     def run(self) -> TreeCopy:
         os.mkdir(self._target, 0o700)
         directories = [b""]
         finished = []
-        while directories:
-            directory = directories.pop()
-            finished.append(directory)
-            directories.extend(self._copy_entries(directory))
+        with meter_of(Work.COPYING, self._name, self._totals) as self._meter:
+            while directories:
+                directory = directories.pop()
+                finished.append(directory)
+                directories.extend(self._copy_entries(directory))
         # Deepest first, and after everything below: making an entry changes the time of its directory.
         for directory in reversed(finished):
             _copy_attributes(self._from(directory), self._to(directory))
         return self
 
-    def copy_one(self, path: bytes) -> None:
-        """Copy one entry that was skipped, making the directories on its way."""
+    def _totals(self) -> tuple[int, int]:
+        """How many files there are to copy, and how large they are."""
+        files, size_bytes, directories = 0, 0, [b""]
+        while directories:
+            directory = directories.pop()
+            try:
+                with os.scandir(self._from(directory)) as listing:
+                    for entry in listing:
+                        path = directory + b"/" + entry.name if directory else entry.name
+                        if path in self._skip:
+                            continue
+                        if entry.is_dir(follow_symlinks=False):
+                            directories.append(path)
+                        else:
+                            files += 1
+                            size_bytes += entry.stat(follow_symlinks=False).st_size
+            except OSError:
+                continue  # it vanished, or it is closed to us: then it will not be copied
+        return files, size_bytes
+
+    def copy_each(self, paths: Collection[bytes]) -> None:
+        """Copy entries that were skipped, making the directories on their way."""
+        with meter_of(Work.COPYING, self._name, lambda: (len(paths), None)) as self._meter:
+            for path in paths:
+                self._copy_one(path)
+
+    def _copy_one(self, path: bytes) -> None:
         way = path.split(b"/")[:-1]
         for depth in range(1, len(way) + 1):
             directory = b"/".join(way[:depth])
@@ -79,6 +109,7 @@ class TreeCopy:
         return below
 
     def _copy_entry(self, path: bytes, found: os.stat_result) -> None:
+        self._meter.advance(1)
         maker = {
             stat.S_IFREG: self._copy_file,
             stat.S_IFLNK: lambda path: os.symlink(os.readlink(self._from(path)), self._to(path)),
@@ -90,6 +121,7 @@ class TreeCopy:
         inode = (found.st_dev, found.st_ino)
         if found.st_nlink > 1 and inode in self._links:
             os.link(self._links[inode], self._to(path), follow_symlinks=False)
+            self._meter.advance(size_bytes=found.st_size)
             return
         self._make(maker, path)
         if found.st_nlink > 1:
@@ -113,8 +145,10 @@ class TreeCopy:
         try:
             target = os.open(self._to(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
-                if not self._cloned(source, target):
-                    _copy_content(source, target)
+                if self._cloned(source, target):
+                    self._meter.advance(size_bytes=os.fstat(source).st_size)
+                else:
+                    _copy_content(source, target, self._meter)
             finally:
                 os.close(target)
         finally:
@@ -132,11 +166,15 @@ class TreeCopy:
         return self._can_clone
 
 
-def _copy_content(source: int, target: int) -> None:
+def _copy_content(source: int, target: int, meter: Metering) -> None:
     """Copy the data and leave the holes."""
+    data_bytes = 0
     for start, end in _data_in(source):
-        _copy_range(source, target, start, end)
-    os.ftruncate(target, os.fstat(source).st_size)
+        _copy_range(source, target, start, end, meter)
+        data_bytes += end - start
+    size_bytes = os.fstat(source).st_size
+    os.ftruncate(target, size_bytes)
+    meter.advance(size_bytes=size_bytes - data_bytes)
 
 
 def _data_in(descriptor: int) -> Iterator[tuple[int, int]]:
@@ -152,7 +190,7 @@ def _data_in(descriptor: int) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
-def _copy_range(source: int, target: int, start: int, end: int) -> None:
+def _copy_range(source: int, target: int, start: int, end: int, meter: Metering) -> None:
     while start < end:
         try:
             copied = os.copy_file_range(source, target, min(end - start, _CHUNK), start, start)
@@ -163,6 +201,7 @@ def _copy_range(source: int, target: int, start: int, end: int) -> None:
         if copied == 0:
             return  # it was cut off meanwhile
         start += copied
+        meter.advance(size_bytes=copied)
 
 
 def _copy_attributes(source: bytes, target: bytes) -> None:

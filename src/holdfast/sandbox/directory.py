@@ -29,7 +29,7 @@ class DirectorySandbox:
     def create(self) -> Resource:
         self.check()
         with made_whole(self.path) as unfinished:
-            copy = TreeCopy(Path(self.resource.path), unfinished).run()
+            copy = TreeCopy(Path(self.resource.path), unfinished, name=self.resource.name).run()
         return self.resource.model_copy(update={"left_out": tuple(copy.left_out)})
 
     def remove(self) -> None:

@@ -50,9 +50,9 @@ class GitWorktreeSandbox:
         self.check()
         repository = GitRepository.at(Path(self.resource.path))
         with made_whole(self.path) as unfinished:
-            copy = TreeCopy(repository.root, unfinished, skip={b".git", *repository.ignored_paths()}).run()
-            for path in self._wanted_ignored_files(repository):
-                copy.copy_one(path)
+            skip = {b".git", *repository.ignored_paths()}
+            copy = TreeCopy(repository.root, unfinished, name=self.resource.name, skip=skip).run()
+            copy.copy_each(self._wanted_ignored_files(repository))
             _borrow(repository, unfinished, self.branch)
             _borrow_submodules(repository, unfinished)
         base = {"commit": repository.head() or "", "branch": repository.branch() or ""}
@@ -82,6 +82,8 @@ def _borrow(repository: GitRepository, work_tree: Path, branch: str | None) -> N
     """Give ``work_tree`` a repository of its own that sees all the user's commits and refs."""
     git_dir = work_tree / ".git"
     run_git(["init", "--quiet", "--template=", f"--object-format={repository.object_format()}"], cwd=work_tree)
+    for probe in git_dir.glob("t??????"):
+        probe.unlink()  # git tries out links with it, and goes on if it cannot remove it
     (git_dir / "objects" / "info").mkdir(exist_ok=True)
     (git_dir / "objects" / "info" / "alternates").write_bytes(_quoted(repository.common_dir / "objects") + b"\n")
     (git_dir / "config").write_bytes(_config(repository))

@@ -40,6 +40,17 @@ class Difference(NamedTuple):
     def is_addition(self) -> bool:
         return self.new is not None and (self.old is None or not _same_shape(self.old, self.new))
 
+    @property
+    def is_of_file(self) -> bool:
+        """Whether a file, or what else is no directory, comes of it or goes."""
+        entry = self.new or self.old
+        return entry is not None and entry.kind != DIRECTORY
+
+    @property
+    def bytes_to_write(self) -> int:
+        has_them = self.old is not None and self.new is not None and self.old.content == self.new.content
+        return 0 if self.new is None or has_them else self.new.size
+
 
 def _same_shape(old: Entry, new: Entry) -> bool:
     return old.kind == new.kind or (old.is_file and new.is_file)

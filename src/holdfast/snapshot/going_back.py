@@ -39,11 +39,11 @@ class GoingBack:
     def check(self) -> None:
         """Refuse if content that is needed is missing or damaged; touches nothing."""
         with Descent(self._index.root) as descent, self._planned(descent, (), is_only_a_plan=True) as plan:
-            check_content(self._reader, plan)
+            check_content(self._reader, plan, self._index.name)
 
     def restore(self, workshop: Workshop, unheld: Collection[str]) -> tuple[RestorePlan, Restored]:
         with Descent(self._index.root) as descent, self._planned(descent, unheld) as plan:
-            contents = check_content(self._reader, plan)
+            contents = check_content(self._reader, plan, self._index.name)
             if not plan.changes_anything:
                 return plan, Restored()
             shape = self._tracker.shape if self._tracker else None

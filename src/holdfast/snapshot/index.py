@@ -11,16 +11,18 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from holdfast.errors import SandboxError
+from holdfast.progress import Metering, Work, meter_of
+from holdfast.snapshot.counting import counted_batch, counted_taker
 from holdfast.snapshot.descent import Descent, depth, join, split
 from holdfast.snapshot.difference import Difference
 from holdfast.snapshot.directories import RecentDirectories
-from holdfast.snapshot.entries import Hasher, Moved, directory_entry, read_entry
+from holdfast.snapshot.entries import Hasher, Moved, Taker, directory_entry, read_entry
 from holdfast.snapshot.format import (
     DIRECTORY,
     FORMAT_VERSION,
@@ -33,7 +35,8 @@ from holdfast.snapshot.format import (
 from holdfast.snapshot.nodes import CACHE_VERSION, Cache, CachedNode, Links, Node, boot_id, no_garbage, read_cache
 from holdfast.snapshot.objects import Batch
 from holdfast.snapshot.reading import PARALLEL_FROM_FILES, Found, read_in_parallel
-from holdfast.snapshot.stamps import UNTRUSTED, look
+from holdfast.snapshot.stamps import UNTRUSTED
+from holdfast.snapshot.unchanged import is_as_known, unchanged_directories
 
 _RACY_NS = 20_000_000
 """Before Linux 6.13 timestamps move in steps of up to 10 ms: a file changed that shortly before it was read may change
@@ -51,20 +54,21 @@ class _FileToRead(msgspec.Struct):
     name: bytes
     is_file: bool = False
     """It was a regular file a moment ago."""
+    size: int = 0
 
 
 class TreeIndex:
     def __init__(self, root: Path, recent: RecentDirectories) -> None:
-        self.root = root
+        self.root, self.name = root, root.name
         self.recent = recent
         self.state: bytes | None = None
         self.unheld: dict[bytes, str] = {}
         self.links = Links()
-        self._top = Node()
+        self.top = Node()
 
     def forget(self) -> None:
         """Start from nothing: the next refresh reads everything."""
-        self.state, self.unheld, self.links, self._top = None, {}, Links(), Node()
+        self.state, self.unheld, self.links, self.top = None, {}, Links(), Node()
 
     def refresh(self, batch: Batch, changed: Changed | None = None) -> bytes:
         """Look at the whole tree, or only at what ``changed`` names, and return the state hash."""
@@ -94,25 +98,25 @@ class TreeIndex:
         with Descent(self.root) as descent:
             seeing = _Look(self, descent, batch, now_ns)
             if changed is None:
-                seeing.at_subtree(b"", self._top)
+                seeing.at_everything()
             else:
                 seeing.at_changes(changed)
             seeing.at_ancestors()
             seeing.read_files()
             seeing.encode_directories()
             seeing.trust_what_was_listed()
-        head = self._top.head
+        head = self.top.head
         assert head is not None
         return batch.add(encode_state(head, self.links.groups()))
 
     def known_state(self) -> State | None:
         """The tree as it was when it was last looked at."""
-        if self.state is None or self._top.head is None:
+        if self.state is None or self.top.head is None:
             return None
-        return State(FORMAT_VERSION, self._top.head, self.links.groups())
+        return State(FORMAT_VERSION, self.top.head, self.links.groups())
 
     def node_at(self, path: bytes) -> Node | None:
-        node: Node | None = self._top
+        node: Node | None = self.top
         for name in path.split(b"/") if path else ():
             node = node.children.get(name) if node else None
         return node
@@ -120,16 +124,17 @@ class TreeIndex:
     def adopt(
         self,
         descent: Descent,
-        differences: Iterable[Difference],
+        differences: Sequence[Difference],
         touched: Mapping[bytes, set[bytes]],
         target: State,
         state: bytes,
     ) -> bool:
         """Take over what a restore made, after looking at everything it touched; False if anything is not as wanted."""
         try:
-            adoption = _Adoption(self, descent)
-            done = all(adoption.take(difference, touched) for difference in differences)
-            adoption.finish()
+            with meter_of(Work.CHECKING, self.name, lambda: _to_check(differences)) as meter:
+                adoption = _Adoption(self, descent, meter)
+                done = all(adoption.take(difference, touched) for difference in differences)
+                adoption.finish()
         except (OSError, Moved):
             done = False
         if not done or self.links.groups() != target.links:
@@ -140,7 +145,7 @@ class TreeIndex:
 
     def paths_with_inode(self, inode: int) -> list[bytes]:
         return [
-            join(path, name) for path, node in self._nodes() for name, stamp in node.stamps.items() if stamp[0] == inode
+            join(path, name) for path, node in self.nodes() for name, stamp in node.stamps.items() if stamp[0] == inode
         ]
 
     def forget_entry(self, directory: bytes, node: Node, name: bytes) -> None:
@@ -182,15 +187,15 @@ class TreeIndex:
 
     def _packed_nodes(self) -> list[CachedNode]:
         packed: list[CachedNode] = []
-        pending = [(0, self._top)]
+        pending = [(0, self.top)]
         while pending:
             parent, node = pending.pop()
             pending.extend((len(packed), child) for child in node.children.values())
             packed.append(node.packed(parent))
         return packed
 
-    def _nodes(self) -> Iterable[tuple[bytes, Node]]:
-        pending = [(b"", self._top)]
+    def nodes(self) -> Iterable[tuple[bytes, Node]]:
+        pending = [(b"", self.top)]
         while pending:
             path, node = pending.pop()
             yield path, node
@@ -212,7 +217,7 @@ class TreeIndex:
         nodes = [Node.unpacked(cached) for cached in cache.nodes]
         for cached, node in zip(cache.nodes[1:], nodes[1:], strict=True):
             nodes[cached.parent].children[cached.head.name] = node
-        self._top, self.state = nodes[0], cache.state
+        self.top, self.state = nodes[0], cache.state
         self.unheld, self.links = cache.unheld, Links(cache.linked, cache.link_counts)
 
 
@@ -224,8 +229,13 @@ class _Look:
         self._to_read: list[_FileToRead] = []
         self._to_encode: dict[bytes, Node] = {}
         self._listed: list[tuple[Node, tuple[int, int]]] = []
+        self._unchanged: frozenset[Node] = frozenset()
         # What cannot be held now may be readable the next time, without the directory telling.
         self._with_unheld = {split(path)[0] for path in index.unheld}
+
+    def at_everything(self) -> None:
+        self._unchanged = unchanged_directories(self._index.root, list(self._index.nodes()))
+        self.at_subtree(b"", self._index.top)
 
     def at_subtree(self, path: bytes, node: Node) -> None:
         pending = [(path, node)]
@@ -238,11 +248,11 @@ class _Look:
 
     def _at_directory(self, directory: bytes, node: Node) -> list[tuple[bytes, Node]]:
         """Look at every entry of one directory; the directories in it, to be looked at next."""
-        descriptor = self._open(directory)
-        if self._is_as_known(directory, node, descriptor):
+        if directory not in self._with_unheld and (node in self._unchanged or is_as_known(node, self._open(directory))):
             if not node.is_named:
                 self._to_encode[directory] = node
             return [(join(directory, name), child) for name, child in node.children.items()]
+        descriptor = self._open(directory)
         stamps, links = node.stamps, self._index.links
         seen = set()
         below = []
@@ -268,14 +278,6 @@ class _Look:
             del self._index.unheld[path]
         self._note_head(directory, node, descriptor, is_listed=True)
         return below
-
-    def _is_as_known(self, directory: bytes, node: Node, descriptor: int) -> bool:
-        """Whether nothing in the directory itself changed. No name in it did if its own ctime is what it was."""
-        found = os.fstat(descriptor)
-        if node.stamp != (found.st_ino, found.st_ctime_ns) or directory in self._with_unheld:
-            return False
-        names, stamps = node.packed_stamps
-        return look(descriptor, names) == stamps
 
     def _leave_out(self, directory: bytes) -> None:
         if not directory:
@@ -330,7 +332,7 @@ class _Look:
             self._index.forget_entry(directory, node, name)
         self._index.unheld.pop(join(directory, name), None)
         if kind in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO):
-            self._to_read.append(_FileToRead(node, directory, name, kind == stat.S_IFREG))
+            self._to_read.append(_FileToRead(node, directory, name, kind == stat.S_IFREG, found.st_size))
         else:
             self._index.forget_entry(directory, node, name)
             self._index.unheld[join(directory, name)] = _KIND_NAMES.get(kind, "an unknown kind of file")
@@ -405,26 +407,36 @@ class _Look:
             self._to_encode[directory] = node
 
     def read_files(self) -> None:
-        if len(self._to_read) < PARALLEL_FROM_FILES:
-            for wanted in self._to_read:
-                self._read(wanted)
-            return
+        with meter_of(Work.SAVING, self._index.name, self._totals) as meter:
+            if len(self._to_read) < PARALLEL_FROM_FILES:
+                taker = counted_taker(self._batch, meter)
+                for wanted in meter.each(self._to_read):
+                    self._read(wanted, taker)
+            else:
+                self._read_in_parallel(meter)
+
+    def _totals(self) -> tuple[int, int]:
+        return len(self._to_read), sum(wanted.size for wanted in self._to_read)
+
+    def _read_in_parallel(self, meter: Metering) -> None:
         nodes = {(wanted.directory, wanted.name): wanted for wanted in self._to_read}
-        for found in read_in_parallel(self._index.root, list(nodes), self._batch):
+        batch = counted_batch(self._batch, meter)
+        for found in read_in_parallel(self._index.root, list(nodes), batch):
             wanted = nodes.pop((found.directory, found.name))
             if found.entry is None:
-                self._read(wanted)
+                self._read(wanted, batch)
             else:
                 self._note_file(wanted, found.entry, found)
+            meter.advance(1)
         if nodes:
             raise SandboxError(
                 f"{len(nodes)} files in {self._index.root} were not read.", hint="Run the command again."
             )
 
-    def _read(self, wanted: _FileToRead) -> None:
+    def _read(self, wanted: _FileToRead, taker: Taker) -> None:
         node, directory, name = wanted.node, wanted.directory, wanted.name
         try:
-            entry, status = read_entry(self._open(directory), name, self._batch, is_file=wanted.is_file)
+            entry, status = read_entry(self._open(directory), name, taker, is_file=wanted.is_file)
         except FileNotFoundError:
             self._index.forget_entry(directory, node, name)
         except PermissionError:
@@ -468,11 +480,16 @@ class _Look:
                 node.is_placed = True
 
 
+def _to_check(differences: Sequence[Difference]) -> tuple[int, int]:
+    return sum(each.is_of_file for each in differences), sum(new.size for _, _, new in differences if new is not None)
+
+
 class _Adoption:
     """Compares what is on the disk with what should be, path by path, and notes it as known."""
 
-    def __init__(self, index: TreeIndex, descent: Descent) -> None:
-        self._index, self._descent, self._now_ns, self._hasher = index, descent, time.time_ns(), Hasher()
+    def __init__(self, index: TreeIndex, descent: Descent, meter: Metering) -> None:
+        self._index, self._descent, self._now_ns = index, descent, time.time_ns()
+        self._meter, self._hasher = meter, counted_taker(Hasher(), meter)
         self._directories: list[tuple[Node, bytes]] = []
 
     def finish(self) -> None:
@@ -483,6 +500,8 @@ class _Adoption:
     def take(self, difference: Difference, touched: Mapping[bytes, set[bytes]]) -> bool:
         path, _, new = difference
         directory, name = split(path)
+        if difference.is_of_file:
+            self._meter.advance(1)
         parent = self._index.node_at(directory)
         if parent is None:
             return new is None  # it went with its directory

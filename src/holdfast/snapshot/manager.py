@@ -110,7 +110,7 @@ class CheckpointManager:
         set aside if it can be read now, and never deleted.
         """
         index = self._index(path)
-        workshop = Workshop(aside, lambda: self._stagings.staging_for(path))
+        workshop = Workshop(path.name, aside, lambda: self._stagings.staging_for(path))
         with self.taking() as batch:
             going = GoingBack(index, self.reader, batch, self._trackers.get(path), state_hash)
             try:

@@ -11,9 +11,9 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 import msgspec
 
@@ -21,7 +21,7 @@ from holdfast.errors import SandboxError
 from holdfast.snapshot.descent import Descent
 from holdfast.snapshot.entries import Moved, read_entry
 from holdfast.snapshot.format import Entry, digest_of
-from holdfast.snapshot.objects import Batch, new_compressor, pack
+from holdfast.snapshot.objects import new_compressor, pack
 
 PARALLEL_FROM_FILES = 3000
 """Below that, starting the workers costs more than they save."""
@@ -67,7 +67,13 @@ _decode_frame = msgspec.msgpack.Decoder(_Frame).decode
 _decode_places = msgspec.msgpack.Decoder(list[Place]).decode
 
 
-def read_in_parallel(root: Path, places: Iterable[Place], batch: Batch) -> Iterator[Found]:
+class PackedTaker(Protocol):
+    """Takes content that somebody else has named and packed."""
+
+    def add_packed(self, objects: Sequence[tuple[bytes, int, bytes]]) -> None: ...
+
+
+def read_in_parallel(root: Path, places: Iterable[Place], batch: PackedTaker) -> Iterator[Found]:
     """Every place once, in any order; the content of each is in the batch when it is given."""
     wanted = list(places)
     chunks: _Chunks = queue.SimpleQueue()
@@ -87,7 +93,7 @@ def read_in_parallel(root: Path, places: Iterable[Place], batch: Batch) -> Itera
         _end(threads, chunks, frames)
 
 
-def _gathered(root: Path, frames: _Frames, running: int, batch: Batch) -> Iterator[Found]:
+def _gathered(root: Path, frames: _Frames, running: int, batch: PackedTaker) -> Iterator[Found]:
     while running:
         frame = frames.get()
         if frame is None:

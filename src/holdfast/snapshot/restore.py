@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.errors import SandboxError
+from holdfast.progress import Metering, Work, meter_of
 from holdfast.snapshot.descent import IS_ROOT, Descent, depth, split
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.entries import is_held_xattr, owner_to_set
@@ -104,23 +105,22 @@ def _stands_in_the_way(reader: StateReader, target: State, path: bytes) -> bool:
     return holder is None or holder.kind != DIRECTORY
 
 
-def check_content(reader: StateReader, plan: RestorePlan) -> dict[bytes, bytes]:
+def check_content(reader: StateReader, plan: RestorePlan, name: str) -> dict[bytes, bytes]:
     """Read all content the restore needs, so that damage is found before a file is touched.
 
     What is not much is handed on, so that it need not be read again.
     """
+    needed = [new for _, _, new in plan.differences if new is not None and new.is_file]
     kept: list[Entry] = []
     room = _KEPT_BYTES
-    for difference in plan.differences:
-        new = difference.new
-        if new is None or not new.is_file:
-            continue
-        if new.kind == FILE and new.size <= room:
-            kept.append(new)
-            room -= new.size
-        else:
-            for _ in reader.content(new):
-                pass
+    with meter_of(Work.CHECKING, name, lambda: (len(needed), sum(entry.size for entry in needed))) as meter:
+        for entry in meter.each(needed):
+            if entry.kind == FILE and entry.size <= room:
+                kept.append(entry)
+                room -= entry.size
+            else:
+                for piece in reader.content(entry):
+                    meter.advance(size_bytes=len(piece))
     return reader.small_contents(kept)
 
 
@@ -128,6 +128,8 @@ def check_content(reader: StateReader, plan: RestorePlan) -> dict[bytes, bytes]:
 class Workshop:
     """Where and how a restore works: where it puts what it must not delete, and where it makes new files."""
 
+    name: str
+    """What the tree is called when its progress is told."""
     aside: Path
     staging: Callable[[], Staging] | None = None
     """Gives a directory on the same file system: files are made in it, and what they replace stays in it. Without one a
@@ -141,12 +143,18 @@ def carry_out(
 ) -> Restored:
     bench = None if workshop.staging is None else _Bench(workshop.staging())
     try:
-        restorer = _Restorer(reader, descent, workshop, bench, contents)
-        restorer.run(plan)
+        work = Work.WRITING if workshop.durable else Work.RESTORING
+        with meter_of(work, workshop.name, lambda: _to_do(plan)) as meter:
+            restorer = _Restorer(reader, descent, workshop, bench, contents, meter)
+            restorer.run(plan)
         return restorer.restored
     finally:
         if bench is not None:
             os.close(bench.descriptor)
+
+
+def _to_do(plan: RestorePlan) -> tuple[int, int]:
+    return sum(each.is_of_file for each in plan.differences), sum(each.bytes_to_write for each in plan.differences)
 
 
 class _Bench:
@@ -174,9 +182,10 @@ class _Restorer:
         workshop: Workshop,
         bench: _Bench | None,
         contents: Mapping[bytes, bytes],
+        meter: Metering,
     ) -> None:
         self._reader, self._descent, self._workshop, self._bench = reader, descent, workshop, bench
-        self._contents = contents
+        self._contents, self._meter = contents, meter
         self._names = temporary_names()
         self._opened: dict[bytes, int] = {}
         self.restored = Restored()
@@ -189,6 +198,8 @@ class _Restorer:
         removals = [difference for difference in plan.differences if difference.is_removal]
         for difference in reversed(removals):
             self._remove(difference)
+            if difference.new is None and difference.is_of_file:
+                self._meter.advance(1)
         if removals:
             self._descent.forget()
         self._make_all(plan)
@@ -205,8 +216,11 @@ class _Restorer:
     def _make_all(self, plan: RestorePlan) -> None:
         linked = {path for group in plan.links for path in group[1:]}
         for difference in plan.differences:
-            if difference.new is not None and difference.path not in linked:
-                self._make(difference)
+            if difference.new is not None:
+                if difference.path not in linked:
+                    self._make(difference)
+                if difference.is_of_file:
+                    self._meter.advance(1)
         for group in plan.links:
             self._link(group)
 
@@ -344,6 +358,7 @@ class _Restorer:
             known = self._contents.get(entry.content)
             for piece in self._reader.content(entry) if known is None else (known,):
                 _write_sparsely(descriptor, piece)
+                self._meter.advance(size_bytes=len(piece))
             if entry.kind == PIECES:
                 os.ftruncate(descriptor, entry.size)  # it may end in a hole
             _set_attributes_through(descriptor, entry)

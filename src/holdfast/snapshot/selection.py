@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.progress import Work, meter_of
 from holdfast.snapshot.descent import Descent, depth, join, split
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.entries import directory_entry, read_entry
@@ -36,8 +37,9 @@ _HELD = (stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO)
 def select(root: Path, paths: Iterable[bytes], batch: Batch) -> dict[bytes, Entry]:
     """What is there now at these paths and on the way to them; the content of files is stored."""
     found: dict[bytes, Entry] = {}
-    with Descent(root) as descent:
-        for path in sorted(with_ancestors(paths)):
+    wanted = sorted(with_ancestors(paths))
+    with Descent(root) as descent, meter_of(Work.CHECKING, root.name, lambda: (len(wanted), None)) as meter:
+        for path in meter.each(wanted):
             entry = _entry_at(descent, path, batch)
             if entry is not None:
                 found[path] = entry
@@ -156,9 +158,9 @@ def change(
     kept = directories_in_use(root, going)
     wanted = tuple(difference for difference in ordered if difference.path not in kept)
     plan = RestorePlan(wanted, (), links)
-    contents = check_content(reader, plan)
+    contents = check_content(reader, plan, root.name)
     with Descent(root) as descent:
-        carry_out(plan, reader, descent, Workshop(aside=root, durable=True), contents)
+        carry_out(plan, reader, descent, Workshop(root.name, aside=root, durable=True), contents)
 
 
 def directories_in_use(root: Path, going: Collection[bytes]) -> set[bytes]:

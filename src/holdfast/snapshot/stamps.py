@@ -25,12 +25,11 @@ _AT_ONCE = 512
 _SECOND_NS = 1_000_000_000
 
 
-class _Statx:
-    """The system call with the places for its answers, made once: it is called for every file there is."""
+class _Statx(threading.local):
+    """The system call with the places for its answers, made once a thread: it is called for every file there is."""
 
     def __init__(self) -> None:
         self._call = ctypes.CDLL(None).statx  # without declared argument types it is twice as fast
-        self._mutex = threading.Lock()  # subplans are looked at by threads of their own
         self._answers = bytearray(_STATUS_BYTES * _AT_ONCE)
         self._words = memoryview(self._answers).cast("Q")
         place = ctypes.c_char * _STATUS_BYTES
@@ -38,10 +37,9 @@ class _Statx:
 
     def columns(self, directory: int, names: Sequence[bytes]) -> list[bytes] | None:
         flags, mask = repeat(_AT_SYMLINK_NOFOLLOW), repeat(_BASIC)
-        with self._mutex:
-            if any(map(self._call, repeat(directory), names, flags, mask, self._places)):
-                return None
-            return [self._words[column : len(names) * _WORDS : _WORDS].tobytes() for column in _COLUMNS]
+        if any(map(self._call, repeat(directory), names, flags, mask, self._places)):
+            return None
+        return [self._words[column : len(names) * _WORDS : _WORDS].tobytes() for column in _COLUMNS]
 
 
 def _statx() -> _Statx | None:

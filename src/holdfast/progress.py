@@ -1,0 +1,207 @@
+"""How far long work on files has come, told to whoever watches: a few times a second, and of little work nothing.
+
+The work asks for a meter wherever it may take long. Who watches is known by thread and not handed down through every
+layer between a verb and a file; where nobody does, or there is little to do, a meter costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Protocol, TypeVar
+
+FEWEST_FILES = 1_000
+FEWEST_BYTES = 64_000_000
+"""Work with fewer of both is over before anybody could read of it."""
+_TELL_EVERY_SECONDS = 0.1
+_SMOOTHED_OVER_SECONDS = 3.0
+_GUESS_AFTER_SECONDS = 1.0
+_GUESS_FROM_FRACTION = 0.01
+_FILE_COSTS_BYTES = 100_000
+"""Making or reading a file takes about as long as that much content, whatever there is in it."""
+
+Item = TypeVar("Item")
+
+
+class Work(StrEnum):
+    COPYING = "copying"
+    """A sandbox is being made."""
+    SAVING = "saving"
+    """A snapshot is being taken."""
+    CHECKING = "checking"
+    """Content that is needed, or files that were or will be changed, are being looked at."""
+    RESTORING = "restoring"
+    """A sandbox is being taken back to a snapshot."""
+    WRITING = "writing"
+    """The real files are being changed."""
+
+
+@dataclass(frozen=True)
+class Working:
+    """How far some work has come. The first one of it says that it begins, the last one that it is over."""
+
+    work: Work
+    what: str
+    """The name of the resource, or of its folder."""
+    files_done: int
+    files_total: int
+    bytes_done: int
+    bytes_total: int | None
+    """None where nobody has counted them."""
+    seconds: float
+    """Since it began."""
+    seconds_left: float | None
+    """None while a guess would mean nothing."""
+    is_over: bool = False
+
+    @property
+    def fraction(self) -> float:
+        """How much of the work is done, from 0 to 1."""
+        total = _cost(self.files_total, self.bytes_total or 0)
+        done = _cost(self.files_done, self.bytes_done if self.bytes_total is not None else 0)
+        return min(1.0, done / total) if total else 1.0
+
+
+Watcher = Callable[[Working], None]
+Totals = Callable[[], tuple[int, int | None]]
+"""How many files and bytes there are to do; asked only if somebody watches."""
+
+_watcher: ContextVar[Watcher | None] = ContextVar("holdfast_watcher", default=None)
+
+
+@contextmanager
+def watched_by(watcher: Watcher | None) -> Iterator[None]:
+    """Tell ``watcher`` of all long work that this thread does meanwhile; None changes nothing."""
+    if watcher is None:
+        yield
+        return
+    before = _watcher.set(watcher)
+    try:
+        yield
+    finally:
+        _watcher.reset(before)
+
+
+class Metering(Protocol):
+    """Used as a context: leaving it says that the work is over, whether it succeeded or not."""
+
+    def __enter__(self) -> Metering: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def advance(self, files: int = 0, size_bytes: int = 0) -> None: ...
+
+    def each(self, files: Iterable[Item]) -> Iterable[Item]:
+        """The files one by one, each counted when it is done."""
+        ...
+
+
+def meter_of(work: Work, what: str, totals: Totals) -> Metering:
+    """A meter for that work; one that does nothing if nobody watches or there is little to do."""
+    watcher = _watcher.get()
+    if watcher is None:
+        return UNWATCHED
+    files, size_bytes = totals()
+    if files < FEWEST_FILES and (size_bytes or 0) < FEWEST_BYTES:
+        return UNWATCHED
+    return Meter(work, what, files, size_bytes, watcher)
+
+
+class _Unwatched:
+    def __enter__(self) -> _Unwatched:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def advance(self, files: int = 0, size_bytes: int = 0) -> None:
+        pass
+
+    def each(self, files: Iterable[Item]) -> Iterable[Item]:
+        return files
+
+
+UNWATCHED = _Unwatched()
+
+
+class Meter:
+    """Counts, and tells ``watcher`` at most every tenth of a second. A watcher that fails is not told any more."""
+
+    def __init__(
+        self,
+        work: Work,
+        what: str,
+        files_total: int,
+        bytes_total: int | None,
+        watcher: Watcher,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._work, self._what = work, what
+        self._files_total, self._bytes_total = files_total, bytes_total
+        self._watcher: Watcher | None = watcher
+        self._clock = clock
+        self._files, self._bytes = 0, 0
+        self._began_at = self._told_at = clock()
+        self._next_at = self._told_at + _TELL_EVERY_SECONDS
+        self._told_fraction = 0.0
+        self._rate = 0.0
+
+    def __enter__(self) -> Meter:
+        self._tell(self._began_at)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._tell(self._clock(), is_over=True)
+
+    def advance(self, files: int = 0, size_bytes: int = 0) -> None:
+        self._files += files
+        self._bytes += size_bytes
+        at = self._clock()
+        if at >= self._next_at:
+            self._next_at = at + _TELL_EVERY_SECONDS
+            self._tell(at)
+
+    def each(self, files: Iterable[Item]) -> Iterable[Item]:
+        for file in files:
+            yield file
+            self.advance(1)
+
+    def _tell(self, at: float, *, is_over: bool = False) -> None:
+        if self._watcher is None:
+            return
+        so_far = Working(
+            work=self._work,
+            what=self._what,
+            files_done=min(self._files, self._files_total),
+            files_total=self._files_total,
+            bytes_done=self._bytes if self._bytes_total is None else min(self._bytes, self._bytes_total),
+            bytes_total=self._bytes_total,
+            seconds=at - self._began_at,
+            seconds_left=None,
+            is_over=is_over,
+        )
+        try:
+            self._watcher(replace(so_far, seconds_left=self._guess(so_far, at)))
+        except Exception:  # noqa: BLE001 - whatever is wrong with whoever watches, the work goes on
+            self._watcher = None
+
+    def _guess(self, so_far: Working, at: float) -> float | None:
+        """How long it will take at the rate of the last seconds."""
+        fraction, passed = so_far.fraction, at - self._told_at
+        if passed > 0:
+            # In the beginning this is the mean of all there is.
+            weight = max(passed / so_far.seconds, 1 - math.exp(-passed / _SMOOTHED_OVER_SECONDS))
+            self._rate += weight * ((fraction - self._told_fraction) / passed - self._rate)
+        self._told_at, self._told_fraction = at, fraction
+        if so_far.seconds < _GUESS_AFTER_SECONDS or fraction < _GUESS_FROM_FRACTION or self._rate <= 0:
+            return None
+        return (1 - fraction) / self._rate
+
+
+def _cost(files: int, size_bytes: int) -> int:
+    return files * _FILE_COSTS_BYTES + size_bytes
