@@ -24,9 +24,9 @@ Feature: Corrections
     And it says
       """
       blue
-      shop: colour.txt
-      data: paint.txt
-      shop: result.txt
+      shop/colour.txt
+      data/paint.txt
+      shop/result.txt
       choose green
       varnish
       Nothing was changed.
@@ -108,9 +108,9 @@ Feature: Corrections
     Then it ends with exit code 0
     And it says
       """
-      question     Which material?
-      alternatives steel, glass
-      rationale    it is cheap
+      question      Which material?
+      alternatives  steel, glass
+      rationale     it is cheap
       A  shop/material.txt  +1 -0
       echo 5 > price.txt
       """
@@ -119,8 +119,8 @@ Feature: Corrections
     Then it ends with exit code 0
     And it says
       """
-      shop: material.txt
-      shop: order.txt
+      shop/material.txt
+      shop/order.txt
       not undone: step 4 (order it)
       choose steel
       Nothing was changed.

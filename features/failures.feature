@@ -21,7 +21,7 @@ Feature: Failures
       Step 2 (bad) failed: the command ended with exit code 1
       | 100
       | no such luck
-      the files as they were when it failed
+      the files when it failed
       before step 2 (bad)
       holdfast plan rollback {plan} cp_
       holdfast plan correct --mode revert --guidance "what to do instead"

@@ -223,7 +223,7 @@ Feature: Rollback
       Then it ends with exit code 4
       And it says
         """
-        2 files will be restored or removed
+        (start): 2 files will be restored
         Go back? [y/N]
         nothing was changed
         """

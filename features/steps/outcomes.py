@@ -197,7 +197,7 @@ def check_rests(context, number):
 def check_log(context):
     """But for the names of the checkpoints and the times."""
     drawn = [line for line in context.ended.stdout.splitlines() if re.match(r"[@○◆✗│├]", line)]
-    found = [re.sub(r"cp_\w+  |  [\d:]{8}$", "", line) for line in drawn]
+    found = [re.sub(r"cp_\w+  +|  [\d:]{8}$", "", line) for line in drawn]
     expect_equal(found, context.text.splitlines())
 
 

@@ -544,6 +544,11 @@ class Lease(Record, frozen=True, kw_only=True):
     stop_requested: bool | None = None
     """Somebody asked the owner to stop."""
 
+    @property
+    def can_be_stopped(self) -> bool:
+        """Only an execution listens to being asked; everything else is over soon by itself."""
+        return self.command == "plan execute"
+
 
 class Project(Record, frozen=True, kw_only=True):
     project_id: str

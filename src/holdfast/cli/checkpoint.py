@@ -11,15 +11,17 @@ import click
 from holdfast.cli.completion import complete_checkpoint, complete_plan
 from holdfast.cli.invocation import Invocation, OrderedGroup, command, with_common_options
 from holdfast.cli.output import (
-    WIDE,
     Next,
     Reply,
     Row,
     Screen,
     bytes_text,
     counted,
+    fits,
     name_text,
+    show_facts,
     show_next,
+    show_plan,
     show_table,
     time_text,
 )
@@ -49,19 +51,19 @@ def list_checkpoints(invocation: Invocation, plan: str) -> Reply:
         found = holdfast.find_plan(plan)
         views = holdfast.checkpoints(found.plan_id)
     data = {"plan_id": found.plan_id, "checkpoints": [checkpoint_data(each) for each in views]}
-    return Reply(data, lambda screen: _show_list(screen, found, views))
+    return Reply(data, lambda screen: _show_list(screen, found, views), is_long=True)
 
 
 def _show_list(screen: Screen, plan: Plan, views: Sequence[CheckpointView]) -> None:
-    screen.line(("Plan ", "strong"), (plan.plan_id, "id"), "  ", plan.name)
+    show_plan(screen, plan.plan_id, plan.name)
     if not views:
         screen.line("It has no checkpoints yet.")
+        show_next(screen, [Next("run it", f"holdfast plan execute {plan.plan_id}")])
         return
     screen.line()
     rows = [_row(list(members)) for _, members in groupby(views, key=lambda view: view.group.group_id)]
     header = ["checkpoint", "moment", "resource", "time", "new"]
-    is_narrow = screen.width is not None and screen.width < WIDE
-    kept = slice(3) if is_narrow else slice(None)
+    kept = slice(None) if fits([header, *rows], screen.width, flexible=1) else slice(3)
     show_table(screen, [row[kept] for row in rows], flexible=1, header=header[kept])
     screen.line()
     show_next(
@@ -143,7 +145,7 @@ def _show_one(screen: Screen, plan: Plan, view: CheckpointView, files: Sequence[
     }
     undone = "  (undone by a rollback or correction since)" if view.is_superseded else ""
     screen.line(("Checkpoint ", "strong"), (checkpoint.checkpoint_id, "id"), (undone, "dim"))
-    show_table(screen, [[(name, "dim"), value] for name, value in facts.items() if value])
+    show_facts(screen, [(name, value) for name, value in facts.items() if value])
     screen.line()
     for name, listed in group_of.unheld.items():
         screen.line((f"Not held of {name} (a rollback leaves these alone)", "strong"))

@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.completion import complete_key
 from holdfast.cli.invocation import Invocation, OrderedGroup, command, with_common_options
-from holdfast.cli.output import Reply, Screen, name_text, show_table
+from holdfast.cli.output import Reply, Screen, name_text, wrapped
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -38,15 +38,17 @@ def list_settings(invocation: Invocation) -> Reply:
     """All settings, and where each comes from."""
     with invocation.opened() as holdfast:
         settings = holdfast.settings.entries()
-    return Reply({"settings": [_data(each) for each in settings]}, lambda screen: _show(screen, settings))
+    data = {"settings": [_data(each) for each in settings]}
+    return Reply(data, lambda screen: _show(screen, settings), is_long=True)
 
 
 def _show(screen: Screen, settings: tuple[Setting, ...]) -> None:
+    room = None if screen.width is None else screen.width - 2
     for each in settings:
         screen.line((each.key.name, "strong"), " = ", _text(each.shown))
-        show_table(
-            screen, [[(each.key.description, "dim")], [(f"from: {name_text(str(each.origin))}", "dim")]], indent="  "
-        )
+        for line in wrapped(each.key.description, room):
+            screen.line("  ", (line, "dim"))
+        screen.line("  ", (f"from: {name_text(str(each.origin))}", "dim"))
 
 
 def _data(setting: Setting) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.invocation import Invocation, reporting, with_common_options
-from holdfast.cli.output import Reply, Screen, counted, name_text, show_table
+from holdfast.cli.output import Reply, Screen, counted, name_text, show_facts, show_table
 
 if TYPE_CHECKING:
     from holdfast.doctor import Finding
@@ -44,8 +44,7 @@ def _show(screen: Screen, findings: Sequence[Finding]) -> None:
     hints = [each for each in findings if each.hint]
     if hints:
         screen.line()
-    for each in hints:
-        screen.line((f"{each.name}: ", "dim"), name_text(each.hint))
+        show_facts(screen, ((each.name, name_text(each.hint)) for each in hints))
     problems, warnings = (sum(each.level == level for each in findings) for level in ("problem", "warning"))
     screen.line()
     screen.line(f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}.")

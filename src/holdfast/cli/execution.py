@@ -13,8 +13,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.bar import SHOWN_AFTER_SECONDS, Bar, label_text, percent_text
 from holdfast.cli.invocation import Invocation
 from holdfast.cli.output import (
+    NARROWEST,
     Next,
     Reply,
     Screen,
@@ -26,6 +28,9 @@ from holdfast.cli.output import (
     seconds_text,
     shortened,
     show_next,
+    show_plan,
+    show_sentence,
+    wrapped,
 )
 from holdfast.cli.records import (
     changes_data,
@@ -51,6 +56,7 @@ from holdfast.events import (
     SubplanMerged,
     SubplanStarted,
     WentBack,
+    Working,
 )
 from holdfast.model import CheckpointGroup, Conflict, FileChange, Plan, PlanState, Resource, RunStatus, Step, StepRun
 from holdfast.policy import DISPLAY_PREFIX, display_ids
@@ -60,8 +66,10 @@ if TYPE_CHECKING:
     from holdfast.executor import Choices, ExecutionResult
 
 TAIL_LINES = 20
-WIDEST_NAME = 44
-_ROOM_BESIDE_NAME = 40
+_TAIL_LINES_SHOWN = 10
+_VALIDATE = "validate"
+_WIDEST_NAME = 72
+_ROOM_BESIDE_NAME = 31
 _OUTPUT_KEPT = 4096
 _MOST_LEFT_OUT = 5
 _TIME_CHARACTERS = 10
@@ -75,7 +83,7 @@ def run_plan(invocation: Invocation, holdfast: Holdfast, plan: Plan, choices: Ch
     screen = invocation.screen
     progress = None
     if not invocation.is_for_programs and not was_done:
-        screen.line(("Plan ", "strong"), (plan.plan_id, "id"), "  ", plan.name)
+        show_plan(screen, plan.plan_id, plan.name)
         progress = Progress(screen, holdfast, plan)
     with interruptible() as cancelled:
         result = holdfast.execute(plan.plan_id, listener=progress, cancelled=cancelled, choices=choices)
@@ -108,9 +116,11 @@ class Progress:
     def __init__(self, screen: Screen, holdfast: Holdfast, plan: Plan) -> None:
         self._screen, self._store = screen, holdfast.store
         self._ids = {each.checkpoint_id for each in self._store.checkpoints_of(plan.plan_id)}
-        room = WIDEST_NAME if screen.width is None else max(12, screen.width - _ROOM_BESIDE_NAME)
-        names = [step.name for step in plan.steps] + list(plan.validation)
-        self._name_width = min(max(map(cell_width, names)), WIDEST_NAME, room)
+        room = _WIDEST_NAME if screen.width is None else max(NARROWEST, screen.width - _ROOM_BESIDE_NAME)
+        count = len(plan.steps)
+        lines = [f"{_number(0, count)} {step.name}{_again(step.retries + 1)}" for step in plan.steps]
+        lines += [f"{_VALIDATE} {command}" for command in plan.validation]
+        self._name_end = min(max(map(cell_width, lines)), _WIDEST_NAME, room)
         self._resource_width = max(len(resource.name) for resource in plan.resources)
         self._checkpoint: str | None = None
         self._went_back: WentBack | None = None
@@ -118,6 +128,7 @@ class Progress:
         self._steps = plan.steps
         self._beginning: list[Span] = []
         self._subplans = SubplanProgress(screen)
+        self._bar = Bar(screen)
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -131,6 +142,8 @@ class Progress:
                 self._echo(text)
             case StepFinished(_, _, run):
                 self._finish(run)
+            case Working():
+                self._bar(event)
             case SubplanStarted() | SubplanEnded() | SubplanMerged() | InSubplan():
                 self._subplans(event)
             case _:
@@ -167,16 +180,17 @@ class Progress:
             self._screen.line((f"back to before step {where}  {self._display(self._went_back.checkpoint_id)}", "dim"))
             self._went_back = None
         self._checkpoint, self._printed = None, b""
-        number = f"[{index + 1:>{len(str(count))}}/{count}]" if index < count else "validate"
-        name = shortened(run.step, self._name_width)
-        again = f" (try {run.try_number})" if run.try_number > 1 else ""
-        padding = " " * (self._name_width - cell_width(name))
+        number = f"{_number(index, count)} "
+        width = self._name_end - len(number)
         if index < count and self._steps[index].subplans:
-            self._screen.line((f"{number} ", "dim"), name, (f"  {_division(self._steps[index])}", "dim"))
-            self._beginning = [" " * (len(number) + 1), f"{'all of them':<{self._name_width}}  "]
-            self._subplans.begin(self._steps[index], len(number) + 1)
+            division = f"  {_division(self._steps[index])}"
+            self._screen.line((number, "dim"), shortened(run.step, width), (division, "dim"))
+            self._beginning = [" " * len(number), f"{'all of them':<{width}}  "]
+            self._subplans.begin(self._steps[index], len(number), width)
             return
-        self._screen.part((f"{number} ", "dim"), f"{name}{again}{padding}  ")
+        again = _again(run.try_number)
+        name = shortened(run.step, width - len(again)) + again
+        self._screen.part((number, "dim"), name + " " * (width - cell_width(name) + 2))
         self._screen.busy("")
 
     def _echo(self, text: bytes) -> None:
@@ -185,8 +199,9 @@ class Progress:
 
     def _finish(self, run: StepRun) -> None:
         word, style = _ENDINGS[run.status]
+        took = duration_seconds(run)
         spans: list[Span] = [
-            *self._beginning, (f"{word:<7}", style), f"{seconds_text(duration_seconds(run) or 0):>7}"
+            *self._beginning, (f"{word:<8}", style), "" if took is None else f" {seconds_text(took):>5}"
         ]  # fmt: skip
         self._beginning = []
         if self._checkpoint is not None and run.status is RunStatus.SUCCEEDED:
@@ -204,11 +219,12 @@ class SubplanProgress:
         self._screen = screen
         self._indent, self._width = 0, 0
         self._doing: dict[str, str] = {}
+        self._working: dict[str, str] = {}
         self._started: dict[str, float] = {}
 
-    def begin(self, step: Step, indent: int) -> None:
+    def begin(self, step: Step, indent: int, width: int) -> None:
         self._indent = indent
-        self._width = max(cell_width(subplan.name) for subplan in step.subplans)
+        self._width = max(width, *(cell_width(subplan.name) for subplan in step.subplans))
 
     def __call__(self, event: SubplanStarted | SubplanEnded | SubplanMerged | InSubplan) -> None:
         match event:
@@ -217,21 +233,34 @@ class SubplanProgress:
                 self._started[subplan.plan_id] = time.monotonic()
             case InSubplan(subplan, StepStarted(index, count, run)):
                 self._doing[subplan.name] = f"{index + 1}/{count} {run.step}"
+            case InSubplan(subplan, Working(is_over=True)):
+                self._working.pop(subplan.name, None)
+            case InSubplan(subplan, Working() as working) if working.seconds >= SHOWN_AFTER_SECONDS:
+                self._working[subplan.name] = f"{label_text(working)} {percent_text(working)}"
             case SubplanEnded(subplan):
                 self._doing.pop(subplan.name, None)
                 took = seconds_text(time.monotonic() - self._started[subplan.plan_id])
                 why = f"  {subplan.error}" if subplan.error else ""
-                self._line(subplan.name, _SUBPLAN_ENDINGS.get(subplan.state, "failed"), f"{took:>7}{why}")
+                self._line(subplan.name, _SUBPLAN_ENDINGS.get(subplan.state, "failed"), f"{took:>5}{why}")
             case SubplanMerged(subplan, conflicts):
                 for each in conflicts:
                     self._line(subplan.name, "conflict", f"{name_text(each.path)}: {each.reason}")
         if self._doing:
-            self._screen.busy("   ".join(f"{name}: {doing}" for name, doing in self._doing.items()))
+            now = {name: self._working.get(name, doing) for name, doing in self._doing.items()}
+            self._screen.busy("   ".join(f"{name}: {doing}" for name, doing in now.items()))
 
     def _line(self, name: str, word: str, rest: str) -> None:
         padding = " " * (self._width - cell_width(name))
         style = {"ok": "good", "stopped": "warn"}.get(word, "bad")
-        self._screen.line(" " * self._indent, f"{name}{padding}  ", (f"{word:<9}", style), rest)
+        self._screen.line(" " * self._indent, f"{name}{padding}  ", (f"{word:<8} ", style), rest)
+
+
+def _number(index: int, count: int) -> str:
+    return f"[{index + 1:>{len(str(count))}}/{count}]" if index < count else _VALIDATE
+
+
+def _again(try_number: int) -> str:
+    return f" (try {try_number})" if try_number > 1 else ""
 
 
 def _division(step: Step) -> str:
@@ -294,7 +323,7 @@ def _succeeded(holdfast: Holdfast, plan: Plan, was_done: bool) -> Reply:
     def show(screen: Screen) -> None:
         if not was_done:
             screen.line()
-            screen.line(("Complete. ", "good"), changes_text(changes))
+            show_sentence(screen, ("Complete. ", "good"), changes_text(changes))
         show_next(screen, commands)
 
     messages = (f"Plan {plan.plan_id} is {plan.state} already; nothing was run.",) if was_done else switched_off(plan)
@@ -340,7 +369,7 @@ def _stopped(holdfast: Holdfast, result: ExecutionResult) -> Reply:
 
     def show(screen: Screen) -> None:
         screen.line()
-        screen.line(("Stopped ", "warn"), f"at step {plan.next_step + 1}; going on {how}.")
+        show_sentence(screen, ("Stopped ", "warn"), f"at step {plan.next_step + 1}; going on {how}.")
         show_next(screen, commands)
 
     return Reply(data, show, EXIT_INTERRUPTED)
@@ -362,7 +391,8 @@ def _constrained(holdfast: Holdfast, result: ExecutionResult) -> Reply:
 
     def show(screen: Screen) -> None:
         screen.line()
-        screen.line(("Constrained. ", "bad"), "Resolve these in the sandbox, then go on; nothing was lost:")
+        where = "Resolve these in the sandbox, then go on; nothing was lost:"
+        show_sentence(screen, ("Constrained. ", "bad"), where)
         show_conflicts(screen, conflicts)
         screen.line()
         show_next(screen, commands)
@@ -375,7 +405,8 @@ def show_conflicts(screen: Screen, conflicts: Sequence[tuple[Plan, Conflict]]) -
         place = Path(plan.resource(each.resource).sandbox_path) / each.path
         marked = "; both versions are in it, between marks" if each.is_marked else ""
         screen.line(("  ", "dim"), name_text(str(place)))
-        screen.line(("    ", "dim"), f"{each.subplan}: {each.reason}{marked}")
+        for line in wrapped(f"{each.subplan}: {each.reason}{marked}", screen.width and screen.width - 4):
+            screen.line("    ", line)
         for kept in each.kept:
             screen.line(("    kept ", "dim"), (name_text(kept), "dim"))
 
@@ -397,12 +428,13 @@ def _failed(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     def show(screen: Screen) -> None:
         screen.line()
         error = plan.error or "failed"
-        screen.line((error[:1].upper() + error[1:], "bad"))
+        for line in wrapped(error[:1].upper() + error[1:], screen.width):
+            screen.line((line, "bad"))
         if run is not None:
-            show_tail(screen, run.output)
+            show_tail(screen, run.output, _TAIL_LINES_SHOWN)
         screen.line()
         if kept is not None:
-            screen.line(("kept      ", "dim"), (shown[kept], "id"), "  the files as they were when it failed")
+            screen.line(("kept      ", "dim"), (shown[kept], "id"), "  the files when it failed")
         if restored is not None:
             where = f"before step {plan.next_step + 1} ({plan.steps[plan.next_step].name})"
             screen.line(("restored  ", "dim"), (shown[restored], "id"), f"  {where}")
@@ -462,7 +494,7 @@ def _after_failure(plan: Plan, run: StepRun | None, places: dict[str, str]) -> l
     return commands
 
 
-def show_tail(screen: Screen, output: str, most_lines: int = TAIL_LINES) -> None:
+def show_tail(screen: Screen, output: str, most_lines: int) -> None:
     if not output.strip():
         return
     lines = output_lines(output)

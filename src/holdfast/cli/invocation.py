@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.output import Format, PlainScreen, Reply, Screen, can_ask, screen_for, write_text
+from holdfast.cli.output import Format, PlainScreen, Reply, Screen, can_ask, screen_for, wrapped, write_text
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -45,9 +45,15 @@ class Invocation:
     @contextmanager
     def opened(self) -> Iterator[Holdfast]:
         from holdfast.app import Holdfast
+        from holdfast.cli.bar import Bar
         from holdfast.config import parse_overrides
+        from holdfast.progress import watched_by
 
-        with Holdfast.open(self.project, home=self.home, overrides=parse_overrides(self.overrides)) as holdfast:
+        watcher = Bar(self.screen) if self.screen.is_live else None
+        with (
+            Holdfast.open(self.project, home=self.home, overrides=parse_overrides(self.overrides)) as holdfast,
+            watched_by(watcher),
+        ):
             yield holdfast
 
     def refuse_to_guess(self, yes: bool) -> None:
@@ -64,7 +70,7 @@ class Invocation:
     def ask(self, question: str) -> bool:
         """On standard error, so that standard output holds nothing but the result."""
         self.screen.close()
-        write_text(sys.stderr, f"{question} [y/N] ")
+        write_text(sys.stderr, "\n".join(wrapped(f"{question} [y/N]", self.screen.width)) + " ")
         answer = sys.stdin.readline()
         if not answer.endswith("\n"):
             write_text(sys.stderr, "\n")
@@ -122,9 +128,10 @@ def with_common_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--format",
             type=click.Choice([each.value for each in Format]),
+            metavar="FORMAT",
             expose_value=False,
             callback=_remember_format,
-            help="How to print; by default rich on a terminal and plain elsewhere.",
+            help="How to print: rich, plain, json or yaml; by default rich on a terminal and plain elsewhere.",
         ),
     ):
         function = option(function)

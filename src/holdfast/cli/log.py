@@ -12,6 +12,7 @@ from holdfast.cli.completion import complete_plan
 from holdfast.cli.graph import Node, drawn
 from holdfast.cli.invocation import Invocation, command, reporting, with_common_options
 from holdfast.cli.output import (
+    NARROWEST,
     Next,
     Reply,
     Screen,
@@ -22,13 +23,13 @@ from holdfast.cli.output import (
     plain_text,
     shortened,
     show_next,
+    show_plan,
 )
 
 if TYPE_CHECKING:
     from holdfast.app import CheckpointView, Holdfast
     from holdfast.model import Decision, Plan
 
-_NARROWEST = 20
 _LIMIT = click.option("--limit", "-n", type=click.IntRange(min=1), metavar="N", help="Only the N newest moments.")
 _PLAN = click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
 
@@ -113,7 +114,7 @@ def _show(screen: Screen, plan: Plan, moments: Sequence[_Moment]) -> None:
     from holdfast.cli.plan_text import state_span
 
     done = f"{plan.next_step} of {counted(len(plan.steps), 'step')} done"
-    screen.line(("Plan ", "strong"), (plan.plan_id, "id"), "  ", plan.name)
+    show_plan(screen, plan.plan_id, plan.name)
     screen.line(f"{plan.phase} / ", state_span(plan), f", {done}")
     screen.line()
     if not moments:
@@ -121,11 +122,12 @@ def _show(screen: Screen, plan: Plan, moments: Sequence[_Moment]) -> None:
         show_next(screen, [Next("run it", f"holdfast plan execute {plan.plan_id}")])
         return
     nodes = [Node(each.group.group_id, each.group.parent_group_id, each) for each in moments]
+    id_width = max(len(each.views[0].display_id) for each in moments)
     for line in drawn(nodes):
         if line.node is None:
             screen.line((line.before, "dim"))
         else:
-            _show_moment(screen, line.before, line.node.content, line.after)
+            _show_moment(screen, line.before, line.node.content, line.after, id_width)
     screen.line()
     show_next(
         screen,
@@ -136,13 +138,13 @@ def _show(screen: Screen, plan: Plan, moments: Sequence[_Moment]) -> None:
     )
 
 
-def _show_moment(screen: Screen, before: str, moment: _Moment, after: str) -> None:
+def _show_moment(screen: Screen, before: str, moment: _Moment, after: str, id_width: int) -> None:
     from holdfast.cli.checkpoint import moment_text
 
     mark, style = _mark(moment)
     first: list[Span] = [
         (before, "dim"), (mark, style), (after, "dim"), "  ",
-        (moment.views[0].display_id, "dim" if moment.is_superseded else "id"), "  ",
+        (f"{moment.views[0].display_id:<{id_width}}", "dim" if moment.is_superseded else "id"), "  ",
     ]  # fmt: skip
     last: list[Span] = [(f"  {moment.group.created_at.astimezone():%H:%M:%S}", "dim")]
     words = moment_text(moment.group)
@@ -150,7 +152,7 @@ def _show_moment(screen: Screen, before: str, moment: _Moment, after: str) -> No
         words += f"  → {first_line(moment.decision.chosen)}"
     if screen.width is not None:
         room = screen.width - cell_width(plain_text(first)) - cell_width(plain_text(last))
-        words = shortened(words, max(_NARROWEST, room))
+        words = shortened(words, max(NARROWEST, room))
     screen.line(*first, (words, "dim" if moment.is_superseded else "strong" if moment.is_now else "plain"), *last)
 
 

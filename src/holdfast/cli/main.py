@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,9 +17,21 @@ from typing import Any, NamedTuple
 import click
 
 from holdfast.cli.invocation import PROGRAM, Invocation, command_name, with_common_options
-from holdfast.cli.output import Format, PlainScreen, Reply, envelope, output_lines, write_envelope
+from holdfast.cli.output import (
+    NARROWEST,
+    Format,
+    Reply,
+    Screen,
+    Span,
+    envelope,
+    output_lines,
+    screen_for,
+    wrapped,
+    write_envelope,
+)
 
 DEBUG_VARIABLE = "HOLDFAST_DEBUG"
+_FIRST_WORD = re.compile(r"\A[a-z]+(?= )")
 
 # Known without importing the modules, so that help costs nothing.
 _COMMANDS = {
@@ -141,7 +154,7 @@ def _refused(error: BaseException, arguments: Sequence[str], invocation: Invocat
     failure = _failure(error)
     if not invocation.is_for_programs:
         invocation.close()
-        _complain(failure)
+        _complain(failure, screen_for(invocation.format, os.environ, is_for_errors=True))
     said = {"type": failure.kind, "message": failure.message, "hint": failure.hint, **failure.details}
     return Reply({"error": said}, lambda _: None, failure.exit_code)
 
@@ -160,7 +173,8 @@ def _failure(error: BaseException) -> _Failure:
         return _Failure(UsageError.__name__, error.format_message(), "", UsageError.exit_code)
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else PROGRAM
-        return _Failure(UsageError.__name__, error.format_message(), f"See `{path} --help`.", UsageError.exit_code)
+        message = " ".join(error.format_message().split())
+        return _Failure(UsageError.__name__, message, f"See `{path} --help`.", UsageError.exit_code)
     if isinstance(error, KeyboardInterrupt | click.Abort):
         hint = "Run the command again; whatever was begun is finished or undone first."
         return _Failure("Interrupted", "Interrupted.", hint, EXIT_INTERRUPTED)
@@ -176,14 +190,30 @@ def _failure(error: BaseException) -> _Failure:
     )
 
 
-def _complain(failure: _Failure) -> None:
-    screen = PlainScreen(sys.stderr)
+def _complain(failure: _Failure, screen: Screen) -> None:
     if failure.message.startswith("Usage:"):
         screen.line(failure.message)
         return
-    for kind, text in (("error", failure.message), ("hint", failure.hint)):
+    message = _FIRST_WORD.sub(lambda found: found[0].capitalize(), failure.message)
+    for kind, style, text in (("error: ", "bad", message), ("hint: ", "id", failure.hint)):
         if text:
-            screen.line(f"{kind}: " + "\n".join(output_lines(text)))
+            _say(screen, (kind, style), output_lines(text))
+
+
+def _say(screen: Screen, heading: tuple[str, str], lines: Sequence[str]) -> None:
+    """On a terminal all lines begin below each other; elsewhere they stay as they are, for whoever searches them."""
+    if screen.width is None:
+        screen.line(heading, "\n".join(lines))
+        return
+    before: Span = heading
+    hanging = 2 if len(lines) > 1 else 0
+    for line in lines:
+        text = line.lstrip(" ")
+        indent = len(line) - len(text)
+        room = screen.width - len(heading[0]) - indent - hanging
+        for number, each in enumerate(wrapped(text, max(NARROWEST, room))):
+            screen.line(before, " " * (indent + hanging if number else indent), each)
+            before = " " * len(heading[0])
 
 
 def _format_among(arguments: Sequence[str]) -> Format | None:

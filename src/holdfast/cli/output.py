@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,8 +18,11 @@ Span = str | tuple[str, str]
 """Text, or text and its style: ``strong``, ``dim``, ``good``, ``bad``, ``warn``, ``id``."""
 Row = Sequence[Span]
 
-WIDE = 80
-"""A screen of fewer columns gets tables without what can be spared."""
+NARROWEST = 20
+"""Text gets at least so many columns, whatever stands beside it."""
+_NARROWEST_NAME = 12
+_ENOUGH = 30
+"""A column that can give way keeps so many columns before others are spared for it."""
 
 
 class Format(StrEnum):
@@ -40,6 +43,10 @@ class Screen(Protocol):
     def width(self) -> int | None:
         """How many columns there are; None if nobody counts them."""
 
+    @property
+    def is_live(self) -> bool:
+        """Whether what is shown can be taken away again."""
+
     def line(self, *spans: Span) -> None: ...
 
     def part(self, *spans: Span) -> None:
@@ -50,11 +57,14 @@ class Screen(Protocol):
     def busy(self, text: str) -> None:
         """What is going on right now; shown until the next output, and only where it can be taken away again."""
 
+    def live(self, draw: Callable[[int], Row] | None) -> None:
+        """A line in place of what ``busy`` shows, drawn into that many columns, until there is nothing to draw."""
+
     def paged(self) -> AbstractContextManager[None]:
         """What is written meanwhile goes through a pager, where somebody sits in front of it."""
 
     def close(self) -> None:
-        """End the line, and take away what ``busy`` shows."""
+        """End the line, and take away what ``busy`` and ``live`` show."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +92,9 @@ class Next:
 
 _ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+# With those that turn the direction of writing: they make a name look like another one.
+_NOT_IN_A_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_WORD = re.compile(r"(?:`[^`]*`|[^ `]|`)+")
 
 
 def valid_text(text: str) -> str:
@@ -95,7 +108,7 @@ def valid_text(text: str) -> str:
 
 def name_text(name: str) -> str:
     """A file name on one line, with nothing in it that a terminal would obey."""
-    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", lambda found: repr(found[0])[1:-1], valid_text(name))
+    return _NOT_IN_A_NAME.sub(lambda found: repr(found[0])[1:-1], valid_text(name))
 
 
 def output_lines(output: str, last: int | None = None) -> list[str]:
@@ -122,7 +135,7 @@ def cell_width(text: str) -> int:
 
 
 def _character_width(character: str) -> int:
-    if unicodedata.combining(character):
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
@@ -131,13 +144,33 @@ def shortened(text: str, width: int) -> str:
     """The beginning of a text that is too wide, with an ellipsis."""
     if cell_width(text) <= width:
         return text
-    kept, used = "", 1
-    for character in text:
-        used += _character_width(character)
-        if used > width:
-            break
-        kept += character
-    return kept + "…"
+    return _beginning(text, width - 1) + "…"
+
+
+def wrapped(text: str, width: int | None, *, breaking: bool = False) -> list[str]:
+    """Lines of whole words. What is wider than a line, like a path or a command in backquotes, is left to the terminal
+    to fold, so that it can be copied; or it is broken, where nobody else folds it."""
+    if width is None or cell_width(text) <= width:
+        return [text]
+    lines, line = [], ""
+    for word in _WORD.findall(text):
+        if line and cell_width(word) <= width < cell_width(line) + 1 + cell_width(word):
+            lines.append(line)
+            line = ""
+        line = f"{line} {word}" if line else word
+        while breaking and cell_width(line) > width:
+            cut = max(1, len(_beginning(line, width)))
+            cut = line.rfind("/", 1, cut) + 1 or cut
+            lines.append(line[:cut])
+            line = line[cut:]
+    return [*lines, line] if line else lines
+
+
+def _beginning(text: str, width: int) -> str:
+    end, used = 0, 0
+    while end < len(text) and (used := used + _character_width(text[end])) <= width:
+        end += 1
+    return text[:end]
 
 
 def table_rows(rows: Sequence[Row], width: int | None, flexible: int | None = None) -> list[list[Span]]:
@@ -147,7 +180,7 @@ def table_rows(rows: Sequence[Row], width: int | None, flexible: int | None = No
     if width is not None and flexible is not None:
         excess = sum(widths) + 2 * (columns - 1) - width
         if excess > 0:
-            widths[flexible] = max(12, widths[flexible] - excess)
+            widths[flexible] = max(_NARROWEST_NAME, widths[flexible] - excess)
     return [_aligned(row, widths, flexible) for row in rows]
 
 
@@ -161,6 +194,16 @@ def _aligned(row: Row, widths: Sequence[int], flexible: int | None) -> list[Span
         padding = "" if is_last else " " * (widths[index] - cell_width(text) + 2)
         spans.append((text + padding, span[1]) if isinstance(span, tuple) else text + padding)
     return spans
+
+
+def folded_row(row: Sequence[Span], width: int) -> list[list[Span]]:
+    """An aligned row as lines that fit: what its last column has too much of stands below it."""
+    *before, last = row
+    indent = cell_width(plain_text(before))
+    first, *others = wrapped(_text(last), max(NARROWEST, width - indent), breaking=True)
+    style = last[1] if isinstance(last, tuple) else "plain"
+    lines: list[list[Span]] = [[*before, (first, style)]]
+    return lines + [[" " * indent, (each, style)] for each in others]
 
 
 def _text(span: Span) -> str:
@@ -208,6 +251,7 @@ class PlainScreen:
 
     stream: TextIO = field(default_factory=lambda: sys.stdout)
     width: int | None = None
+    is_live: bool = False
     _is_within_line: bool = False
 
     def line(self, *spans: Span) -> None:
@@ -226,6 +270,9 @@ class PlainScreen:
 
     def busy(self, text: str) -> None:
         """Nothing that is written can be taken away here."""
+
+    def live(self, draw: Callable[[int], Row] | None) -> None:
+        """Nor this."""
 
     def paged(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -259,13 +306,14 @@ def silence(stream: TextIO) -> None:
         os.close(nowhere)
 
 
-def screen_for(chosen: Format | None, environment: Mapping[str, str]) -> Screen:
+def screen_for(chosen: Format | None, environment: Mapping[str, str], *, is_for_errors: bool = False) -> Screen:
     """Colour and a live display only on a terminal; otherwise text that can be stored and searched."""
-    if chosen is Format.PLAIN or not _is_terminal(sys.stdout):
-        return PlainScreen()
+    stream = sys.stderr if is_for_errors else sys.stdout
+    if chosen is Format.PLAIN or not _is_terminal(stream):
+        return PlainScreen(stream)
     from holdfast.cli.terminal import TerminalScreen
 
-    return TerminalScreen(with_colour=not environment.get("NO_COLOR"))
+    return TerminalScreen(with_colour=not environment.get("NO_COLOR"), is_for_errors=is_for_errors)
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
@@ -274,6 +322,34 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 def can_ask() -> bool:
     return _is_terminal(sys.stdin)
+
+
+def show_plan(screen: Screen, plan_id: str, name: str, *after: Span) -> None:
+    """What every answer about a plan begins with, on one line."""
+    beginning = f"Plan {plan_id}  "
+    if screen.width is not None:
+        name = shortened(name, max(_NARROWEST_NAME, screen.width - len(beginning) - cell_width(plain_text(after))))
+    screen.line(("Plan ", "strong"), (plan_id, "id"), "  ", name, *after)
+
+
+def show_sentence(screen: Screen, first: tuple[str, str], text: str) -> None:
+    """A first word with a style and what follows it, in lines of whole words."""
+    beginning, *others = wrapped(first[0] + text, screen.width)
+    screen.line(first, beginning.removeprefix(first[0]))
+    for line in others:
+        screen.line(line)
+
+
+def show_facts(screen: Screen, facts: Iterable[tuple[str, str]]) -> None:
+    """A name and what there is to say, line by line; what is too long goes on below."""
+    found = list(facts)
+    indent = max((len(name) for name, _ in found), default=0) + 2
+    room = None if screen.width is None else max(NARROWEST, screen.width - indent)
+    for name, value in found:
+        label = name
+        for line in (each for said in value.split("\n") for each in wrapped(said, room)):
+            screen.line((f"{label:<{indent}}", "dim"), line)
+            label = ""
 
 
 def show_next(screen: Screen, commands: Sequence[Next]) -> None:
@@ -289,6 +365,13 @@ def show_table(
     width = None if screen.width is None else screen.width - len(indent)
     for row in table_rows([*heading, *rows], width, flexible):
         screen.line(indent, *row)
+
+
+def fits(rows: Sequence[Row], width: int | None, flexible: int) -> bool:
+    """Whether a table has room without cutting what its flexible column says down to a few words."""
+    longest = max((cell_width(_text(row[flexible])) for row in rows), default=0)
+    needed = [[*row[:flexible], "x" * min(longest, _ENOUGH), *row[flexible + 1 :]] for row in rows]
+    return width is None or all(cell_width(plain_text(row)) <= width for row in table_rows(needed, None))
 
 
 # For programs

@@ -12,7 +12,7 @@ import click
 from holdfast.cli.completion import complete_checkpoint, complete_plan, complete_plan_or_file
 from holdfast.cli.invocation import Invocation, OrderedGroup, command, declined, with_common_options, yes_option
 from holdfast.cli.log import add_command as add_log_command
-from holdfast.cli.output import Next, Reply, Screen, counted, show_next
+from holdfast.cli.output import Next, Reply, Screen, counted, show_next, show_plan
 from holdfast.cli.plan_apply import add_commands as add_apply_commands
 from holdfast.cli.plan_rollback import add_commands as add_rollback_commands
 from holdfast.cli.plan_tree import add_commands as add_decision_commands
@@ -46,7 +46,7 @@ def create(invocation: Invocation, file: Path) -> Reply:
     data = {**plan_data(plan), "resources": resources_data(plan), "steps": steps_data(plan, ())}
 
     def show(screen: Screen) -> None:
-        screen.line(("Plan ", "strong"), (plan.plan_id, "id"), "  ", plan.name)
+        show_plan(screen, plan.plan_id, plan.name)
         resources = ", ".join(resource.name for resource in plan.resources)
         screen.line(f"{counted(len(plan.steps), 'step')} on {resources}; nothing has run yet.")
         show_next(screen, commands)
@@ -64,9 +64,21 @@ def execute(invocation: Invocation, plan: str) -> Reply:
     from holdfast.cli.execution import run_plan
 
     with invocation.opened() as holdfast:
-        is_file = plan.endswith(_PLAN_FILE_ENDINGS) or os.path.isfile(plan)
-        wanted = holdfast.create_plan(Path(plan)) if is_file else holdfast.find_plan(plan)
-        return run_plan(invocation, holdfast, wanted)
+        return run_plan(invocation, holdfast, _plan_or_new(holdfast, plan))
+
+
+def _plan_or_new(holdfast: Holdfast, named: str) -> Plan:
+    from holdfast.app import LATEST
+    from holdfast.errors import AmbiguousError, NotFoundError
+
+    if named.endswith(_PLAN_FILE_ENDINGS) or os.path.isfile(named):
+        return holdfast.create_plan(Path(named))
+    try:
+        return holdfast.find_plan(named)
+    except NotFoundError as error:
+        if named == LATEST or isinstance(error, AmbiguousError):
+            raise
+        raise NotFoundError(error.message, hint=f"{error.hint} There is no file of that name either.") from error
 
 
 @command(group, "resume", short_help="Go on after a crash, a kill, a failure or a cancel.")

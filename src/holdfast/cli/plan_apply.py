@@ -23,8 +23,9 @@ _SIGNS = {
     "removed": ("D", "bad"),
     "changed": ("M", "warn"),
     "merged": ("M", "warn"),
-    "restored": ("restored", "good"),
 }
+_SIGNS_OF_GOING_BACK = {"removed": ("removed", "bad"), "restored": ("restored", "good")}
+"""As a rollback says it."""
 
 
 def add_commands(group: click.Group) -> None:
@@ -71,11 +72,13 @@ def _question(preview: ApplyPreview) -> str:
     return f"Bring {files} into {places}"
 
 
-def _show_changes(screen: Screen, plan: Plan, changes: Sequence[FileChange]) -> None:
+def _show_changes(
+    screen: Screen, plan: Plan, changes: Sequence[FileChange], signs: Mapping[str, tuple[str, str]] = _SIGNS
+) -> None:
     from holdfast.cli.records import file_label
 
     rows: list[Row] = [
-        [_SIGNS[each.action], name_text(file_label(plan, each.resource, each.file)) + _remark(each)]
+        [signs[each.action], name_text(file_label(plan, each.resource, each.file)) + _remark(each)]
         for each in changes[:_MOST_FILES_SHOWN]
     ]
     show_table(screen, rows)
@@ -187,7 +190,7 @@ def _unapply(invocation: Invocation, yes: bool, dry_run: bool, plan: str) -> Rep
         def confirm(preview: UnapplyPreview) -> bool:
             if yes:
                 return True
-            _show_changes(invocation.screen, preview.plan, preview.changes)
+            _show_changes(invocation.screen, preview.plan, preview.changes, _SIGNS_OF_GOING_BACK)
             return invocation.ask(_unapply_question(preview))
 
         result = holdfast.unapply(plan, confirm=confirm)
@@ -216,7 +219,7 @@ def _unapply_reply(preview: UnapplyPreview, *, dry_run: bool) -> Reply:
     }
 
     def show(screen: Screen) -> None:
-        _show_changes(screen, plan, preview.changes)
+        _show_changes(screen, plan, preview.changes, _SIGNS_OF_GOING_BACK)
         files = counted(len(preview.changes), "file")
         if dry_run:
             screen.line(f"{files} would be put back.")

@@ -50,7 +50,7 @@ def _rollback(
         invocation.refuse_to_guess(yes)
     with invocation.opened() as holdfast:
         if dry_run:
-            return rollback_preview_reply(holdfast.rollback_preview(plan, checkpoint, only=only))
+            return rollback_preview_reply(holdfast.rollback_preview(plan, checkpoint, only=only), checkpoint)
 
         def confirm(preview: RollbackPreview) -> bool:
             return yes or invocation.ask(rollback_question(preview, checkpoint))
@@ -104,7 +104,8 @@ def _correct(
         invocation.refuse_to_guess(yes)
     with invocation.opened() as holdfast:
         if dry_run:
-            return correction_reply(holdfast.correction_preview(decision, mode=mode, steps_file=steps_file), mode)
+            preview = holdfast.correction_preview(decision, mode=mode, steps_file=steps_file)
+            return correction_reply(preview, mode, guidance, steps_file)
         seen: list[CorrectionPreview] = []
 
         def confirm(preview: CorrectionPreview) -> bool:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.output import (
-    WIDE,
     Next,
     Reply,
     Row,
@@ -15,10 +14,13 @@ from holdfast.cli.output import (
     Span,
     counted,
     first_line,
+    fits,
     name_text,
     output_lines,
     seconds_text,
+    show_facts,
     show_next,
+    show_plan,
     show_table,
     time_text,
 )
@@ -26,11 +28,10 @@ from holdfast.cli.records import (
     PENDING,
     current_run,
     file_label,
-    in_force,
     steps_data,
     validation_data,
 )
-from holdfast.model import Decision, DecisionType, Plan, PlanState, RunStatus, StepRun
+from holdfast.model import Decision, Plan, PlanState, RunStatus, StepRun
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast, PlanStatus
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
     from holdfast.resume import ResumePreview
 
 MOST_FILES_SHOWN = 30
-_STATUS_TAIL_LINES = 8
+_STATUS_TAIL_LINES = 4
+_PLAN_COLUMNS = ("plan", "state", "steps", "name", "created")
+_PLAN_NAME = _PLAN_COLUMNS.index("name")
 _STATE_STYLES = {
     PlanState.COMPLETE: "good",
     PlanState.APPLIED: "good",
@@ -55,6 +58,15 @@ _STEP_WORDS: Mapping[str, tuple[str, str]] = {
     RunStatus.CONSTRAINED: ("conflict", "bad"),
     PENDING: ("-", "dim"),
 }
+_SUBPLAN_WORDS = {
+    PlanState.QUEUED: _STEP_WORDS[PENDING],
+    PlanState.PROCESSING: _STEP_WORDS[RunStatus.RUNNING],
+    PlanState.COMPLETE: _STEP_WORDS[RunStatus.SUCCEEDED],
+    PlanState.APPLIED: _STEP_WORDS[RunStatus.SUCCEEDED],
+    PlanState.ERRORED: _STEP_WORDS[RunStatus.FAILED],
+    PlanState.CANCELLED: _STEP_WORDS[RunStatus.INTERRUPTED],
+    PlanState.CONSTRAINED: _STEP_WORDS[RunStatus.CONSTRAINED],
+}
 _SIGNS = {"added": ("A", "good"), "removed": ("D", "bad"), "changed": ("M", "warn"), "restored": ("restored", "good")}
 
 
@@ -67,12 +79,11 @@ def state_span(plan: Plan) -> Span:
 
 def show_status(screen: Screen, status: PlanStatus, decisions: Sequence[Decision], last: str | None) -> None:
     plan = status.plan
-    screen.line(("Plan ", "strong"), (plan.plan_id, "id"), "  ", plan.name)
+    show_plan(screen, plan.plan_id, plan.name)
     done = f"{plan.next_step} of {counted(len(plan.steps), 'step')} done"
     attempt = f", attempt {plan.attempt}" if plan.attempt > 1 else ""
     screen.line(f"{plan.phase} / ", state_span(plan), f", {done}{attempt}")
-    for name, value in _facts(status, last):
-        screen.line((f"{name:<11} ", "dim"), value)
+    show_facts(screen, _facts(status, last))
     screen.line()
     show_table(screen, list(_step_rows(status, decisions)), flexible=2)
     if status.conflicts:
@@ -81,8 +92,6 @@ def show_status(screen: Screen, status: PlanStatus, decisions: Sequence[Decision
     if failed is not None and failed.output.strip():
         _show_output(screen, failed)
     screen.line()
-    _show_resources(screen, plan)
-    _show_decisions(screen, in_force(plan, status.runs, decisions))
     show_next(screen, _next_after_status(status))
 
 
@@ -101,6 +110,9 @@ def _facts(status: PlanStatus, last: str | None) -> Iterable[tuple[str, str]]:
         yield "checkpoint", f"{last} is the last of {status.checkpoints}"
     yield "confinement", _confinement_text(status)
     yield "created", time_text(plan.created_at)
+    for resource in plan.resources:
+        yield resource.name, f"{resource.strategy} of {name_text(resource.path)}"
+        yield "sandbox", name_text(resource.sandbox_path)
 
 
 def _confinement_text(status: PlanStatus) -> str:
@@ -117,7 +129,7 @@ def _step_rows(status: PlanStatus, decisions: Sequence[Decision]) -> Iterable[Ro
         yield [(f"{step['index'] + 1:>3}", "dim"), _STEP_WORDS[step["state"]], step["name"], _took(step)]
         for subplan in status.subplans:
             if not subplan.is_superseded and step_of.get(subplan.spawn_decision_id or "") == step["index"]:
-                yield ["", state_span(subplan), f"  {subplan.name}", ("", "dim")]
+                yield ["", _SUBPLAN_WORDS[subplan.state], f"  {subplan.name}", ("", "dim")]
     for check in validation_data(plan, runs):
         yield [("  =", "dim"), _STEP_WORDS[check["state"]], check["command"], _took(check)]
 
@@ -139,52 +151,25 @@ def _show_output(screen: Screen, run: StepRun) -> None:
     from holdfast.cli.execution import show_tail
 
     screen.line()
-    screen.line((f"The end of what {run.step} printed:", "dim"))
+    screen.line(("The end of what it printed:", "dim"))
     show_tail(screen, run.output, _STATUS_TAIL_LINES)
-
-
-def _show_resources(screen: Screen, plan: Plan) -> None:
-    rows: list[Row] = []
-    for resource in plan.resources:
-        rows.append([resource.name, (resource.strategy.value, "dim"), name_text(resource.path)])
-        rows.append(["", ("sandbox", "dim"), (name_text(resource.sandbox_path), "dim")])
-    show_table(screen, rows)
-    screen.line()
-
-
-def _show_decisions(screen: Screen, decisions: Sequence[Decision]) -> None:
-    rows: list[Row] = []
-    for each in decisions:
-        if each.type is DecisionType.PROMPT_DEFINITION:
-            continue
-        step = "" if each.step_index is None else f"step {each.step_index + 1}"
-        where = "guidance" if each.is_correction else step
-        rows.append([(each.decision_id, "id"), (where, "dim"), first_line(each.chosen)])
-    if rows:
-        screen.line(("Decisions", "strong"), (" (correct one with `holdfast plan correct`)", "dim"))
-        show_table(screen, rows, flexible=2)
-        screen.line()
 
 
 def _next_after_status(status: PlanStatus) -> list[Next]:
     plan_id = status.plan.plan_id
     if status.holder is not None:
-        return []
+        stopping = [Next("stop it", f"holdfast plan cancel {plan_id}")] if status.holder.can_be_stopped else []
+        return [Next("look", f"holdfast log {plan_id}"), *stopping]
     verb = "resume" if status.plan.state is PlanState.CONSTRAINED else "execute"
     going_on = Next("go on" if status.plan.head_group_id else "run it", f"holdfast plan {verb} {plan_id}")
-    looking = Next("go back", f"holdfast checkpoint list {plan_id}")
+    looking = Next("look", f"holdfast plan diff {plan_id}")
+    going_back = Next("go back", f"holdfast checkpoint list {plan_id}")
+    correcting = Next("correct", f"holdfast plan tree {plan_id}")
     if status.plan.state is PlanState.COMPLETE:
-        return [
-            Next("look", f"holdfast plan diff {plan_id}"),
-            looking,
-            Next("apply", f"holdfast plan apply {plan_id}"),
-        ]
+        return [looking, going_back, correcting, Next("apply", f"holdfast plan apply {plan_id}")]
     if status.plan.state is PlanState.APPLIED:
-        return [
-            Next("look", f"holdfast plan diff {plan_id}"),
-            Next("take it back", f"holdfast plan unapply {plan_id}"),
-        ]
-    return [going_on, looking] if status.checkpoints else [going_on]
+        return [looking, Next("take it back", f"holdfast plan unapply {plan_id}")]
+    return [going_on, going_back, correcting] if status.checkpoints else [going_on]
 
 
 # plan list
@@ -195,24 +180,33 @@ def show_plans(screen: Screen, plans: Sequence[Plan], projects: Mapping[str, str
         screen.line(f"There are no plans in {name_text(str(root))}.")
         show_next(screen, [Next("make one", "holdfast plan create FILE"), Next("see all", "holdfast plan list --all")])
         return
-    columns = ["plan", "state", "steps", "name", "created", "project"]
     if not projects:
-        columns.remove("project")
-    if screen.width is not None and screen.width < WIDE:
-        columns.remove("created")
-    rows = [[_plan_cells(plan, projects)[name] for name in columns] for plan in plans]
-    show_table(screen, rows, flexible=columns.index("name"), header=columns)
+        _show_plan_table(screen, [_plan_row(plan) for plan in plans], [*_PLAN_COLUMNS])
+        return
+    rows = [[*_plan_row(plan), (name_text(projects.get(plan.project_id, "")), "dim")] for plan in plans]
+    if fits([[*_PLAN_COLUMNS, "project"], *rows], screen.width, _PLAN_NAME):
+        show_table(screen, rows, flexible=_PLAN_NAME, header=[*_PLAN_COLUMNS, "project"])
+        return
+    for number, project in enumerate(dict.fromkeys(plan.project_id for plan in plans)):
+        if number:
+            screen.line()
+        screen.line((name_text(projects.get(project, "")), "strong"))
+        _show_plan_table(screen, [_plan_row(plan) for plan in plans if plan.project_id == project], [])
 
 
-def _plan_cells(plan: Plan, projects: Mapping[str, str]) -> dict[str, Span]:
-    return {
-        "plan": (plan.plan_id, "id"),
-        "state": state_span(plan),
-        "steps": f"{plan.next_step}/{len(plan.steps)}",
-        "name": plan.name,
-        "created": (f"{plan.created_at.astimezone():%Y-%m-%d %H:%M}", "dim"),
-        "project": (name_text(projects.get(plan.project_id, "")), "dim"),
-    }
+def _show_plan_table(screen: Screen, rows: Sequence[Row], header: Sequence[str]) -> None:
+    kept = slice(None) if fits([*rows, _PLAN_COLUMNS], screen.width, _PLAN_NAME) else slice(_PLAN_NAME + 1)
+    show_table(screen, [row[kept] for row in rows], flexible=_PLAN_NAME, header=header[kept])
+
+
+def _plan_row(plan: Plan) -> Row:
+    return [
+        (plan.plan_id, "id"),
+        state_span(plan),
+        f"{plan.next_step}/{len(plan.steps)}",
+        plan.name,
+        (f"{plan.created_at.astimezone():%Y-%m-%d %H:%M}", "dim"),
+    ]
 
 
 # plan diff
@@ -279,17 +273,21 @@ def resume_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
         "subplans": list(preview.subplans),
     }
 
-    def show(screen: Screen) -> None:
+    def facts() -> Iterable[tuple[str, str]]:
         for operation in preview.operations:
             end = "finished" if operation in ("rollback", "restore_paths") else "undone"
-            screen.line(f"first    the {operation.replace('_', ' of ')} that was cut short is {end}")
+            yield "first", f"the {operation.replace('_', ' of ')} that was cut short is {end}"
         if back is not None:
-            screen.line(f"then     the sandboxes go back to {back}: the step did not come to its end")
+            yield "goes back", f"the sandboxes to {back}: the step did not come to its end"
         where = f"{plan.next_step + 1} {step.name}" if step else "all steps are done; the result is checked again"
-        screen.line(f"goes on  {where}")
+        yield "goes on", where
         if preview.subplans:
-            screen.line(f"with     {', '.join(preview.subplans)}; the other subplans are done")
-        screen.line()
+            yield "with", f"{', '.join(preview.subplans)}; the other subplans are done"
+
+    def show(screen: Screen) -> None:
+        show_plan(screen, plan.plan_id, plan.name)
+        show_facts(screen, facts())
+        screen.line("Nothing was changed.")
         show_next(screen, [Next("go on", f"holdfast plan resume {plan.plan_id}")])
 
     return Reply(data, show)

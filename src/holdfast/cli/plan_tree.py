@@ -10,8 +10,10 @@ import click
 from holdfast.cli.completion import complete_decision, complete_plan
 from holdfast.cli.invocation import Invocation, command
 from holdfast.cli.output import (
+    NARROWEST,
     Next,
     Reply,
+    Row,
     Screen,
     Span,
     counted,
@@ -19,7 +21,10 @@ from holdfast.cli.output import (
     output_lines,
     plain_text,
     shortened,
+    show_facts,
     show_next,
+    show_plan,
+    show_table,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +33,6 @@ if TYPE_CHECKING:
 
 _TAIL_LINES = 20
 _MOST_DEPENDENTS = 20
-_NARROWEST = 20
 
 
 def add_commands(group: click.Group) -> None:
@@ -100,9 +104,9 @@ def _show_tree(screen: Screen, tree: DecisionTree, with_superseded: bool) -> Non
     from holdfast.cli.plan_text import state_span
 
     plan = tree.plan
-    screen.line(("Plan ", "strong"), (plan.plan_id, "id"), "  ", plan.name, ", ", state_span(plan))
+    show_plan(screen, plan.plan_id, plan.name, ", ", state_span(plan))
     for node in tree.roots:
-        _draw(screen, _node_lines(node), "", "")
+        _draw(screen, node, "", "")
         _draw_below(screen, node, "")
     screen.line()
     hidden = 0 if with_superseded else tree.superseded
@@ -112,22 +116,11 @@ def _show_tree(screen: Screen, tree: DecisionTree, with_superseded: bool) -> Non
     show_next(screen, commands)
 
 
-def _draw(screen: Screen, lines: Sequence[Sequence[Span]], first: str, others: str) -> None:
-    for index, line in enumerate(lines):
-        screen.line((first if index == 0 else others, "dim"), *_fitting(screen, line, len(first)))
-
-
-def _fitting(screen: Screen, line: Sequence[Span], indent: int) -> Iterator[Span]:
-    """The beginning of a line that is too long for the screen; only the last of its parts can be."""
-    *before, last = line
-    yield from before
-    if screen.width is None:
-        yield last
-        return
-    room = max(_NARROWEST, screen.width - indent - len(plain_text(before)))
-    text, *style = last if isinstance(last, tuple) else (last,)
-    shown = shortened(text, room)
-    yield (shown, style[0]) if style else shown
+def _draw(screen: Screen, node: DecisionNode, first: str, others: str) -> None:
+    room = None if screen.width is None else max(NARROWEST, screen.width - len(first))
+    screen.line((first, "dim"), *_head(node, room))
+    for line in _id_lines(node, room):
+        screen.line((others, "dim"), *line)
 
 
 def _draw_below(screen: Screen, node: DecisionNode, indent: str) -> None:
@@ -135,7 +128,7 @@ def _draw_below(screen: Screen, node: DecisionNode, indent: str) -> None:
     count = len(node.subplans) + len(node.children)
     for number, subplan in enumerate(node.subplans, 1):
         branch, rest = _branch(indent, is_last=number == count)
-        _draw(screen, _subplan_lines(subplan), branch, rest)
+        screen.line((branch, "dim"), *_subplan_spans(subplan))
         _draw_nodes(screen, subplan.roots, rest)
     _draw_nodes(screen, node.children, indent)
 
@@ -143,7 +136,7 @@ def _draw_below(screen: Screen, node: DecisionNode, indent: str) -> None:
 def _draw_nodes(screen: Screen, nodes: Sequence[DecisionNode], indent: str) -> None:
     for number, node in enumerate(nodes, 1):
         branch, rest = _branch(indent, is_last=number == len(nodes))
-        _draw(screen, _node_lines(node), branch, rest)
+        _draw(screen, node, branch, rest)
         _draw_below(screen, node, rest)
 
 
@@ -152,16 +145,29 @@ def _branch(indent: str, *, is_last: bool) -> tuple[str, str]:
     return (f"{indent}└─ ", f"{indent}   ") if is_last else (f"{indent}├─ ", f"{indent}│  ")
 
 
-def _node_lines(node: DecisionNode) -> list[list[Span]]:
+def _head(node: DecisionNode, room: int | None) -> list[Span]:
     decision = node.decision
     marks = _marks(decision)
-    head: list[Span] = [(decision.type.value, "strong")]
-    if marks:
-        head.append((f" ({marks})", "warn"))
-    head.append(f"  {first_line(decision.question)} → {first_line(decision.chosen)}")
-    ids = "  ".join((decision.decision_id, *(each.display_id for each in node.checkpoints)))
+    head: list[Span] = [(decision.type.value, "strong"), (f" ({marks})" if marks else "", "warn")]
+    text = f"  {first_line(decision.question)} → {first_line(decision.chosen)}"
+    return [*head, text if room is None else shortened(text, max(NARROWEST, room - len(plain_text(head))))]
+
+
+def _id_lines(node: DecisionNode, room: int | None) -> list[list[Span]]:
+    """The ids, none of them broken; then its step, if there is still room to say it."""
+    decision = node.decision
+    lines = [decision.decision_id]
+    for each in node.checkpoints:
+        if room is not None and len(f"{lines[-1]}  {each.display_id}") > room:
+            lines.append(each.display_id)
+        else:
+            lines[-1] += f"  {each.display_id}"
     step = "" if node.step is None else f"  {_where(decision)} {first_line(node.step)}"
-    return [head, [(ids, "id"), (step, "dim")]]
+    left = None if room is None else room - len(lines[-1])
+    shown = step if left is None else shortened(step, left) if left >= NARROWEST else ""
+    spans: list[list[Span]] = [[(line, "id")] for line in lines]
+    spans[-1].append((shown, "dim"))
+    return spans
 
 
 def _where(decision: Decision) -> str:
@@ -173,10 +179,10 @@ def _marks(decision: Decision) -> str:
     return ", ".join(word for word, is_so in marks if is_so)
 
 
-def _subplan_lines(tree: DecisionTree) -> list[list[Span]]:
+def _subplan_spans(tree: DecisionTree) -> list[Span]:
     from holdfast.cli.plan_text import state_span
 
-    return [[("subplan ", "strong"), (tree.plan.plan_id, "id"), "  ", tree.plan.name, ", ", state_span(tree.plan)]]
+    return [("subplan ", "strong"), (tree.plan.plan_id, "id"), "  ", tree.plan.name, ", ", state_span(tree.plan)]
 
 
 # plan explain
@@ -208,11 +214,7 @@ def _show_explanation(screen: Screen, found: Explanation) -> None:
     decision = found.decision
     marks = _marks(decision)
     screen.line(("Decision ", "strong"), (decision.decision_id, "id"), (f"  {marks}" if marks else "", "warn"))
-    for name, value in _facts(found):
-        lines = output_lines(value)
-        screen.line((f"{name:<12} ", "dim"), lines[0])
-        for line in lines[1:]:
-            screen.line(" " * 13, line)
+    show_facts(screen, ((name, "\n".join(output_lines(value))) for name, value in _facts(found)))
     _show_output(screen, found)
     _show_changes(screen, found)
     _show_dependents(screen, found)
@@ -282,8 +284,10 @@ def _show_dependents(screen: Screen, found: Explanation) -> None:
     screen.line(("What depends on it", "strong"))
     if not found.dependents and not found.subplans:
         screen.line("Nothing.")
-    for each in found.dependents[:_MOST_DEPENDENTS]:
-        screen.line((each.decision_id, "id"), "  ", first_line(each.chosen))
+    rows: list[Row] = [
+        [(each.decision_id, "id"), first_line(each.chosen)] for each in found.dependents[:_MOST_DEPENDENTS]
+    ]
+    show_table(screen, rows, flexible=1)
     if len(found.dependents) > _MOST_DEPENDENTS:
         screen.line((f"and {counted(len(found.dependents) - _MOST_DEPENDENTS, 'more decision')}", "dim"))
     for subplan in found.subplans:

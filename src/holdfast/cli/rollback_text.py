@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.output import Next, Reply, Row, Screen, counted, first_line, name_text, shortened, show_next
+from holdfast.cli.execution import lasting_ids
+from holdfast.cli.output import (
+    Next,
+    Reply,
+    Row,
+    Screen,
+    counted,
+    first_line,
+    name_text,
+    shortened,
+    show_next,
+    show_table,
+)
 from holdfast.cli.plan_text import MOST_FILES_SHOWN
 from holdfast.cli.records import changes_data, decision_data, file_label, plan_data
 from holdfast.model import FileChange, Plan, PlanState, RollbackImpact, RollbackResult, SideEffect
@@ -39,8 +52,10 @@ def _note(effect: SideEffect) -> str:
 
 
 def rollback_question(preview: RollbackPreview, checkpoint: str) -> str:
+    from holdfast.cli.checkpoint import moment_text
+
     files = counted(preview.files, "file")
-    where = f"{checkpoint} ({preview.group.triggers[0]}, {preview.group.step or 'no step'})"
+    where = f"{checkpoint} ({moment_text(preview.group)})"
     if preview.expected.only:
         return f"From {where}: {files} will be restored or removed in the sandboxes, all else stays. Restore?"
     return (
@@ -61,25 +76,32 @@ def rollback_reply(holdfast: Holdfast, result: RollbackResult) -> Reply:
     if plan.state is PlanState.COMPLETE:
         commands = []
     if left:
-        commands.append(Next("undo this", f"holdfast plan rollback {plan.plan_id} {left[0].checkpoint_id}"))
+        shown = lasting_ids(each.checkpoint_id for each in holdfast.store.checkpoints_of(plan.plan_id))
+        commands.append(Next("undo this", f"holdfast plan rollback {plan.plan_id} {shown[left[0].checkpoint_id]}"))
     data = {
         **_rollback_data(result, commands),
         "dry_run": False,
         "left_checkpoint_id": left[0].checkpoint_id if left else None,
     }
-    return Reply(data, lambda screen: _show_rollback(screen, result, commands))
+
+    def show(screen: Screen) -> None:
+        _show_rollback(screen, result)
+        show_next(screen, commands)
+
+    return Reply(data, show)
 
 
-def rollback_preview_reply(preview: RollbackPreview) -> Reply:
+def rollback_preview_reply(preview: RollbackPreview, checkpoint: str) -> Reply:
     """What a rollback would do; nothing of it was done."""
     result = preview.expected
     only = " ".join(f"--only {shlex.quote(path)} " for path in result.only)
-    target = f"{preview.plan.plan_id} {result.checkpoint.checkpoint_id}"
+    target = f"{preview.plan.plan_id} {shlex.quote(checkpoint)}"
     commands = [Next("do it", f"holdfast plan rollback {only}{target}")]
 
     def show(screen: Screen) -> None:
-        _show_rollback(screen, result, commands)
+        _show_rollback(screen, result)
         screen.line(_NOTHING_CHANGED)
+        show_next(screen, commands)
 
     data = {**_rollback_data(result, commands), "dry_run": True, "left_checkpoint_id": None}
     return Reply(data, show)
@@ -112,7 +134,7 @@ def _rollback_data(result: RollbackResult, commands: Sequence[Next]) -> dict[str
     }
 
 
-def _show_rollback(screen: Screen, result: RollbackResult, commands: Sequence[Next]) -> None:
+def _show_rollback(screen: Screen, result: RollbackResult) -> None:
     plan, metadata = result.plan, result.checkpoint.metadata
     summary: list[Row] = [
         [("plan", "dim"), (plan.plan_id, "id"), plan.name],
@@ -124,7 +146,6 @@ def _show_rollback(screen: Screen, result: RollbackResult, commands: Sequence[Ne
     screen.panel("Changes Reverted", _reverted_rows(plan, result.changes))
     screen.panel("Impact", _impact_rows(result))
     screen.panel("Post-Rollback State", _state_rows(result))
-    show_next(screen, commands)
 
 
 def _impact_rows(result: RollbackResult) -> list[Row]:
@@ -181,8 +202,11 @@ def correction_question(preview: CorrectionPreview) -> str:
     )
 
 
-def correction_reply(preview: CorrectionPreview, mode: str) -> Reply:
+def correction_reply(preview: CorrectionPreview, mode: str, guidance: str, steps_file: Path | None) -> Reply:
     """What a correction would do; nothing of it was done."""
+    steps = ["--with", str(steps_file)] if steps_file else []
+    said = shlex.join(["--mode", mode, "--guidance", guidance, *steps, preview.decision.decision_id])
+    commands = [Next("do it", f"holdfast plan correct {said}")]
     data = {
         **plan_data(preview.plan),
         "dry_run": True,
@@ -195,30 +219,37 @@ def correction_reply(preview: CorrectionPreview, mode: str) -> Reply:
         "impact": preview.impact.model_dump(),
         "resumes_at_step": preview.resumes_at,
         "steps": [{"index": index, "name": step.name, "tool": step.tool} for index, step in enumerate(preview.steps)],
+        "next_commands": [each.command for each in commands],
     }
-    return Reply(data, lambda screen: _show_correction(screen, preview))
+
+    def show(screen: Screen) -> None:
+        _show_correction(screen, preview)
+        show_next(screen, commands)
+
+    return Reply(data, show)
 
 
 def _show_correction(screen: Screen, preview: CorrectionPreview) -> None:
     screen.line(("Decision ", "strong"), (preview.decision.decision_id, "id"))
-    screen.line("  ", first_line(preview.decision.chosen))
+    show_table(screen, [[first_line(preview.decision.chosen)]], flexible=0, indent="  ")
     if preview.checkpoint is not None:
         _show_undone(screen, preview)
     screen.line(("Would run", "strong"))
-    for index, step in list(enumerate(preview.steps))[preview.resumes_at :]:
-        screen.line((f"  {index + 1:>2}  ", "dim"), step.name)
+    steps = list(enumerate(preview.steps, 1))[preview.resumes_at :]
+    show_table(screen, [[(f"{number:>2}", "dim"), step.name] for number, step in steps], flexible=1, indent="  ")
     screen.line(_NOTHING_CHANGED)
 
 
 def _show_undone(screen: Screen, preview: CorrectionPreview) -> None:
     is_undone = preview.decision.is_superseded
     screen.line(("Would be undone", "strong"), " (its step is rolled back already)" if is_undone else "")
-    for each in preview.superseded:
-        screen.line("  ", (each.decision_id, "id"), "  ", first_line(each.chosen))
+    rows: list[Row] = [[(each.decision_id, "id"), first_line(each.chosen)] for each in preview.superseded]
+    show_table(screen, rows, flexible=1, indent="  ")
     for subplan in preview.subplans:
         screen.line("  ", (subplan.plan_id, "id"), "  subplan ", subplan.name)
     for file in preview.files[:MOST_FILES_SHOWN]:
-        screen.line("  ", name_text(file))
+        resource, _, path = file.partition(": ")
+        screen.line("  ", name_text(file_label(preview.plan, resource, path)))
     if len(preview.files) > MOST_FILES_SHOWN:
         screen.line(f"  and {counted(len(preview.files) - MOST_FILES_SHOWN, 'more file')}")
     for line in not_undone(preview.impact):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.invocation import Invocation, reporting, with_common_options
-from holdfast.cli.output import Next, Reply, Screen, counted, name_text, show_next
+from holdfast.cli.output import Next, Reply, Screen, counted, name_text, show_next, show_sentence
 from holdfast.model import PlanState
 
 if TYPE_CHECKING:
@@ -96,7 +96,8 @@ def run(
         screen = invocation.screen
         if not invocation.is_for_programs:
             for resource in plan.resources:
-                screen.line(("sandbox  ", "dim"), f"{resource.name}  ", (f"of {name_text(resource.path)}", "dim"))
+                origin = f"{resource.strategy} of {name_text(resource.path)}"
+                screen.line(("sandbox  ", "dim"), f"{resource.name}  ", (origin, "dim"))
         screen.close()
         with interruptible() as cancelled, _passthrough(invocation) as passthrough:
             outfit = Outfit(passthrough, settle, pass_env, allow_write)
@@ -164,13 +165,15 @@ def _reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     files = holdfast.diff(plan.plan_id)
     checkpoints = holdfast.checkpoints(plan.plan_id)
     commands = [
-        Next("look", f"holdfast plan diff --patch {plan.plan_id}"),
-        Next("apply", f"holdfast plan apply {plan.plan_id}"),
         Next("go back", f"holdfast checkpoint list {plan.plan_id}"),
         Next("throw away", f"holdfast plan delete {plan.plan_id}"),
     ]
     if not result.succeeded:
-        commands[1] = Next("status", f"holdfast plan status {plan.plan_id}")
+        commands.insert(0, Next("status", f"holdfast plan status {plan.plan_id}"))
+    elif changes:
+        commands.insert(0, Next("apply", f"holdfast plan apply {plan.plan_id}"))
+    if changes:
+        commands.insert(0, Next("look", f"holdfast plan diff --patch {plan.plan_id}"))
     last = runs[-1]
     data = {
         **plan_data(plan),
@@ -184,7 +187,7 @@ def _reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     def show(screen: Screen) -> None:
         screen.line()
         ended = (last.error or "It ended").rstrip(".")
-        screen.line((f"{ended}. ", "strong"), changes_text(changes))
+        show_sentence(screen, (f"{ended}. ", "strong"), changes_text(changes))
         if files:
             show_diff(screen, plan, files, "stat")
         screen.line((counted(len(checkpoints), "checkpoint"), "dim"), (" to go back to", "dim"))

@@ -7,14 +7,14 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from holdfast.cli.output import Row, Span, plain_text, shortened, silence, table_rows
+from holdfast.cli.output import Row, Span, folded_row, plain_text, shortened, silence, table_rows
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -38,11 +38,14 @@ class _PagedConsole(Console):
 
 
 class TerminalScreen:
-    def __init__(self, *, with_colour: bool) -> None:
+    def __init__(self, *, with_colour: bool, is_for_errors: bool = False) -> None:
         self._colours: Literal["auto"] | None = "auto" if with_colour else None
-        self._console = Console(color_system=self._colours, highlight=False, markup=False, emoji=False)
+        self._console = Console(
+            stderr=is_for_errors, color_system=self._colours, highlight=False, markup=False, emoji=False
+        )
         self._status: Status | None = None
         self._begun: list[Span] = []
+        self._said: str | None = None
 
     @property
     def width(self) -> int | None:
@@ -59,17 +62,35 @@ class TerminalScreen:
     def panel(self, title: str, rows: Sequence[Row], *, flexible: int | None = None) -> None:
         from rich.panel import Panel
 
-        lines = [_styled(row) for row in table_rows(rows, self._console.width - _ROOM_FOR_BORDER, flexible)]
+        width = self._console.width - _ROOM_FOR_BORDER
+        lines = [_styled(line) for row in table_rows(rows, width, flexible) for line in folded_row(row, width)]
         self._print(Panel(Text("\n").join(lines), title=title, title_align="left", border_style=_STYLES["dim"]))
 
+    @property
+    def is_live(self) -> bool:
+        return not self._console.is_dumb_terminal
+
     def busy(self, text: str) -> None:
-        if self._console.is_dumb_terminal:
+        self._said = text
+        shown = plain_text(self._begun).rstrip() + "  " + text
+        self._show(lambda width: [(shortened(shown, width), "dim")])
+
+    def live(self, draw: Callable[[int], Row] | None) -> None:
+        if draw is not None:
+            self._show(draw)
+        elif self._said is None:
+            self.close()
+        else:
+            self.busy(self._said)
+
+    def _show(self, draw: Callable[[int], Row]) -> None:
+        if not self.is_live:
             return
-        shown = shortened(plain_text(self._begun).rstrip() + "  " + text, self._console.width - _ROOM_FOR_SPINNER)
+        shown = _styled(draw(self._console.width - _ROOM_FOR_SPINNER))
         if self._status is None:
             self._status = self._console.status(shown, spinner_style=_STYLES["id"])
             self._status.start()
-        self._status.update(Text(shown, style=_STYLES["dim"]))
+        self._status.update(shown)
 
     @contextmanager
     def paged(self) -> Iterator[None]:
@@ -102,13 +123,14 @@ class TerminalScreen:
         if self._status is not None:
             self._status.stop()
             self._status = None
+        self._said = None
 
     def _print(self, content: RenderableType) -> None:
         try:
             # A long line is left to the terminal to fold, so that a command can be copied from it.
             self._console.print(content, soft_wrap=isinstance(content, Text))
         except OSError:
-            silence(sys.stdout)
+            silence(sys.stderr if self._console.stderr else sys.stdout)
 
 
 def _start_pager() -> subprocess.Popen[bytes] | None:

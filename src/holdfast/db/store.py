@@ -262,9 +262,9 @@ class Store:
         with self.transaction():
             held = self._locked_lease(plan_id)
             if held.owner is not None and not is_dead(held):
+                stop = f", or stop it with `holdfast plan cancel {plan_id}`" if held.can_be_stopped else ""
                 raise ConflictError(
-                    f"Plan {plan_id} is in use by {_holder(held)}.",
-                    hint="Wait until it ends, or stop it, then run this command again.",
+                    f"Plan {plan_id} is in use by {_holder(held)}.", hint=f"Wait until it ends{stop}; then try again."
                 )
             at = now()
             lease = Lease(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -72,8 +73,10 @@ def test_a_dry_run_tells_what_would_happen_and_changes_nothing(ran: Project, mod
     undone = ["app: note.txt", "app: version.txt"] if mode == "revert" else []
     assert data["files"] == undone
     assert [each["name"] for each in data["steps"]][-1] == "another note"
-    assert all(file in shown for file in undone)
+    assert all(f"  {file.replace(': ', '/')}\n" in shown for file in undone)
     assert "Nothing was changed." in shown
+    command = shown.splitlines()[-1].removeprefix("do it  holdfast ")
+    assert shlex.split(command) == [each for each in [*arguments, decision_of(ran, 0)] if each != "--dry-run"]
     assert (ran.files(), ran.json("plan", "status"), ran.checkpoints()) == before
 
 

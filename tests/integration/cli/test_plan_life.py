@@ -127,7 +127,7 @@ def test_a_failure_is_told_with_its_output_its_checkpoint_and_the_next_commands(
     assert shown.exit_code == 1
     assert "Step 2 (break it) failed" in shown.stdout
     assert "  | oh no" in shown.stdout
-    assert "11 lines before" in shown.stdout
+    assert "21 lines before" in shown.stdout
     assert shown.stdout.count("cp_") >= 4
     assert "holdfast plan correct --mode revert" in shown.stdout
 

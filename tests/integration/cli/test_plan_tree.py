@@ -131,12 +131,12 @@ def test_a_decision_is_explained_to_people(ran: Project) -> None:
     bump, note = (each["decision_id"] for each in root_of(ran)["children"])
     shown = ran.call("plan", "explain", bump).stdout
     for line in (
-        "question     Which version comes next?",
-        "choice       2",
-        "alternatives 1.1, 3",
-        "rationale    the format changes",
-        "confidence   0.75",
-        "step         1 bump, succeeded",
+        "question      Which version comes next?",
+        "choice        2",
+        "alternatives  1.1, 3",
+        "rationale     the format changes",
+        "confidence    0.75",
+        "step          1 bump, succeeded",
         "M  app/version.txt  +1 -1",
         f"{note}  echo noted; echo n > note.txt",
     ):
@@ -152,8 +152,8 @@ def test_what_cannot_be_known_or_done_is_said(project: Project) -> None:
     project.json("plan", "execute", str(project.plan("  - {name: bad, run: 'false'}\n", header=header)), exit_code=1)
     root = root_of(project, "--all")
     shown = project.call("plan", "explain", root["children"][0]["decision_id"]).stdout
-    assert "step         1 bad, failed: " in shown
-    assert "checkpoint   none" in shown
+    assert "step          1 bad, failed: " in shown
+    assert "checkpoint    none" in shown
     assert "That is not recorded" in shown
     assert "plan correct" not in shown
     assert "follows from" not in project.call("plan", "explain", root["decision_id"]).stdout
@@ -173,7 +173,7 @@ def test_a_rationale_of_several_lines_stays_in_its_column(project: Project) -> N
     reasons = 'decision: {type: strategy_choice, question: "Why?", chosen: so, rationale: "first\\nsecond"}'
     project.json("plan", "execute", str(project.plan(f"  - {{name: s, run: 'true', {reasons}}}\n")))
     shown = project.call("plan", "explain", root_of(project)["children"][0]["decision_id"]).stdout
-    assert "rationale    first\n             second\n" in shown
+    assert "rationale     first\n              second\n" in shown
 
 
 def test_many_dependents_are_counted(project: Project) -> None:

@@ -180,7 +180,7 @@ def test_a_no_changes_nothing(ran: Project, answer: str) -> None:
     before = everything(ran)
     declined = ran.on_terminal("plan", "rollback", "latest", target, answer=answer)
     assert declined.exit_code == 4
-    assert "3 files will be restored or removed" in declined.stdout
+    assert "(before 2 note): 3 files will be restored or removed" in " ".join(declined.stdout.split())
     assert "nothing was changed" in declined.stdout
     assert everything(ran) == before
 
