@@ -117,7 +117,8 @@ def test_going_back_is_told_with_the_check_before_and_after(many: Workshop) -> N
     holdfast.rollback(plan.plan_id, before(holdfast, plan), listener=told.append)
     found = ends(told)
     assert whole(Work.RESTORING, FILES, FILES * len(CONTENT)) in found
-    assert {each[0] for each in found} == {Work.CHECKING, Work.RESTORING}
+    # Files so young that they may have changed unseen are read once more, which is told as saving.
+    assert {each[0] for each in found} - {Work.SAVING} == {Work.CHECKING, Work.RESTORING}
     assert all(each[2] == each[3] for each in found)
 
 
