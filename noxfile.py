@@ -15,6 +15,9 @@ ROOT = Path(__file__).parent
 BIN = Path(sys.executable).parent
 COVERAGE = ROOT / "build" / "coverage"
 SUITES = ("unit", "behave", "robot")
+MEASURED = ("unit", "behave")
+AT_ONCE = 3
+"""One more than cores: tests wait for the disk and for processes now and then."""
 MINIMUM_COVERAGE = 97
 
 nox.options.default_venv_backend = "none"
@@ -25,26 +28,27 @@ def run(session: nox.Session, tool: str, *args: str) -> None:
     session.run(str(BIN / tool), *args)
 
 
-def run_measured(session: nox.Session, *commands: Sequence[str]) -> None:
-    """Run one suite under coverage, in place of what an earlier run of it measured; its parts at the same time."""
-    measured = COVERAGE / session.name
-    shutil.rmtree(measured, ignore_errors=True)
-    measured.mkdir(parents=True)
+def run_together(session: nox.Session, *commands: Sequence[str], measured: bool = True) -> None:
+    """Run the parts of one suite at the same time; measured, in place of what an earlier run of it measured."""
     # Hundreds of commands are started: without bytecode each would compile its imports again.
-    places = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "COVERAGE_FILE": str(measured / "data")}
-    variables = {**os.environ, **places, "PYTHONDONTWRITEBYTECODE": ""}
-    running = [
-        subprocess.Popen([str(BIN / "coverage"), "run", *command], cwd=ROOT, env=variables) for command in commands
-    ]
+    variables = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": ""}
+    before = [str(BIN / "python")]
+    if measured:
+        data = COVERAGE / session.name
+        shutil.rmtree(data, ignore_errors=True)
+        data.mkdir(parents=True)
+        variables["COVERAGE_FILE"] = str(data / "data")
+        before = [str(BIN / "coverage"), "run"]
+    running = [subprocess.Popen([*before, *command], cwd=ROOT, env=variables) for command in commands]
     codes = [process.wait() for process in running]
     if any(codes):
         session.error("not all passed")
 
 
-def halves(files: Sequence[Path]) -> list[list[str]]:
-    """Two parts that take about the same time, if a longer file takes longer."""
+def parts(files: Sequence[Path]) -> list[list[str]]:
+    """Parts that take about the same time, if a longer file takes longer."""
     by_size = sorted(files, key=lambda file: file.stat().st_size)
-    return [[str(file) for file in by_size[start::2]] for start in (0, 1)]
+    return [[str(file) for file in by_size[start::AT_ONCE]] for start in range(AT_ONCE)]
 
 
 @nox.session
@@ -69,33 +73,35 @@ def imports(session: nox.Session) -> None:
 @nox.session
 def unit(session: nox.Session) -> None:
     """Run pytest; what follows `--` goes to it."""
-    run_measured(session, ["-m", "pytest", "-n", "2", *(session.posargs or ["tests", "--ignore=tests/faults"])])
+    chosen = session.posargs or ["tests", "--ignore=tests/faults"]
+    run_together(session, ["-m", "pytest", "-n", str(AT_ONCE), *chosen])
 
 
 @nox.session
 def behave(session: nox.Session) -> None:
     """Run the scenarios; what follows `--` goes to behave."""
-    parts = [session.posargs] if session.posargs else halves(list((ROOT / "features").glob("*.feature")))
-    run_measured(session, *(["-m", "behave", *part] for part in parts))
+    chosen = [session.posargs] if session.posargs else parts(list((ROOT / "features").glob("*.feature")))
+    run_together(session, *(["-m", "behave", *part] for part in chosen))
 
 
 @nox.session
 def robot(session: nox.Session) -> None:
     """Run the end-to-end tests; what follows `--` goes to Robot Framework."""
     # The script, not `-m robot`: with the project's root on the path, `robot` could mean our directory.
-    parts = [session.posargs] if session.posargs else halves(list((ROOT / "robot").glob("*.robot")))
-    outputs = [str(ROOT / "build" / f"robot-{number}") for number in range(len(parts))]
-    run_measured(
+    chosen = [session.posargs] if session.posargs else parts(list((ROOT / "robot").glob("*.robot")))
+    outputs = [str(ROOT / "build" / f"robot-{number}") for number in range(len(chosen))]
+    run_together(
         session,
-        *([str(BIN / "robot"), "--outputdir", output, *part] for output, part in zip(outputs, parts, strict=True)),
+        *([str(BIN / "robot"), "--outputdir", output, *part] for output, part in zip(outputs, chosen, strict=True)),
+        measured=False,
     )
 
 
 @nox.session
 def coverage(session: nox.Session) -> None:
-    """Report what the three suites cover together."""
+    """Report what the unit tests and the scenarios cover together."""
     session.env["COVERAGE_FILE"] = str(COVERAGE / "data")
-    run(session, "coverage", "combine", "--keep", "--quiet", *(str(COVERAGE / suite) for suite in SUITES))
+    run(session, "coverage", "combine", "--keep", "--quiet", *(str(COVERAGE / suite) for suite in MEASURED))
     run(session, "coverage", "report", f"--fail-under={MINIMUM_COVERAGE}")
 
 
@@ -103,7 +109,7 @@ def coverage(session: nox.Session) -> None:
 def faults_sample(session: nox.Session) -> None:
     """Try a sample of all faults, not measured; what follows `--` goes to pytest."""
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-    session.run(str(BIN / "pytest"), "-n", "2", *(session.posargs or ["tests/faults"]), env={"PATH": path})
+    session.run(str(BIN / "pytest"), "-n", str(AT_ONCE), *(session.posargs or ["tests/faults"]), env={"PATH": path})
 
 
 @nox.session

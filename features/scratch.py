@@ -23,6 +23,7 @@ from typing import Any
 import psutil
 
 from tests.support.trees import Thing, compare, describe
+from tests.support.warm import run_warm
 
 PROGRAM = Path(sys.executable).with_name("holdfast")
 RESOURCES = """\
@@ -160,16 +161,8 @@ class Scratch:
     # The command
 
     def run(self, *arguments: str, place: str = ".", variables: Mapping[str, str] | None = None) -> Ended:
-        ended = subprocess.run(
-            [PROGRAM, *arguments],
-            cwd=self.root / place,
-            env={**self.environment, **(variables or {})},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return Ended(_shown(arguments), ended.returncode, ended.stdout, ended.stderr)
+        ended = run_warm(arguments, self.root / place, {**self.environment, **(variables or {})})
+        return Ended(_shown(arguments), *ended)
 
     def ask(self, *arguments: str) -> dict[str, Any]:
         """The data of a command that must succeed."""

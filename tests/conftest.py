@@ -13,13 +13,24 @@ import pytest
 _VARIABLE = "COVERAGE_PROCESS_CONFIG"
 _SETTING = os.environ.get(_VARIABLE)
 _HERE = Path(__file__).parent
-_MEASURED = (_HERE / "unit", _HERE / "integration" / "cli", _HERE / "integration" / "process")
+_MEASURED = tuple(
+    _HERE / place
+    for place in (
+        "unit",
+        "integration/process",
+        "integration/cli/test_completion_and_pager.py",
+        "integration/cli/test_doctor.py",
+        "integration/cli/test_progress_bar.py",
+        "integration/cli/test_run.py",
+        "integration/cli/test_screens.py",
+    )
+)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if _SETTING is None:
         return
-    if any(item.path.is_relative_to(folder) for folder in _MEASURED):
+    if any(item.path.is_relative_to(place) for place in _MEASURED):
         os.environ[_VARIABLE] = _SETTING
     else:
         os.environ.pop(_VARIABLE, None)
