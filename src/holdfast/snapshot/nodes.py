@@ -13,7 +13,7 @@ import msgspec
 from holdfast.snapshot.format import DIGEST_BYTES, Entry, decode_directory, digest_of, encode_directory
 from holdfast.snapshot.stamps import Stamp, pack_stamps, unpack_stamps
 
-CACHE_VERSION = 2
+CACHE_VERSION = 3
 
 
 class Node:
@@ -39,7 +39,7 @@ class Node:
         self._entries: dict[bytes, Entry] = {}
         self._packed: bytes | None = None
         self._stamps: dict[bytes, Stamp] = {}
-        self._packed_stamps: tuple[list[bytes], bytes] | None = None
+        self._packed_stamps: tuple[bytes, bytes] | None = None
         self._newer_stamps: dict[bytes, Stamp] | None = None
         """What became known since the stamps were packed."""
         self.children: dict[bytes, Node] = {}
@@ -72,7 +72,7 @@ class Node:
             self._newer_stamps[name] = stamp
 
     @property
-    def packed_stamps(self) -> tuple[list[bytes], bytes]:
+    def packed_stamps(self) -> tuple[bytes, bytes]:
         if self._packed_stamps is None or self._newer_stamps:
             stamps = self.stamps
             self._stamps, self._packed_stamps = {}, pack_stamps(stamps)
@@ -104,7 +104,7 @@ class CachedNode(msgspec.Struct, array_like=True, gc=False):
     stamp: tuple[int, int]
     digest: bytes
     entries: bytes
-    names: list[bytes]
+    names: bytes
     stamps: bytes
 
 

@@ -23,6 +23,7 @@ _COLUMNS = (_INODE, _SIZE, _CTIME, _CTIME + 1, _MTIME, _MTIME + 1)
 """Which 64-bit words of ``struct statx`` are kept; of a time these are the seconds and the nanoseconds."""
 _AT_ONCE = 512
 _SECOND_NS = 1_000_000_000
+_BETWEEN_NAMES = b"\0"
 
 
 class _Statx(threading.local):
@@ -80,12 +81,17 @@ def _split_up(stamps: Sequence[Stamp]) -> list[bytes]:
     return [struct.pack(f"={len(rows)}q", *column) for column in zip(*rows, strict=True)]
 
 
-def pack_stamps(stamps: Mapping[bytes, Stamp]) -> tuple[list[bytes], bytes]:
-    """The names, and their stamps in the order and form that ``look`` gives."""
-    return list(stamps), b"".join(_split_up(list(stamps.values())))
+def pack_stamps(stamps: Mapping[bytes, Stamp]) -> tuple[bytes, bytes]:
+    """The names as one text, and their stamps in the order and form that ``look`` gives."""
+    return _BETWEEN_NAMES.join(stamps), b"".join(_split_up(list(stamps.values())))
 
 
-def unpack_stamps(names: Sequence[bytes], packed: bytes) -> dict[bytes, Stamp]:
+def unpack_names(packed: bytes) -> list[bytes]:
+    return packed.split(_BETWEEN_NAMES) if packed else []
+
+
+def unpack_stamps(packed_names: bytes, packed: bytes) -> dict[bytes, Stamp]:
+    names = unpack_names(packed_names)
     numbers = struct.unpack(f"={len(packed) // 8}q", packed)
     count = len(names)
     columns = [numbers[start : start + count] for start in range(0, len(numbers), count or 1)]

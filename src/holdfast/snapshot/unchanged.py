@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast.snapshot.beneath import open_directory_beneath
 from holdfast.snapshot.nodes import Node
-from holdfast.snapshot.stamps import look
+from holdfast.snapshot.stamps import look, unpack_names
 
 _FORKS_FROM_DIRECTORIES = 200
 """Below that, forking costs more than it saves."""
@@ -91,4 +91,4 @@ def is_as_known(node: Node, descriptor: int) -> bool:
     if node.stamp != (found.st_ino, found.st_ctime_ns):
         return False
     names, stamps = node.packed_stamps
-    return look(descriptor, names) == stamps
+    return look(descriptor, unpack_names(names)) == stamps

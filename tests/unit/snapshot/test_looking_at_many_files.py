@@ -57,7 +57,7 @@ def test_nothing_is_said_when_one_is_missing(directory: int):
 
 def test_no_files_are_seen_as_none(directory: int):
     assert look(directory, []) == pack_stamps({})[1] == b""
-    assert unpack_stamps([], b"") == {}
+    assert unpack_stamps(b"", b"") == {}
 
 
 def test_an_untrusted_stamp_is_never_what_is_seen(directory: int):
