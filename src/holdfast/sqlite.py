@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import random
@@ -79,9 +80,18 @@ def connect(path: Path, *, auto_vacuum: bool = False) -> sqlite3.Connection:
         try:
             _patiently(lambda: _configure(connection, path, auto_vacuum))
         except BaseException:
-            connection.close()
+            _abandon(connection)
             raise
         return connection
+
+
+def _abandon(connection: sqlite3.Connection) -> None:
+    """Leave a connection that could not be used open until the process ends.
+
+    SQLite tidies up when the last connection closes. If it could not read the write-ahead log on a full disk, it may
+    then take the log for empty and remove it, with all that a killed process has committed to it.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 def damage_in(path: Path) -> list[str]:

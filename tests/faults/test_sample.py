@@ -36,6 +36,17 @@ def test_a_verb_that_meets_a_fault_comes_to_the_same_end(bench: Bench, verb: Ver
         assert_held(try_point(bench, point), f"{point.name}: {point.call}")
 
 
+@pytest.mark.parametrize("database", ["holdfast.db", "objects.db"])
+def test_what_a_killed_command_committed_is_not_lost_on_a_full_disk(bench: Bench, database: str) -> None:
+    """SQLite would remove the write-ahead log if it could neither read it nor make its index anew."""
+    resume = next(verb for verb in available_verbs() if verb.name == "resume")
+    points = [
+        point for point in points_of(bench, resume) if point.fault == "ENOSPC" and f"{database}-shm" in point.call
+    ]
+    for point in points[:3]:
+        assert_held(try_point(bench, point), f"{point.name}: {point.call}")
+
+
 def test_a_verb_killed_at_a_random_moment_comes_to_the_same_end(bench: Bench, verb: Verb) -> None:
     for seed in range(1):
         assert_held(killed_by_chance(bench, verb, seed), f"seed {seed}")

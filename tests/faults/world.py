@@ -61,7 +61,10 @@ STEPS_WITH_SUBPLANS: list[dict[str, Any]] = [
         "parallel": 2,
         "merge": "three_way",
         "subplans": [
-            {"name": "left", "steps": [{"name": "left file", "run": "echo left >> 'left file.txt'; rm gone.txt"}]},
+            {
+                "name": "left",
+                "steps": [{"name": "left file", "run": "set -e; echo left >> 'left file.txt'; rm gone.txt"}],
+            },
             {"name": "right", "steps": [{"name": "right file", "run": "echo right >> 'right file.txt'"}]},
         ],
     },
