@@ -234,7 +234,7 @@ class _Look:
         self._with_unheld = {split(path)[0] for path in index.unheld}
 
     def at_everything(self) -> None:
-        self._unchanged = unchanged_directories(self._index.root, list(self._index.nodes()))
+        self._unchanged = unchanged_directories(self._index.root, self._index.nodes())
         self.at_subtree(b"", self._index.top)
 
     def at_subtree(self, path: bytes, node: Node) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,22 +20,27 @@ _FORKS_FROM_DIRECTORIES = 200
 """Below that, forking costs more than it saves."""
 _MOST_PROCESSES = 4
 _YES, _NO = b"\1", b"\0"
-_READ_BYTES = 1 << 16
 
 Known = Sequence[tuple[bytes, Node]]
 
 
-def unchanged_directories(root: Path, known: Known) -> frozenset[Node]:
+def unchanged_directories(root: Path, nodes: Iterable[tuple[bytes, Node]]) -> frozenset[Node]:
     """Those in which no name and no file changed; one that is left out takes a closer look."""
     # With other threads a fork could inherit a lock that nobody will ever let go.
-    if len(known) < _FORKS_FROM_DIRECTORIES or threading.active_count() > 1:
+    if threading.active_count() > 1:
+        return frozenset()
+    known = list(nodes)
+    if len(known) < _FORKS_FROM_DIRECTORIES:
         return frozenset()
     count = min(os.cpu_count() or 1, _MOST_PROCESSES)
     own, *others = (known[number::count] for number in range(count))
     forks = [_Fork(root, share) for share in others]
-    found = set(_chosen(own, _answers(root, own)))
-    for fork, share in zip(forks, others, strict=True):
-        found.update(_chosen(share, fork.result()))
+    try:
+        found = _chosen(own, _answers(root, own))
+    finally:
+        said = [fork.result() for fork in forks]
+    for share, answers in zip(others, said, strict=True):
+        found += _chosen(share, answers)
     return frozenset(found)
 
 
@@ -53,7 +58,6 @@ class _Fork:
         os.close(writing)
 
     def result(self) -> bytes:
-        said = b""
         with os.fdopen(self._reading, "rb") as answers:
             said = answers.read()
         os.waitpid(self._process, 0)
