@@ -27,6 +27,7 @@ from holdfast.events import (
     Validating,
     WentBack,
 )
+from holdfast.machine import boot_id
 from holdfast.model import (
     DEFAULT_PASSED_VARIABLES,
     CheckpointGroup,
@@ -48,7 +49,7 @@ from holdfast.model import (
     new_id,
     now,
 )
-from holdfast.operations import boot_id, cut_short, make_missing_sandboxes, never_begun
+from holdfast.operations import cut_short, make_missing_sandboxes, never_begun
 from holdfast.policy import resource_variable
 from holdfast.process import DEFAULT_OUTPUT_LIMIT_BYTES, Passthrough
 from holdfast.progress import watched_by

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from holdfast.db.store import Store
 from holdfast.errors import HoldfastError
+from holdfast.machine import boot_id, is_ended, is_same_start, is_stopped, started_at
 from holdfast.model import Lease, new_id, now
 
 HEARTBEAT_SECONDS = 10.0
@@ -19,15 +20,16 @@ LISTEN_SECONDS = 0.5
 EXPIRES_AFTER = timedelta(seconds=60)
 """How long an owner on another machine, or one that is stopped, may be silent before it counts as dead."""
 
+END_SECONDS = 5.0
+"""How long a stopped owner, once killed, may take to be gone."""
+
 
 @contextmanager
 def leased(
     store: Store, plan_id: str, command: str, *, on_stop_request: Callable[[], None] = lambda: None
 ) -> Iterator[Lease]:
     """The right to change the plan, for as long as this lasts; whoever holds it can be asked to stop."""
-    lease = store.acquire_lease(
-        plan_id, new_id(), platform.node(), os.getpid(), _started_at(os.getpid()) or 0.0, command, is_dead=is_dead
-    )
+    lease = store.acquire_lease(_asked_for(plan_id, command), is_gone=_is_gone)
     over = threading.Event()
     keeper = threading.Thread(
         target=_keep, args=(store, lease, over, on_stop_request), name="holdfast-lease", daemon=True
@@ -39,6 +41,22 @@ def leased(
         over.set()
         keeper.join()
         store.release_lease(lease)
+
+
+def _asked_for(plan_id: str, command: str) -> Lease:
+    at, pid = now(), os.getpid()
+    return Lease(
+        plan_id=plan_id,
+        token=0,
+        owner=new_id(),
+        host=platform.node(),
+        pid=pid,
+        process_started_at=started_at(pid) or 0.0,
+        boot_id=boot_id(),
+        command=command,
+        acquired_at=at,
+        heartbeat_at=at,
+    )
 
 
 def _keep(store: Store, lease: Lease, over: threading.Event, on_stop_request: Callable[[], None]) -> None:
@@ -58,27 +76,20 @@ def is_dead(lease: Lease) -> bool:
     is_silent = now() - lease.heartbeat_at > EXPIRES_AFTER
     if lease.host != platform.node():
         return is_silent
-    started_at = _started_at(lease.pid)
-    if started_at is None or abs(started_at - lease.process_started_at) > 1.0:
+    if lease.boot_id is None:  # an earlier version's, which counted its start in another way
+        return is_silent or started_at(lease.pid) is None
+    if lease.boot_id != boot_id() or not is_same_start(started_at(lease.pid), lease.process_started_at):
         return True
-    return is_silent and _is_stopped(lease.pid)
+    return is_silent and is_stopped(lease.pid)
 
 
-def _started_at(pid: int) -> float | None:
-    """When that process was started; None if there is none that still runs."""
-    import psutil
+def _is_gone(lease: Lease) -> bool:
+    """Whether its plan can be taken over. A stopped owner is killed first: continued, it would write once more.
 
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
-    except psutil.Error:
-        return None
-
-
-def _is_stopped(pid: int) -> bool:
-    import psutil
-
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-    except psutil.Error:
-        return True
+    It looks at its lease only when it records something, and may have been stopped just before it starts a step or
+    puts a file in place.
+    """
+    if not is_dead(lease):
+        return False
+    is_here = (lease.host, lease.boot_id) == (platform.node(), boot_id())
+    return not is_here or is_ended(lease.pid, lease.process_started_at, END_SECONDS)

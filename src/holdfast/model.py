@@ -538,6 +538,9 @@ class Lease(Record, frozen=True, kw_only=True):
     host: str = ""
     pid: int = 0
     process_started_at: float = 0.0
+    """In seconds since the machine was started."""
+    boot_id: str | None = None
+    """Which start of the machine that was."""
     command: str = ""
     acquired_at: datetime
     heartbeat_at: datetime

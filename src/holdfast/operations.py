@@ -11,6 +11,7 @@ from pathlib import Path
 
 from holdfast.checkpoints import CheckpointService, Occasion
 from holdfast.events import SandboxesPutBack
+from holdfast.machine import boot_id
 from holdfast.model import (
     CheckpointGroup,
     Decision,
@@ -126,16 +127,6 @@ def cut_short(plan: Plan, service: CheckpointService) -> StepRun | None:
         is_step = not plan.is_finished and not plan.steps[run.step_index].subplans
         return run if is_to_go_back and is_step else None
     return run if run.status in (RunStatus.INTERRUPTED, RunStatus.CONSTRAINED) else None
-
-
-def boot_id() -> str:
-    """What tells this start of the machine from others."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        import psutil
-
-        return str(int(psutil.boot_time()))
 
 
 def put_back_what_was_lost(

@@ -8,7 +8,7 @@ from holdfast.db.engine import Engine
 from holdfast.db.tables import TABLES
 from holdfast.errors import DatabaseError
 
-REVISIONS = ("0001", "0002", "0003")
+REVISIONS = ("0001", "0002", "0003", "0004")
 """The migrations in order, known without importing Alembic; the last is what ``tables.py`` says."""
 HEAD = REVISIONS[-1]
 _NOTHING_YET = ""

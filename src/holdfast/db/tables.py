@@ -270,6 +270,7 @@ TABLES = (
             Column("acquired_at", Kind.TIME),
             Column("heartbeat_at", Kind.TIME),
             Column("stop_requested", Kind.BOOLEAN, optional=True, is_later=True),
+            Column("boot_id", optional=True, is_later=True),
         ),
         constraints=(_OF_PLAN,),
     ),

@@ -86,6 +86,7 @@ def _borrow(repository: GitRepository, work_tree: Path, branch: str | None) -> N
         probe.unlink()  # git tries out links with it, and goes on if it cannot remove it
     (git_dir / "objects" / "info").mkdir(exist_ok=True)
     (git_dir / "objects" / "info" / "alternates").write_bytes(_quoted(repository.common_dir / "objects") + b"\n")
+    (git_dir / "config").unlink()  # git tries out modes with it, and goes on if it cannot put its mode back
     (git_dir / "config").write_bytes(_config(repository))
     (git_dir / "packed-refs").write_bytes(repository.packed_refs())
     _set_head(git_dir, repository.head(), branch)

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.errors import SandboxError
+from holdfast.machine import boot_id
 from holdfast.progress import Metering, Work, meter_of
 from holdfast.snapshot.counting import counted_batch, counted_taker
 from holdfast.snapshot.descent import Descent, depth, join, split
@@ -32,7 +33,7 @@ from holdfast.snapshot.format import (
     encode_directory,
     encode_state,
 )
-from holdfast.snapshot.nodes import CACHE_VERSION, Cache, CachedNode, Links, Node, boot_id, no_garbage, read_cache
+from holdfast.snapshot.nodes import CACHE_VERSION, Cache, CachedNode, Links, Node, no_garbage, read_cache
 from holdfast.snapshot.objects import Batch
 from holdfast.snapshot.reading import PARALLEL_FROM_FILES, Found, read_in_parallel
 from holdfast.snapshot.stamps import UNTRUSTED

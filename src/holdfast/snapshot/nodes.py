@@ -186,10 +186,3 @@ def read_cache(file: Path) -> Cache | None:
         return _decode_cache(content) if digest_of(content) == digest else None
     except (OSError, msgspec.DecodeError):
         return None
-
-
-def boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""

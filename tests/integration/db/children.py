@@ -18,7 +18,7 @@ from holdfast.db.engine import Engine, Row, Stored
 from holdfast.db.store import open_store
 from holdfast.errors import HoldfastError
 from holdfast.model import Decision, Plan
-from tests.integration.db.samples import a_decision
+from tests.integration.db.samples import a_decision, a_lease
 
 # Its processes have everything imported already, and nothing open.
 context = multiprocessing.get_context("forkserver")
@@ -85,7 +85,7 @@ def deciding(url: str | None, home: Path, plan_id: str, times: int) -> list[int]
 def holding(url: str | None, home: Path, plan_id: str, held: Event, go_on: Event) -> None:
     """Take the plan's lease, then change the plan when told to."""
     with open_store(url, home) as store:
-        lease = store.acquire_lease(plan_id, "child", "here", os.getpid(), 0.0, "plan execute", is_dead=lambda _: False)
+        lease = store.acquire_lease(a_lease(plan_id, owner="child"), is_gone=lambda _: False)
         held.set()
         go_on.wait()
         with store.transaction(lease):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -13,6 +14,7 @@ from holdfast.model import (
     CheckpointMetadata,
     Decision,
     DecisionType,
+    Lease,
     Operation,
     OperationKind,
     Phase,
@@ -103,6 +105,22 @@ def a_run(plan: Plan, sequence: int = 1, **fields: Any) -> StepRun:
         "started_at": now(),
     }
     return StepRun(**{**defaults, "plan_id": plan.plan_id, **fields})
+
+
+def a_lease(plan_id: str, **fields: Any) -> Lease:
+    at = now()
+    defaults = {
+        "token": 0,
+        "owner": "me",
+        "host": "here",
+        "pid": os.getpid(),
+        "process_started_at": 1.5,
+        "boot_id": "this one",
+        "command": "plan execute",
+        "acquired_at": at,
+        "heartbeat_at": at,
+    }
+    return Lease(**{**defaults, "plan_id": plan_id, **fields})
 
 
 def an_operation(plan: Plan, **fields: Any) -> Operation:

@@ -90,6 +90,21 @@ case " $* " in *" init "*) ln -s testing .git/tAb3_9z;; esac
     assert status(sandbox.path) == []
 
 
+def test_a_mode_that_git_could_not_put_back_is_not_in_it(
+    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """``git init`` finds out with its config whether modes can be set."""
+    real = shutil.which("git")
+    leaves_a_mode = f"""#!/bin/sh
+{real} "$@" || exit
+case " $* " in *" init "*) chmod u+x .git/config;; esac
+"""
+    write(tmp_path / "programs" / "git", leaves_a_mode, mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "programs"), prepend=os.pathsep)
+    sandbox.create()
+    assert (sandbox.path / ".git" / "config").stat().st_mode == (sandbox.path / ".git" / "packed-refs").stat().st_mode
+
+
 def test_uncommitted_work_of_every_kind_is_in_it_and_looks_the_same_to_git(sandbox: Sandbox, repository: Path):
     add_all_kinds_of_work(repository)
     expected = status(repository)
