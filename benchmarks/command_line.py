@@ -15,7 +15,8 @@ import tempfile
 from pathlib import Path
 
 from holdfast.app import Holdfast
-from holdfast.model import Checkpoint, CheckpointGroup, CheckpointMetadata, Decision, Phase, Plan, Revision, new_id, now
+from holdfast.ids import new_id
+from holdfast.model import Checkpoint, CheckpointGroup, CheckpointMetadata, Decision, Phase, Plan, Revision, now
 
 PROGRAM = str(Path(sys.executable).with_name("holdfast"))
 BARE = {

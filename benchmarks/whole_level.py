@@ -8,8 +8,9 @@ from pathlib import Path
 from benchmarks.snapshot_level import open_manager
 from holdfast.checkpoints import CheckpointService, Occasion
 from holdfast.db.store import open_store
+from holdfast.ids import new_id
 from holdfast.lease import leased
-from holdfast.model import Checkpoint, Moment, Phase, Plan, Policy, Resource, ResourceType, Revision, Step, new_id, now
+from holdfast.model import Checkpoint, Moment, Phase, Plan, Policy, Resource, ResourceType, Revision, Step, now
 
 
 class WholeLevel:

@@ -23,6 +23,7 @@ from holdfast.errors import (
     StateError,
     UsageError,
 )
+from holdfast.ids import new_id
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
@@ -41,7 +42,6 @@ from holdfast.model import (
     RollbackResult,
     Step,
     StepRun,
-    new_id,
     now,
 )
 

@@ -13,6 +13,7 @@ from typing import Literal
 
 from holdfast.db.store import Store
 from holdfast.errors import ContentError, HoldfastError, QuotaError, SandboxError, StateError
+from holdfast.ids import new_id
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
@@ -39,7 +40,6 @@ from holdfast.model import (
     StepRun,
     Trigger,
     is_within,
-    new_id,
     now,
 )
 from holdfast.policy import GroupFacts, resolve_checkpoint, retention

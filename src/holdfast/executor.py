@@ -27,6 +27,7 @@ from holdfast.events import (
     Validating,
     WentBack,
 )
+from holdfast.ids import new_id
 from holdfast.machine import boot_id
 from holdfast.model import (
     DEFAULT_PASSED_VARIABLES,
@@ -46,7 +47,6 @@ from holdfast.model import (
     Step,
     StepRun,
     Trigger,
-    new_id,
     now,
 )
 from holdfast.operations import cut_short, make_missing_sandboxes, never_begun

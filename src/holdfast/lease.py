@@ -12,8 +12,9 @@ from datetime import timedelta
 
 from holdfast.db.store import Store
 from holdfast.errors import HoldfastError
+from holdfast.ids import new_id
 from holdfast.machine import boot_id, is_ended, is_same_start, is_stopped, started_at
-from holdfast.model import Lease, new_id, now
+from holdfast.model import Lease, now
 
 HEARTBEAT_SECONDS = 10.0
 LISTEN_SECONDS = 0.5

@@ -5,50 +5,15 @@ A change is a new value (``plan.advanced_past(step)``), which one transaction th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 from msgspec import Meta, field
 
-if TYPE_CHECKING:
-    from ulid import ULIDGenerator
-
-_RANDOM_BITS = 80
-_STEP_BITS = 72
-
-
-class _ApartWithinAMillisecond:
-    """Ids of the same millisecond grow by large random steps, so a short beginning tells them apart."""
-
-    def __init__(self) -> None:
-        self._timestamp, self._value = 0, 0
-
-    def resolve_randomness(self, timestamp: int, randomness_source: Callable[[int], bytes]) -> bytes:
-        fresh = int.from_bytes(randomness_source(timestamp))
-        if timestamp == self._timestamp:
-            room = (1 << _RANDOM_BITS) - 1 - self._value
-            self._value += min(1 + (fresh >> (_RANDOM_BITS - _STEP_BITS)), max(1, room // 2))
-        else:
-            # From the lower half, so that there is room to grow.
-            self._timestamp, self._value = timestamp, fresh >> 1
-        return self._value.to_bytes(_RANDOM_BITS // 8)
-
-
-@cache
-def _ids() -> ULIDGenerator:
-    # Imported when the first id is made: whoever only looks makes none.
-    from ulid import ULIDGenerator
-
-    return ULIDGenerator(policy=_ApartWithinAMillisecond())
-
-
-def new_id() -> str:
-    """A ULID; ids made by one process sort in the order they were made."""
-    return str(_ids().generate())
+from holdfast.ids import new_id
 
 
 def now() -> datetime:

@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.checkpoints import CheckpointService
 from holdfast.errors import ConflictError, LeaseLostError, SandboxError
+from holdfast.ids import new_id
 from holdfast.model import (
     Lease,
     Operation,
@@ -23,7 +24,6 @@ from holdfast.model import (
     PlanState,
     Record,
     Resource,
-    new_id,
     now,
 )
 from holdfast.sandbox.git_apply import (

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from holdfast.checkpoints import CheckpointService, Occasion
 from holdfast.errors import AmbiguousError, HoldfastError, NotFoundError, StateError, UsageError
+from holdfast.ids import new_id
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
@@ -23,7 +24,6 @@ from holdfast.model import (
     Resource,
     RollbackImpact,
     RollbackResult,
-    new_id,
     now,
 )
 from holdfast.operations import cut_short

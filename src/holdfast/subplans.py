@@ -17,6 +17,7 @@ from typing import Protocol
 from holdfast.checkpoints import CheckpointService, Occasion
 from holdfast.errors import ConflictError, HoldfastError
 from holdfast.events import Event, SubplanEnded, SubplanMerged, SubplanStarted
+from holdfast.ids import new_id
 from holdfast.merge import Merged, PathConflict, merge_states
 from holdfast.model import (
     CheckpointGroup,
@@ -34,7 +35,6 @@ from holdfast.model import (
     Step,
     StepRun,
     Trigger,
-    new_id,
     now,
 )
 from holdfast.sandbox import sandbox_for

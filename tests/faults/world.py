@@ -78,7 +78,7 @@ OTHER_STEPS: list[dict[str, Any]] = [
 ]
 
 
-_IMPORTED_LATE = ("email.parser", "encodings.utf_8_sig", "glob", "psutil", "resource", "ulid")
+_IMPORTED_LATE = ("email.parser", "encodings.utf_8_sig", "glob", "psutil", "resource")
 """What commands import only when they need it, besides their own modules."""
 
 

@@ -56,7 +56,6 @@ def run_unprivileged(function: Callable[..., Any], *arguments: str) -> Any:
 def _main(name: str, *arguments: str) -> None:
     module, _, function = name.partition(":")
     importlib.import_module(module)
-    importlib.import_module("ulid")  # imported when the first id is made; the test's own place may be closed to nobody
     for imported in [each for each in sys.modules if each.split(".")[0] in ("holdfast", "tests")]:
         del sys.modules[imported]
     is_root = os.geteuid() == 0

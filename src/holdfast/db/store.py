@@ -14,6 +14,7 @@ from holdfast.db.rows import fields_of, key_text, record_of, row_of, stored_text
 from holdfast.db.schema import ensure_schema
 from holdfast.db.tables import TABLE_OF, TABLES, Table
 from holdfast.errors import ConfigError, ConflictError, DatabaseError, LeaseLostError, NotFoundError
+from holdfast.ids import new_id
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
@@ -27,7 +28,6 @@ from holdfast.model import (
     Record,
     Revision,
     StepRun,
-    new_id,
     now,
 )
 

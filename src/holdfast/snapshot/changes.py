@@ -146,7 +146,8 @@ class ChangeTracker:
         """Take note of all events that are there now; of those that come meanwhile there may be no end."""
         waiting_bytes = self._waiting_bytes()
         while waiting_bytes > 0:
-            data = os.read(self._descriptor, _READ_BYTES)
+            # Asking for much more than there is would make Python allocate it all first.
+            data = os.read(self._descriptor, min(waiting_bytes, _READ_BYTES))
             waiting_bytes -= len(data)
             self._heard_bytes += len(data)
             position, last = 0, None

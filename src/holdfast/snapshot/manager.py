@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import NotFoundError, SandboxError
-from holdfast.model import Phase, Unheld, new_id, now
+from holdfast.ids import new_id
+from holdfast.model import Phase, Unheld, now
 from holdfast.snapshot.changes import Changes, ChangeTracker
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.directories import RecentDirectories

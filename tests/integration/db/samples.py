@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from holdfast.db.store import Store
+from holdfast.ids import new_id
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
@@ -25,7 +26,6 @@ from holdfast.model import (
     Revision,
     Step,
     StepRun,
-    new_id,
     now,
 )
 

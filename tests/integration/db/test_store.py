@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from holdfast.db.store import Store
 from holdfast.db.tables import TABLE_OF
 from holdfast.errors import DatabaseError, NotFoundError
+from holdfast.ids import new_id
 from holdfast.model import (
     CheckpointGroup,
     Decision,
@@ -27,7 +28,6 @@ from holdfast.model import (
     RunStatus,
     StepRun,
     Unheld,
-    new_id,
 )
 from tests.integration.db.database import Database
 from tests.integration.db.samples import (

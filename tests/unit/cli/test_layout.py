@@ -27,7 +27,8 @@ from holdfast.cli.output import (
     wrapped,
 )
 from holdfast.cli.plan_text import show_plans
-from holdfast.model import Lease, Plan, PlanState, new_id
+from holdfast.ids import new_id
+from holdfast.model import Lease, Plan, PlanState
 
 WIDTHS = [60, 80, 120, 200]
 LONG = "a plan with quite a long name that says everything about what it is going to do in this repository of the shop"

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model import Plan, Resource, ResourceType, new_id, now
+from holdfast.ids import new_id
+from holdfast.model import Plan, Resource, ResourceType, now
 from holdfast.sandbox import sandbox_for
 from holdfast.sandbox.protocol import Sandbox
 from tests.support.repositories import settings_of_a_person
