@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import HoldfastError, LeaseLostError, SandboxError
+from holdfast.errors import HoldfastError, SandboxError
 from holdfast.model import Lease, Plan, PlanState
 from tests.integration.apply.conftest import Desk
 from tests.support.crashes import CHANGES, count_of_changes, killed_at, stopped_at
@@ -259,11 +259,11 @@ def test_killed_while_a_branch_without_a_commit_gets_its_first(desk: Desk):
         moment += 9
 
 
-# Stopped, taken over, continued
+# Stopped, taken over
 
 
-@pytest.mark.parametrize("share", [0.5, 0.7, 0.8, 0.9, 0.97])
-def test_stopped_and_taken_over_it_gives_way_when_it_goes_on(desk: Desk, plan: Plan, share: float):
+@pytest.mark.parametrize("share", [0.5, 0.7, 0.8, 0.9])
+def test_stopped_for_long_it_is_killed_and_undone_by_the_next_command(desk: Desk, plan: Plan, share: float):
     before = desk.what_counts()
     desk.keep()
     changes = count_of_changes(lambda: desk.apply(plan))
@@ -275,9 +275,8 @@ def test_stopped_and_taken_over_it_gives_way_when_it_goes_on(desk: Desk, plan: P
         with holdfast.store.transaction():
             holdfast.store.save(silent)
     assert desk.next_command(plan).state is PlanState.COMPLETE
-    os.kill(child, signal.SIGCONT)
-    # It notices by the lease, or by a file that was taken away under its hands.
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) in (LeaseLostError.exit_code, SandboxError.exit_code)
+    # Continued, it would have gone on writing until it looked at its lease.
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     desk.assert_put_back(before)
     desk.apply(plan)
     assert_applied(desk, plan)
