@@ -16,8 +16,8 @@ BIN = Path(sys.executable).parent
 COVERAGE = ROOT / "build" / "coverage"
 SUITES = ("unit", "behave", "robot")
 MEASURED = ("unit", "behave")
-AT_ONCE = 3
-"""One more than cores: tests wait for the disk and for processes now and then."""
+AT_ONCE = 4
+"""More than cores: tests wait for the disk and for processes now and then."""
 MINIMUM_COVERAGE = 97
 
 nox.options.default_venv_backend = "none"

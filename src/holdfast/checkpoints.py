@@ -50,6 +50,7 @@ from holdfast.snapshot.restore import Restored
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 from holdfast.snapshot.verify import Verifier
 
+_AFTER_STEPS = frozenset((Trigger.ON_TOOL_WRITE_COMPLETE, Trigger.AFTER_SUBPLAN))
 _FEWEST = 2
 """The first and the last checkpoint are always kept."""
 _COLLECT_AFTER_BYTES = 16 << 20
@@ -375,6 +376,12 @@ class CheckpointService:
         except HoldfastError:
             self.put_back(plan, lease, operation)
             raise
+
+    @staticmethod
+    def is_recorded(plan: Plan, head: CheckpointGroup) -> bool:
+        """Whether the group holds all that the plan's steps did; not where none is taken when a step has ended."""
+        has_one_after_every_step = _AFTER_STEPS.issubset(plan.policy.auto_create_on)
+        return has_one_after_every_step or _same_position(head, plan)
 
     def kept_by(self, plan: Plan, states: dict[str, str]) -> int:
         """How many checkpoints ``keep_present`` will take, if the sandboxes are in these states."""

@@ -11,18 +11,19 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from holdfast.db.store import Store
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConflictError, HoldfastError
 from holdfast.ids import new_id
-from holdfast.machine import boot_id, is_ended, is_same_start, is_stopped, started_at
+from holdfast.machine import Process, boot_id, end, pid_namespace, process_of
 from holdfast.model import Lease, now
 
 HEARTBEAT_SECONDS = 10.0
 LISTEN_SECONDS = 0.5
 EXPIRES_AFTER = timedelta(seconds=60)
-"""How long an owner on another machine, or one that is stopped, may be silent before it counts as dead."""
+"""How long an owner that we cannot see may be silent before it counts as dead, and a stopped one before it is ended."""
 
 END_SECONDS = 5.0
 """How long a stopped owner, once killed, may take to be gone."""
+_UNSEEN = Process(None, is_stopped=False, group=None)
 
 
 @contextmanager
@@ -30,7 +31,8 @@ def leased(
     store: Store, plan_id: str, command: str, *, on_stop_request: Callable[[], None] = lambda: None
 ) -> Iterator[Lease]:
     """The right to change the plan, for as long as this lasts; whoever holds it can be asked to stop."""
-    lease = store.acquire_lease(_asked_for(plan_id, command), is_gone=_is_gone)
+    _end_if_stopped(store, plan_id)
+    lease = store.acquire_lease(_asked_for(plan_id, command), is_dead=is_dead)
     over = threading.Event()
     keeper = threading.Thread(
         target=_keep, args=(store, lease, over, on_stop_request), name="holdfast-lease", daemon=True
@@ -46,14 +48,16 @@ def leased(
 
 def _asked_for(plan_id: str, command: str) -> Lease:
     at, pid = now(), os.getpid()
+    own = process_of(pid)
     return Lease(
         plan_id=plan_id,
         token=0,
         owner=new_id(),
         host=platform.node(),
         pid=pid,
-        process_started_at=started_at(pid) or 0.0,
+        process_started_at=(own.started_at if own is not None else None) or 0.0,
         boot_id=boot_id(),
+        pid_namespace=pid_namespace(),
         command=command,
         acquired_at=at,
         heartbeat_at=at,
@@ -74,23 +78,33 @@ def _keep(store: Store, lease: Lease, over: threading.Event, on_stop_request: Ca
 
 
 def is_dead(lease: Lease) -> bool:
+    """Whether nobody can be at work any more; a stopped owner can, as soon as somebody continues it."""
     is_silent = now() - lease.heartbeat_at > EXPIRES_AFTER
     if lease.host != platform.node():
         return is_silent
-    if lease.boot_id is None:  # an earlier version's, which counted its start in another way
-        return is_silent or started_at(lease.pid) is None
-    if lease.boot_id != boot_id() or not is_same_start(started_at(lease.pid), lease.process_started_at):
+    if lease.boot_id != boot_id():
         return True
-    return is_silent and is_stopped(lease.pid)
+    owner = process_of(lease.pid) if lease.pid_namespace == pid_namespace() else _UNSEEN
+    if owner is not None and owner.started_at is None:
+        return is_silent
+    return owner is None or owner.started_at != lease.process_started_at
 
 
-def _is_gone(lease: Lease) -> bool:
-    """Whether its plan can be taken over. A stopped owner is killed first: continued, it would write once more.
+def _end_if_stopped(store: Store, plan_id: str) -> None:
+    """Kill an owner that is stopped and has been silent for long.
 
     It looks at its lease only when it records something, and may have been stopped just before it starts a step or
-    puts a file in place.
+    puts a file in place: continued, it would do that once more. Done before the lease is asked for: it may have been
+    stopped inside of a transaction, and then nobody else can begin one.
     """
-    if not is_dead(lease):
-        return False
-    is_here = (lease.host, lease.boot_id) == (platform.node(), boot_id())
-    return not is_here or is_ended(lease.pid, lease.process_started_at, END_SECONDS)
+    lease = store.find(Lease, plan_id)
+    if lease is None or lease.owner is None or is_dead(lease) or now() - lease.heartbeat_at <= EXPIRES_AFTER:
+        return
+    if (lease.host, lease.boot_id, lease.pid_namespace) != (platform.node(), boot_id(), pid_namespace()):
+        return
+    owner = process_of(lease.pid)
+    if owner is not None and owner.is_stopped and not end(lease.pid, lease.process_started_at, END_SECONDS):
+        raise ConflictError(
+            f"Plan {plan_id} is in use by process {lease.pid}, which is stopped and cannot be ended from here.",
+            hint=f"Continue it with `kill -CONT {lease.pid}`, or end it with `kill -KILL {lease.pid}`; then try again.",
+        )

@@ -503,9 +503,9 @@ class Lease(Record, frozen=True, kw_only=True):
     host: str = ""
     pid: int = 0
     process_started_at: float = 0.0
-    """In seconds since the machine was started."""
+    """As ``machine.Process`` has it."""
     boot_id: str | None = None
-    """Which start of the machine that was."""
+    pid_namespace: str | None = None
     command: str = ""
     acquired_at: datetime
     heartbeat_at: datetime

@@ -142,8 +142,11 @@ def put_back_what_was_lost(
     is_needed = plan.parent_plan_id is None or Path(plan.resources[0].sandbox_path).is_dir()
     if plan.boot_id in (None, boot_id()) or plan.head_group_id is None or looked_after or not is_needed:
         return plan, None
+    head = service.store.get(CheckpointGroup, plan.head_group_id)
+    if not service.is_recorded(plan, head):
+        return plan, None  # nothing tells what the sandboxes should be
     made = make_missing_sandboxes(plan, service)
-    recorded = service.store.get(CheckpointGroup, plan.head_group_id).states
+    recorded = head.states
     found = service.states_now(plan)
     lost = tuple(name for name in recorded if found[name] != recorded[name] and name not in made)
     trusted = plan.changed(boot_id=boot_id())

@@ -147,9 +147,14 @@ class SubplanRunner:
         """The sandboxes as the last merge left them, whatever a merge that was cut short has done to them since."""
         if self._run.status is RunStatus.CONSTRAINED:
             return self._resolved(plan, subplans)
-        merged = [subplan.merged_states for subplan in subplans if subplan.merged_states is not None]
+        merged = [(subplan, subplan.merged_states) for subplan in subplans if subplan.merged_states is not None]
         if merged:
-            self._service.bring_to(plan, merged[-1])
+            last, states = merged[-1]
+            self._service.bring_to(plan, states)
+            if self._service.store.get(CheckpointGroup, plan.head_group_id or "").states != states:
+                # It was merged, but the checkpoint after it was not taken any more.
+                occasion = self._occasion(f"after {last.name}")
+                return self._host.trigger(plan, self._lease, [Trigger.AFTER_SUBPLAN], occasion)
         elif subplans[0].head_group_id is not None:
             self._service.bring_to(plan, self._base(subplans[0]))
         return plan

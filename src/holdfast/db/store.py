@@ -247,17 +247,18 @@ class Store:
 
     # Leases
 
-    def acquire_lease(self, asked: Lease, *, is_gone: Callable[[Lease], bool]) -> Lease:
-        """Make its owner the one who may change the plan, unless somebody who is not gone is that already."""
+    def acquire_lease(self, asked: Lease, *, is_dead: Callable[[Lease], bool]) -> Lease:
+        """Make its owner the one who may change the plan, unless somebody who is not dead is that already."""
         plan_id = asked.plan_id
         with self.transaction():
             held = self._locked_lease(plan_id)
-            if held.owner is not None and not is_gone(held):
+            if held.owner is not None and not is_dead(held):
                 stop = f", or stop it with `holdfast plan cancel {plan_id}`" if held.can_be_stopped else ""
                 raise ConflictError(
                     f"Plan {plan_id} is in use by {_holder(held)}.", hint=f"Wait until it ends{stop}; then try again."
                 )
-            lease = asked.model_copy(update={"token": held.token + 1})
+            at = now()  # whoever had it may have kept us waiting
+            lease = asked.model_copy(update={"token": held.token + 1, "acquired_at": at, "heartbeat_at": at})
             self.save(lease)
             return lease
 

@@ -271,6 +271,7 @@ TABLES = (
             Column("heartbeat_at", Kind.TIME),
             Column("stop_requested", Kind.BOOLEAN, optional=True, is_later=True),
             Column("boot_id", optional=True, is_later=True),
+            Column("pid_namespace", optional=True, is_later=True),
         ),
         constraints=(_OF_PLAN,),
     ),

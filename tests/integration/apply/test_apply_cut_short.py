@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import HoldfastError, SandboxError
+from holdfast.errors import HoldfastError, LeaseLostError, SandboxError
 from holdfast.model import Lease, Plan, PlanState
 from tests.integration.apply.conftest import Desk
 from tests.support.crashes import CHANGES, count_of_changes, killed_at, stopped_at
@@ -259,24 +259,44 @@ def test_killed_while_a_branch_without_a_commit_gets_its_first(desk: Desk):
         moment += 9
 
 
-# Stopped, taken over
+# Stopped, taken over, continued
 
 
-@pytest.mark.parametrize("share", [0.5, 0.7, 0.8, 0.9])
-def test_stopped_for_long_it_is_killed_and_undone_by_the_next_command(desk: Desk, plan: Plan, share: float):
-    before = desk.what_counts()
+def stopped_and_silent(desk: Desk, plan: Plan, share: float, **fields: str) -> int:
+    """An apply that is stopped somewhere in its middle, and has not been heard of for long."""
     desk.keep()
     changes = count_of_changes(lambda: desk.apply(plan))
     desk.start_over()
     child = stopped_at(int(changes * share), lambda: desk.apply(plan))
     with desk.open() as holdfast:
         lease = holdfast.store.get(Lease, plan.plan_id)
-        silent = lease.model_copy(update={"heartbeat_at": lease.heartbeat_at - timedelta(minutes=5)})
+        silent = lease.model_copy(update={"heartbeat_at": lease.heartbeat_at - timedelta(minutes=5), **fields})
         with holdfast.store.transaction():
             holdfast.store.save(silent)
+    return child
+
+
+@pytest.mark.parametrize("share", [0.5, 0.7, 0.8, 0.9])
+def test_stopped_for_long_it_is_killed_and_undone_by_the_next_command(desk: Desk, plan: Plan, share: float):
+    before = desk.what_counts()
+    child = stopped_and_silent(desk, plan, share)
     assert desk.next_command(plan).state is PlanState.COMPLETE
     # Continued, it would have gone on writing until it looked at its lease.
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    desk.assert_put_back(before)
+    desk.apply(plan)
+    assert_applied(desk, plan)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.7, 0.8, 0.9])
+def test_taken_over_from_elsewhere_it_gives_way_when_it_goes_on(desk: Desk, plan: Plan, share: float):
+    """Nobody can kill an owner on another machine, or in another container."""
+    before = desk.what_counts()
+    child = stopped_and_silent(desk, plan, share, host="elsewhere")
+    assert desk.next_command(plan).state is PlanState.COMPLETE
+    os.kill(child, signal.SIGCONT)
+    # It notices by the lease, or by a file that was taken away under its hands.
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) in (LeaseLostError.exit_code, SandboxError.exit_code)
     desk.assert_put_back(before)
     desk.apply(plan)
     assert_applied(desk, plan)

@@ -116,6 +116,7 @@ def a_lease(plan_id: str, **fields: Any) -> Lease:
         "pid": os.getpid(),
         "process_started_at": 1.5,
         "boot_id": "this one",
+        "pid_namespace": "ours",
         "command": "plan execute",
         "acquired_at": at,
         "heartbeat_at": at,

@@ -15,8 +15,8 @@ from tests.integration.db.database import Database
 from tests.integration.db.samples import a_decision, a_lease, interrupted
 
 
-def acquire(store: Store, plan: Plan, owner: str = "me", *, is_gone: Callable[[Lease], bool] | None = None) -> Lease:
-    return store.acquire_lease(a_lease(plan.plan_id, owner=owner), is_gone=is_gone or (lambda _: False))
+def acquire(store: Store, plan: Plan, owner: str = "me", *, is_dead: Callable[[Lease], bool] | None = None) -> Lease:
+    return store.acquire_lease(a_lease(plan.plan_id, owner=owner), is_dead=is_dead or (lambda _: False))
 
 
 def process_is_gone(lease: Lease) -> bool:
@@ -44,7 +44,7 @@ def test_a_dead_owner_is_replaced_and_the_token_grows(store: Store, database: Da
     first = acquire(store, plan)
     asked: list[Lease] = []
     with database.open() as other:
-        second = acquire(other, plan, "another", is_gone=lambda lease: not asked.append(lease))
+        second = acquire(other, plan, "another", is_dead=lambda lease: not asked.append(lease))
     assert asked == [first]
     assert second.token > first.token
     assert store.get(Lease, plan.plan_id) == second
@@ -55,9 +55,9 @@ def test_a_killed_process_is_replaced_and_a_running_one_is_not(store: Store, dat
     child = Child(holding, database.url, database.home, plan.plan_id, held, go_on)
     assert held.wait(60)
     with pytest.raises(ConflictError):
-        acquire(store, plan, is_gone=process_is_gone)
+        acquire(store, plan, is_dead=process_is_gone)
     child.kill()
-    assert acquire(store, plan, is_gone=process_is_gone).owner == "me"
+    assert acquire(store, plan, is_dead=process_is_gone).owner == "me"
 
 
 def test_a_process_taken_for_dead_writes_nothing_and_hears_who_replaced_it(
@@ -66,7 +66,7 @@ def test_a_process_taken_for_dead_writes_nothing_and_hears_who_replaced_it(
     held, go_on = context.Event(), context.Event()
     child = Child(holding, database.url, database.home, plan.plan_id, held, go_on)
     assert held.wait(60)
-    acquire(store, plan, "successor", is_gone=lambda _: True)
+    acquire(store, plan, "successor", is_dead=lambda _: True)
     go_on.set()
     status, said = child.end()
     assert status == ConflictError.exit_code
@@ -85,7 +85,7 @@ def test_a_released_plan_is_free_and_its_token_still_grows(store: Store, plan: P
 
 def test_releasing_a_lease_that_was_lost_leaves_the_successor_alone(store: Store, plan: Plan) -> None:
     lost = acquire(store, plan)
-    successor = acquire(store, plan, "another", is_gone=lambda _: True)
+    successor = acquire(store, plan, "another", is_dead=lambda _: True)
     store.release_lease(lost)
     assert store.get(Lease, plan.plan_id) == successor
 
@@ -107,7 +107,7 @@ def test_a_transaction_with_the_current_lease_is_saved(store: Store, plan: Plan)
 @pytest.mark.parametrize("inside_another", [False, True])
 def test_a_transaction_with_a_lost_lease_saves_nothing(store: Store, plan: Plan, inside_another: bool) -> None:
     lost = acquire(store, plan)
-    acquire(store, plan, "another", is_gone=lambda _: True)
+    acquire(store, plan, "another", is_dead=lambda _: True)
     outer = store.transaction() if inside_another else store.transaction(lost)
     with pytest.raises(LeaseLostError, match="in use by"), outer, store.transaction(lost):
         store.insert(a_decision(plan, 1))
@@ -126,7 +126,7 @@ def test_a_released_or_forgotten_lease_no_longer_allows_changes(store: Store, pl
 
 def test_the_same_owner_with_an_older_token_is_refused(store: Store, plan: Plan) -> None:
     old = acquire(store, plan)
-    acquire(store, plan, is_gone=lambda _: True)
+    acquire(store, plan, is_dead=lambda _: True)
     with pytest.raises(LeaseLostError), store.transaction(old):
         pass
 
@@ -142,7 +142,7 @@ def test_a_heartbeat_is_stored_and_the_lease_stays_valid(store: Store, plan: Pla
 
 def test_the_heartbeat_of_a_lost_lease_says_so_and_changes_nothing(store: Store, plan: Plan) -> None:
     lost = acquire(store, plan)
-    successor = acquire(store, plan, "another", is_gone=lambda _: True)
+    successor = acquire(store, plan, "another", is_dead=lambda _: True)
     with pytest.raises(LeaseLostError):
         store.heartbeat(lost)
     assert store.get(Lease, plan.plan_id) == successor
@@ -150,7 +150,7 @@ def test_the_heartbeat_of_a_lost_lease_says_so_and_changes_nothing(store: Store,
 
 def test_a_plan_that_does_not_exist_cannot_be_leased(store: Store) -> None:
     with pytest.raises(NotFoundError):
-        store.acquire_lease(a_lease("01ABC"), is_gone=lambda _: False)
+        store.acquire_lease(a_lease("01ABC"), is_dead=lambda _: False)
 
 
 def test_a_judge_that_fails_leaves_the_owner_as_it_is(store: Store, plan: Plan) -> None:
@@ -159,7 +159,7 @@ def test_a_judge_that_fails_leaves_the_owner_as_it_is(store: Store, plan: Plan) 
 
     held = acquire(store, plan)
     with pytest.raises(DatabaseError, match="cannot tell"):
-        acquire(store, plan, "another", is_gone=judge)
+        acquire(store, plan, "another", is_dead=judge)
     assert store.get(Lease, plan.plan_id) == held
 
 
@@ -170,7 +170,7 @@ def test_nobody_takes_a_plan_in_the_middle_of_its_owners_transaction(
 
     def take_over() -> None:
         with database.open() as other:
-            acquire(other, plan, "another", is_gone=lambda _: True)
+            acquire(other, plan, "another", is_dead=lambda _: True)
             seen.append(len(other.decisions_of(plan.plan_id)))
 
     thread = threading.Thread(target=take_over)

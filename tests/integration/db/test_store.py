@@ -73,7 +73,7 @@ def one_of_each(store: Store) -> dict[type[Record], Record]:
     with store.transaction():
         for record in records:
             store.insert(record)
-    lease = store.acquire_lease(a_lease(plan.plan_id), is_gone=lambda _: False)
+    lease = store.acquire_lease(a_lease(plan.plan_id), is_dead=lambda _: False)
     revision = Revision(plan_id=plan.plan_id, revision=plan.revision, steps=plan.steps)
     project = store.get(Project, plan.project_id)
     return {type(record): record for record in [project, plan, revision, lease, *records]}

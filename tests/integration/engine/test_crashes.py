@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from holdfast.errors import ConflictError
+from holdfast.errors import ConflictError, LeaseLostError
 from holdfast.model import Lease, PlanState, RunStatus
 from tests.integration.engine.workshop import Workshop, files, run
 
@@ -116,8 +118,15 @@ def test_a_plan_that_runs_elsewhere_is_left_alone(workshop: Workshop) -> None:
         process.wait(30)
 
 
-def test_a_stopped_owner_is_killed_by_whoever_replaces_it(workshop: Workshop) -> None:
-    """SIGSTOP, take over (its heartbeat is old): continued, the first owner would have written once more."""
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [({}, -signal.SIGKILL), ({"host": "elsewhere"}, LeaseLostError.exit_code)],
+    ids=["here", "elsewhere"],
+)
+def test_a_stopped_owner_that_is_replaced_writes_nothing_more(
+    workshop: Workshop, fields: dict[str, str], code: int
+) -> None:
+    """SIGSTOP, take over (its heartbeat is old), SIGCONT: where it can be killed it is, elsewhere it must notice."""
     started = workshop.outside / "started"
     plan = workshop.create(run(f"touch {started}; sleep 3"), run("echo 2 > two"))
     process = _start(workshop, plan.plan_id)
@@ -128,15 +137,46 @@ def test_a_stopped_owner_is_killed_by_whoever_replaces_it(workshop: Workshop) ->
         lease = opened.store.get(Lease, plan.plan_id)
         with opened.store.transaction():
             long_ago = lease.heartbeat_at.replace(year=lease.heartbeat_at.year - 1)
-            opened.store.save(lease.model_copy(update={"heartbeat_at": long_ago}))
+            opened.store.save(lease.model_copy(update={"heartbeat_at": long_ago, **fields}))
         opened.rollback(plan.plan_id, workshop.groups(plan)[0].group_id)
-        assert process.wait(60) == -signal.SIGKILL
+        groups = workshop.groups(plan)
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(60) == code
+        assert workshop.groups(plan) == groups
         assert opened.find_plan(plan.plan_id).state is PlanState.QUEUED
     finally:
         if process.poll() is None:
             os.kill(process.pid, signal.SIGCONT)
             process.kill()
             process.wait()
+
+
+def test_an_owner_that_was_stopped_inside_of_a_transaction_blocks_nobody_for_long(workshop: Workshop) -> None:
+    plan = workshop.create(run("echo 1 > one"))
+    held = workshop.outside / "held"
+    script = (
+        "import pathlib, sys, time\n"
+        "from holdfast.app import Holdfast\n"
+        "from holdfast.lease import leased\n"
+        "opened = Holdfast.open(pathlib.Path(sys.argv[1]), home=pathlib.Path(sys.argv[2]))\n"
+        "with leased(opened.store, sys.argv[3], 'plan execute') as lease, opened.store.transaction(lease):\n"
+        "    opened.store.save(lease.model_copy(update={'heartbeat_at': lease.heartbeat_at}))\n"
+        "    pathlib.Path(sys.argv[4]).touch()\n"
+        "    time.sleep(300)\n"
+    )
+    opened = workshop.open()
+    owner = subprocess.Popen(
+        [sys.executable, "-c", script, str(workshop.app), str(workshop.home), plan.plan_id, str(held)]
+    )
+    try:
+        _wait_for(held)
+        owner.send_signal(signal.SIGSTOP)
+        with patch("holdfast.lease.EXPIRES_AFTER", timedelta(0)):
+            assert opened.execute(plan.plan_id).succeeded
+        assert owner.wait(60) == -signal.SIGKILL
+    finally:
+        owner.kill()
+        owner.wait()
 
 
 @pytest.mark.parametrize("call", [3, 9, 17, 30])

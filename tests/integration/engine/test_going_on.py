@@ -15,10 +15,10 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.errors import SandboxError, StateError
-from holdfast.events import Event, SandboxesPutBack
+from holdfast.events import Event, SandboxesPutBack, StepFinished
 from holdfast.executor import AfterInterruption, Choices
 from holdfast.model import Decision, DecisionType, Plan, PlanState, RunStatus
-from tests.integration.engine.workshop import Workshop, files, run
+from tests.integration.engine.workshop import Died, Workshop, dies_at, files, run
 
 
 def recoveries(opened: Holdfast, plan: Plan) -> list[Decision]:
@@ -154,6 +154,16 @@ def test_what_a_sandbox_lost_with_the_machine_is_put_back_and_what_was_found_is_
     entry = one.find(one.state(found.group.states["app"]), b"one")
     assert entry is not None
     assert b"".join(one.content(entry)) == b"\0\0"
+
+
+def test_steps_after_which_no_checkpoint_is_taken_are_not_taken_for_lost(workshop: Workshop) -> None:
+    """The last group is then older than what they did, and nothing tells what the sandbox should be."""
+    plan = workshop.create(run("echo 1 > one"), run("echo 2 > two"), policy={"auto_create_on": []})
+    with pytest.raises(Died):
+        workshop.open().execute(plan.plan_id, listener=dies_at(lambda event: isinstance(event, StepFinished)))
+    assert files(workshop.sandbox(plan)) == {"one": "1\n", "version.txt": "1\n"}
+    assert workshop.open().execute(plan.plan_id).succeeded
+    assert files(workshop.sandbox(plan)) == {"one": "1\n", "two": "2\n", "version.txt": "1\n"}
 
 
 def test_without_a_new_start_of_the_machine_the_sandbox_counts_as_it_is(workshop: Workshop) -> None:

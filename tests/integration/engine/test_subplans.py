@@ -16,7 +16,7 @@ from holdfast.errors import ConflictError, StateError
 from holdfast.events import Event, InSubplan, StepFinished, SubplanEnded, SubplanMerged, SubplanStarted
 from holdfast.executor import Choices
 from holdfast.model import Decision, DecisionType, Plan, PlanState, RollbackResult, RunStatus
-from tests.integration.engine.workshop import Workshop, files, run
+from tests.integration.engine.workshop import Died, Workshop, dies_at, files, run
 
 
 def sub(name: str, *commands: str, **more: Any) -> dict[str, Any]:
@@ -393,6 +393,26 @@ def test_a_merge_that_was_cut_short_is_done_again_from_what_was_before_it(worksh
     (workshop.sandbox(plan) / "one").unlink()
     assert workshop.open().execute(plan.plan_id).succeeded
     assert files(workshop.sandbox(plan)) == {"one": "1\n", "two": "1\n", "version.txt": "1\n"}
+
+
+def test_a_merge_whose_checkpoint_was_not_taken_any_more_is_not_lost(workshop: Workshop) -> None:
+    """Died right after merging, and again when the step had ended: what is recorded then must hold the merge."""
+    plan = workshop.create(together(sub("left", "echo l > l"), sub("right", "echo r > r")))
+    for is_last in (_is_merge_of_right, _is_end_of_the_step):
+        with pytest.raises(Died):
+            workshop.open().execute(plan.plan_id, listener=dies_at(is_last))
+    opened = workshop.open()
+    assert opened.execute(plan.plan_id).succeeded
+    assert files(workshop.sandbox(plan)) == {"l": "l\n", "r": "r\n", "version.txt": "1\n"}
+    assert len(opened.store.subplans_of(plan.plan_id)) == 2
+
+
+def _is_merge_of_right(event: Event) -> bool:
+    return isinstance(event, SubplanMerged) and event.subplan.name == "right"
+
+
+def _is_end_of_the_step(event: Event) -> bool:
+    return isinstance(event, StepFinished)
 
 
 def test_a_plan_that_died_right_after_a_conflict_was_resolved_keeps_the_resolution(workshop: Workshop) -> None:

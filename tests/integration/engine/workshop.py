@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from holdfast.app import Holdfast
+from holdfast.events import Event, Listener
 from holdfast.model import CheckpointGroup, Plan
 
 
@@ -71,6 +72,18 @@ class Workshop:
 
     def moments(self, plan: Plan) -> list[tuple[str, ...]]:
         return [tuple(group.triggers) for group in self.groups(plan)]
+
+
+class Died(BaseException):
+    """What a kill looks like to whoever asked for the execution: it ends, and nothing is recorded any more."""
+
+
+def dies_at(is_last: Callable[[Event], bool]) -> Listener:
+    def listen(event: Event) -> None:
+        if is_last(event):
+            raise Died
+
+    return listen
 
 
 def run(command: str, **more: Any) -> dict[str, Any]:

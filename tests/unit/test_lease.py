@@ -1,0 +1,73 @@
+"""Who counts as dead, and who is ended; what the store does with that is in the tests of the records."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.lease import EXPIRES_AFTER, is_dead
+from holdfast.machine import boot_id, pid_namespace, process_of
+from holdfast.model import Lease, now
+
+
+@pytest.fixture
+def owner() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "300"]) as process:
+        yield process
+        process.kill()
+
+
+def lease_of(process: subprocess.Popen[bytes], *, silent: bool = False, **fields: Any) -> Lease:
+    found = process_of(process.pid)
+    at = now() - (EXPIRES_AFTER + timedelta(seconds=1) if silent else timedelta())
+    own = {
+        "host": platform.node(),
+        "pid": process.pid,
+        "process_started_at": found.started_at if found else 0.0,
+        "boot_id": boot_id(),
+        "pid_namespace": pid_namespace(),
+    }
+    return Lease(plan_id="p", token=1, owner="o", acquired_at=at, heartbeat_at=at, **{**own, **fields})
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_running_owner_is_not_dead_however_silent_it_is(owner: subprocess.Popen[bytes], silent: bool) -> None:
+    assert not is_dead(lease_of(owner, silent=silent))
+
+
+def test_a_stopped_owner_is_not_dead_either(owner: subprocess.Popen[bytes]) -> None:
+    owner.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, owner.pid, os.WSTOPPED | os.WNOWAIT)
+    assert not is_dead(lease_of(owner, silent=True))
+
+
+def test_an_owner_that_ended_is_dead_at_once(owner: subprocess.Popen[bytes]) -> None:
+    lease = lease_of(owner)
+    owner.kill()
+    owner.wait()
+    assert is_dead(lease)
+
+
+def test_another_process_with_its_number_is_not_the_owner(owner: subprocess.Popen[bytes]) -> None:
+    assert is_dead(lease_of(owner, process_started_at=1.0))
+
+
+def test_nobody_survives_the_machine(owner: subprocess.Popen[bytes]) -> None:
+    assert is_dead(lease_of(owner, boot_id="another start"))
+
+
+@pytest.mark.parametrize(
+    "elsewhere", [{"host": "elsewhere"}, {"pid_namespace": "pid:[1]"}], ids=["machine", "container"]
+)
+def test_one_that_we_cannot_see_is_dead_when_it_has_been_silent_for_long(
+    owner: subprocess.Popen[bytes], elsewhere: dict[str, str]
+) -> None:
+    assert not is_dead(lease_of(owner, **elsewhere, process_started_at=1.0))
+    assert is_dead(lease_of(owner, **elsewhere, silent=True))
