@@ -37,6 +37,7 @@ from holdfast.model import (
     Revision,
     RollbackImpact,
     RollbackResult,
+    RunStatus,
     StepRun,
     Trigger,
     is_within,
@@ -377,11 +378,19 @@ class CheckpointService:
             self.put_back(plan, lease, operation)
             raise
 
-    @staticmethod
-    def is_recorded(plan: Plan, head: CheckpointGroup) -> bool:
+    def is_recorded(self, plan: Plan, head: CheckpointGroup) -> bool:
         """Whether the group holds all that the plan's steps did; not where none is taken when a step has ended."""
+        last = self.store.latest_run(plan.plan_id)
+        if last is not None and last.status is RunStatus.FAILED and not last.is_superseded:
+            is_kept = last.step_index == plan.next_step and last.group_before_id in (None, head.group_id)
+            if is_kept and not plan.is_finished:
+                return False
         has_one_after_every_step = _AFTER_STEPS.issubset(plan.policy.auto_create_on)
-        return has_one_after_every_step or _same_position(head, plan)
+        return has_one_after_every_step or head.last_completed_step == plan.last_completed_step
+
+    def is_as_at(self, plan: Plan, head: CheckpointGroup) -> bool:
+        """Whether plan and sandboxes are what that group holds."""
+        return _same_position(head, plan) and self.states_now(plan, thorough=False) == head.states
 
     def kept_by(self, plan: Plan, states: dict[str, str]) -> int:
         """How many checkpoints ``keep_present`` will take, if the sandboxes are in these states."""
@@ -441,6 +450,10 @@ class CheckpointService:
             plan = self._take_back(plan, target, left, consequences, operation)
             if operation.data["correction"]:
                 plan = self.corrected(plan, Correction.model_validate(operation.data["correction"]))
+                # Who goes back to where the correction begins does not give it up.
+                head = self.store.get(CheckpointGroup, plan.head_group_id or "")
+                position = {name: getattr(plan, name) for name in ("attempt", "revision", "active_decisions")}
+                self.store.save(head.model_copy(update=position))
             self.store.save(operation.model_copy(update={"state": OperationState.DONE, "finished_at": now()}))
         return RollbackResult(
             plan=plan,
@@ -674,7 +687,11 @@ class CheckpointService:
         needed = {plan.head_group_id or ""}
         for operation in self.store.unfinished_operations(plan.plan_id):
             needed.update(value for key, value in operation.data.items() if key.endswith("_group_id"))
-        needed.update(run.group_before_id or "" for run in self.store.unfinished_runs(plan.plan_id))
+        runs = self.store.unfinished_runs(plan.plan_id)
+        last = self.store.latest_run(plan.plan_id)
+        if last is not None and last.step_index == plan.next_step and not last.is_superseded:
+            runs.append(last)  # it failed or was interrupted, and may have to be undone
+        needed.update(run.group_before_id or "" for run in runs)
         return needed
 
     def _free(self, pruned: Sequence[Checkpoint]) -> None:

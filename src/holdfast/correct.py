@@ -116,8 +116,7 @@ class CorrectionService:
 
     def checkpoint_before(self, plan: Plan, decision: Decision) -> Checkpoint:
         """What reverting this decision would go back to."""
-        listed = self._service.list_checkpoints(plan.plan_id)
-        found = [checkpoint for checkpoint in listed if checkpoint.decision_id == decision.decision_id]
+        found = self._checkpoints_before(plan, decision)
         # A decision that was itself rolled back, as after a failure, may stand right before where the plan is now.
         leads_here = bool(found) and found[0].group_id not in self._service.superseded_groups(plan)
         if decision.is_superseded and not leads_here:
@@ -131,6 +130,17 @@ class CorrectionService:
                 hint="It was pruned, or automatic checkpoints were off. See `holdfast checkpoint list`.",
             )
         return found[0]
+
+    def _checkpoints_before(self, plan: Plan, decision: Decision) -> list[Checkpoint]:
+        """Those taken when it was made. Others name it as well: the step it started has ended, or failed."""
+        store = self._service.store
+        runs = [run for run in store.runs_of(plan.plan_id) if run.decision_id == decision.decision_id]
+        if runs and decision.step_index is not None:
+            return [
+                each for run in runs if run.group_before_id for each in store.checkpoints_of_group(run.group_before_id)
+            ]
+        listed = self._service.list_checkpoints(plan.plan_id)
+        return [each for each in listed if each.decision_id == decision.decision_id]
 
     # Adding
 

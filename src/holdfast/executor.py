@@ -193,8 +193,12 @@ class PlanExecutor:
                 self._store.save(decision.model_copy(update={"is_superseded": True}))
         if plan.head_group_id is None:
             return self._start_from_nothing(plan.changed(boot_id=boot_id()), lease)
-        make_missing_sandboxes(plan, self.service)
-        if half_done is not None and plan.steps[half_done.step_index].subplans:
+        made = make_missing_sandboxes(plan, self.service)
+        if made and not self.service.is_recorded(plan, self._head(plan)):
+            # What steps did since the last checkpoint went with the sandbox.
+            plan, half_done = self._go_back(plan, lease, plan.head_group_id, f"{made[0]} was gone"), None
+        is_failed = half_done is not None and half_done.status is RunStatus.FAILED
+        if half_done is not None and plan.steps[half_done.step_index].subplans and not is_failed:
             self._to_go_on_with = half_done
         elif self._is_to_be_skipped(plan, half_done) and half_done is not None:
             plan = self._skip(plan, lease, half_done)
@@ -275,7 +279,7 @@ class PlanExecutor:
 
     def _run_subplans(self, plan: Plan, lease: Lease, index: int) -> tuple[Plan, StepRun]:
         step, run = plan.steps[index], self._to_go_on_with
-        self._to_go_on_with = None
+        is_begun, self._to_go_on_with = run is not None, None
         if run is None:
             plan, run = self._start_divided(plan, lease, index)
         elif run.status is not RunStatus.CONSTRAINED:
@@ -284,7 +288,8 @@ class PlanExecutor:
                 self._store.save(run)
         plan = self._spawn(plan, lease, run)
         self.tell(StepStarted(index, len(plan.steps), run))
-        plan, run = SubplanRunner(self, self.service, lease, self._cancelled, step, run).run(plan)
+        runner = SubplanRunner(self, self.service, lease, self._cancelled, step, run, is_begun=is_begun)
+        plan, run = runner.run(plan)
         return self._end_step(plan, lease, run, []), run
 
     def _start_divided(self, plan: Plan, lease: Lease, index: int) -> tuple[Plan, StepRun]:
@@ -398,8 +403,8 @@ class PlanExecutor:
             started_at=now(),
         )
         plan = self.trigger(plan, lease, triggers, occasion_of(step, run, f"before {step.name}"), [decision])
-        # Without a trigger now, the last group will do if no step has come to its end since.
-        if self._head(plan).last_completed_step == plan.last_completed_step:
+        # Without a trigger now, the last group will do if nothing has changed since.
+        if self.service.is_as_at(plan, self._head(plan)):
             run = run.model_copy(update={"group_before_id": plan.head_group_id})
         with self._store.transaction(lease):
             self._store.insert(run)
@@ -525,8 +530,14 @@ class PlanExecutor:
         if not self._wants_to_go_back(plan):
             return None
         if plan.policy.on_failure is OnFailure.ROLLBACK_TO_START:
-            return self._store.groups_of(plan.plan_id)[0].group_id
+            return self._start_of_attempt(plan).group_id
         return run.group_before_id
+
+    def _start_of_attempt(self, plan: Plan) -> CheckpointGroup:
+        """Not the first of all: that would give up a correction made since."""
+        groups = self._store.groups_of(plan.plan_id)
+        own = [each for each in groups if (each.attempt, each.revision) == (plan.attempt, plan.revision)]
+        return own[0] if own else groups[0]
 
     def _stopped(self, plan: Plan, lease: Lease, run: StepRun | None) -> ExecutionResult:
         where = "between two steps" if run is None else f"during {run.step}"
@@ -546,8 +557,9 @@ class PlanExecutor:
     ) -> Plan:
         checkpoint = self._store.checkpoints_of_group(group_id)[0]
         result = self.service.rollback_to_checkpoint(plan, lease, checkpoint, reason=reason, recovery=recovery)
-        index = result.plan.next_step
-        self.tell(WentBack(index, result.plan.steps[index].name, checkpoint.checkpoint_id))
+        if not result.plan.is_finished:
+            index = result.plan.next_step
+            self.tell(WentBack(index, result.plan.steps[index].name, checkpoint.checkpoint_id))
         return result.plan
 
     # Telling

@@ -78,11 +78,10 @@ def _interrupt(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
     for run in runs:
         end_leftovers(run.run_id)
     last = service.store.latest_run(plan.plan_id)
-    failed_here = last is not None and last.status is RunStatus.FAILED and last.step_index == plan.next_step
-    if last is not None and failed_here and not last.is_superseded:
+    if last is not None and last.status is RunStatus.FAILED and _is_to_be_undone(plan, service, last):
         # It died before it could do what the plan's policy says about failures: the step counts as interrupted.
         runs.append(last)
-    where = f"step {runs[-1].step_index + 1} ({runs[-1].step})" if runs else "the execution"
+    where = _place_of(runs[-1], service) if runs else "the execution"
     # Nobody knows any more whether the sandboxes are what was recorded.
     plan = plan.changed(
         phase=Phase.EXECUTE, state=PlanState.QUEUED, error=f"{where} was interrupted", boot_id=_NOT_KNOWN
@@ -92,6 +91,22 @@ def _interrupt(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
             service.store.save(run.model_copy(update={"status": RunStatus.INTERRUPTED, "finished_at": now()}))
         service.store.save(plan)
     return plan
+
+
+def _place_of(run: StepRun, service: CheckpointService) -> str:
+    return f"step {run.step_index + 1} ({run.step})" if _is_of_step(service, run) else f"the validation `{run.step}`"
+
+
+def _is_of_step(service: CheckpointService, run: StepRun) -> bool:
+    """Whether it is the run of a step and not of a validation, which changes nothing and is simply made again."""
+    decision = service.store.find(Decision, run.decision_id) if run.decision_id is not None else None
+    return decision is not None and decision.step_index is not None
+
+
+def _is_to_be_undone(plan: Plan, service: CheckpointService, failed: StepRun) -> bool:
+    """Whether going back after this failure, which supersedes the run, is still to be done."""
+    is_next = failed.step_index == plan.next_step and not failed.is_superseded and _is_of_step(service, failed)
+    return is_next and plan.policy.rollback_enabled and plan.policy.on_failure is not OnFailure.KEEP
 
 
 def _constrain(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
@@ -119,13 +134,10 @@ def never_begun(plan: Plan, service: CheckpointService) -> list[Decision]:
 def cut_short(plan: Plan, service: CheckpointService) -> StepRun | None:
     """The run of the plan's next step, if it did not come to its end and its half-done work may be in the sandboxes."""
     run = service.store.latest_run(plan.plan_id)
-    if run is None or run.is_superseded or run.step_index != plan.next_step:
+    if run is None or run.is_superseded or run.step_index != plan.next_step or not _is_of_step(service, run):
         return None
     if run.status is RunStatus.FAILED:
-        # Going back after a failure supersedes the run: that was to be done, and could not be.
-        is_to_go_back = plan.policy.rollback_enabled and plan.policy.on_failure is not OnFailure.KEEP
-        is_step = not plan.is_finished and not plan.steps[run.step_index].subplans
-        return run if is_to_go_back and is_step else None
+        return run if _is_to_be_undone(plan, service, run) else None
     return run if run.status in (RunStatus.INTERRUPTED, RunStatus.CONSTRAINED) else None
 
 
@@ -137,7 +149,11 @@ def put_back_what_was_lost(
     What is found is kept as a group beside the way that led here. A step that was cut short, and a conflict that a
     person works on, are looked after elsewhere.
     """
-    looked_after = plan.state in (PlanState.APPLIED, PlanState.CONSTRAINED) or cut_short(plan, service) is not None
+    half_done = cut_short(plan, service)
+    # One that waits because a subplan waits has nothing in its own sandboxes that a person works on.
+    waits_below = half_done is not None and half_done.status is RunStatus.CONSTRAINED and not half_done.conflicts
+    is_under_way = plan.state is PlanState.CONSTRAINED or half_done is not None
+    looked_after = plan.state is PlanState.APPLIED or (is_under_way and not waits_below)
     # A subplan that has come to its end needs no sandbox any more.
     is_needed = plan.parent_plan_id is None or Path(plan.resources[0].sandbox_path).is_dir()
     if plan.boot_id in (None, boot_id()) or plan.head_group_id is None or looked_after or not is_needed:
@@ -153,7 +169,7 @@ def put_back_what_was_lost(
     told = None
     if lost:
         occasion = Occasion((Moment.BEFORE_ROLLBACK,), reason="what was found after the machine or its process died")
-        left = service.create_checkpoint(plan, lease, occasion, records=[plan])
+        left = service.create_checkpoint(plan, lease, occasion, records=[plan], needed=(head.group_id,))
         service.bring_to(plan, recorded)
         told = SandboxesPutBack(lost, left.last_checkpoint_id or "")
     with service.store.transaction(lease):

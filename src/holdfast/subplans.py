@@ -117,10 +117,19 @@ class SubplanRunner:
     """Runs the subplans of one run of a step to their end, or as far as they come."""
 
     def __init__(
-        self, host: Host, service: CheckpointService, lease: Lease, cancelled: threading.Event, step: Step, run: StepRun
+        self,
+        host: Host,
+        service: CheckpointService,
+        lease: Lease,
+        cancelled: threading.Event,
+        step: Step,
+        run: StepRun,
+        *,
+        is_begun: bool,
     ) -> None:
+        """``is_begun``: the run was cut short, or waited for a person, and goes on now."""
         self._host, self._service, self._lease, self._cancelled = host, service, lease, cancelled
-        self._step, self._run = step, run
+        self._step, self._run, self._is_begun = step, run, is_begun
         self._stop_starting = threading.Event()
 
     def run(self, plan: Plan) -> tuple[Plan, StepRun]:
@@ -155,8 +164,10 @@ class SubplanRunner:
                 # It was merged, but the checkpoint after it was not taken any more.
                 occasion = self._occasion(f"after {last.name}")
                 return self._host.trigger(plan, self._lease, [Trigger.AFTER_SUBPLAN], occasion)
-        elif subplans[0].head_group_id is not None:
-            self._service.bring_to(plan, self._base(subplans[0]))
+        elif begun := [subplan for subplan in subplans if subplan.head_group_id is not None]:
+            self._service.bring_to(plan, self._base(begun[0]))
+        elif self._is_begun and self._run.group_before_id is not None:
+            self._service.bring_to(plan, self._service.store.get(CheckpointGroup, self._run.group_before_id).states)
         return plan
 
     def _resolved(self, plan: Plan, subplans: Sequence[Plan]) -> Plan:
@@ -178,7 +189,8 @@ class SubplanRunner:
         )
         decision = self._service.decision(plan, spec, self._run.step_index, self._run.decision_id)
         occasion = self._occasion(f"conflicts of {last.name} are resolved", decision.decision_id)
-        return self._host.trigger(plan, self._lease, [Trigger.ON_DECISION], occasion, [decision])
+        triggers = [Trigger.AFTER_SUBPLAN, Trigger.ON_DECISION]
+        return self._host.trigger(plan, self._lease, triggers, occasion, [decision])
 
     # Running
 
@@ -331,7 +343,7 @@ class SubplanRunner:
 def refuse_unresolved(plan: Plan, service: CheckpointService, *, take_as_is: bool = False) -> None:
     """Refuse to go on with a constrained plan while a conflict is as the merge left it."""
     run = service.store.latest_run(plan.plan_id)
-    if run is None or run.status is not RunStatus.CONSTRAINED:
+    if run is None or run.is_superseded or run.status is not RunStatus.CONSTRAINED:
         return
     subplans = spawned_by(service, run)
     for subplan in subplans:

@@ -168,7 +168,9 @@ class Store:
         return _first(self._select(StepRun, "plan_id = ?", plan_id, order="sequence DESC", limit=1))
 
     def unfinished_runs(self, plan_id: str) -> list[StepRun]:
-        return self._select(StepRun, "plan_id = ? AND finished_at IS NULL", plan_id, order="sequence")
+        """Those that run, or wait for a person; going back gives up the waiting."""
+        unfinished = self._select(StepRun, "plan_id = ? AND finished_at IS NULL", plan_id, order="sequence")
+        return [run for run in unfinished if not run.is_superseded]
 
     def root_decision(self, plan_id: str) -> Decision | None:
         return _first(
