@@ -325,7 +325,7 @@ class Holdfast:
         self._refuse_without_content(plan)
 
         def finish_rollback(plan: Plan, lease: Lease, operation: Operation) -> Plan:
-            return service.finish_rollback(plan, lease, operation)
+            return service.finish_rollback(plan, lease, operation, self._executor(listener).compensate)
 
         def finish_paths(plan: Plan, lease: Lease, operation: Operation) -> Plan:
             return finish_restore(plan, lease, service, operation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -99,6 +99,10 @@ class Consequences:
     """Those of the decisions that change their mark."""
     subplans: tuple[Plan, ...]
     """Those spawned by such decisions."""
+
+
+Compensate = Callable[[Plan, Lease, CheckpointGroup], object]
+"""Undoes what the steps that going back to the group undoes did outside of the sandboxes."""
 
 
 class CheckpointService:
@@ -347,11 +351,13 @@ class CheckpointService:
         reason: str,
         correction: Correction | None = None,
         recovery: DecisionSpec | None = None,
+        compensate: Compensate = lambda *_: None,
     ) -> RollbackResult:
         """Take the files of all resources, the plan's position and its decisions back to that moment, all or nothing.
 
         A correction is made in the same step: there is no moment at which the plan is back but not corrected. So is
-        the decision to go back (``recovery``), when nobody asked for it but a failure.
+        the decision to go back (``recovery``), when nobody asked for it but a failure. ``compensate`` undoes what steps
+        did outside, where they say how: once it is sure that they will be undone, while their files are still there.
         """
         target = self.store.get(CheckpointGroup, checkpoint.group_id)
         self.check_rollback(plan, target)
@@ -373,6 +379,7 @@ class CheckpointService:
         with self.store.transaction(lease):
             self.store.insert(operation)
         try:
+            compensate(plan, lease, target)
             return self._roll_back(plan, lease, operation, checkpoint)
         except HoldfastError:
             self.put_back(plan, lease, operation)
@@ -403,9 +410,10 @@ class CheckpointService:
         before = Occasion((Moment.BEFORE_ROLLBACK,), reason=f"the state before: {reason}", step_index=_position(plan))
         return self.create_checkpoint(plan, lease, before, only_if_changed=True, needed=(target.group_id,))
 
-    def finish_rollback(self, plan: Plan, lease: Lease, operation: Operation) -> Plan:
+    def finish_rollback(self, plan: Plan, lease: Lease, operation: Operation, compensate: Compensate) -> Plan:
         """Complete a rollback that was cut short; everything it did already is done again or found done."""
         self.make_empty_sandboxes(plan)
+        compensate(plan, lease, self.store.get(CheckpointGroup, operation.data["target_group_id"]))
         rows = self.store.checkpoints_of_group(operation.data["target_group_id"])
         return self._roll_back(plan, lease, operation, rows[0]).plan
 

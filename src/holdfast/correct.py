@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.checkpoints import CheckpointService, Consequences
+from holdfast.checkpoints import CheckpointService, Compensate, Consequences
 from holdfast.errors import StateError
 from holdfast.model import (
     Checkpoint,
@@ -18,7 +18,7 @@ from holdfast.model import (
     RollbackResult,
     Step,
 )
-from holdfast.rollback import Compensate, full_impact, refuse_if_disabled
+from holdfast.rollback import full_impact, refuse_if_disabled
 from holdfast.tools import Toolbox
 
 
@@ -109,9 +109,13 @@ class CorrectionService:
             parent_decision_id=decision.parent_decision_id,
             steps=preview.steps if preview.brings_steps else None,
         )
-        compensate(preview.plan, lease, self._service.store.get(CheckpointGroup, preview.checkpoint.group_id))
         return self._service.rollback_to_checkpoint(
-            preview.plan, lease, preview.checkpoint, reason=_reason(decision), correction=correction
+            preview.plan,
+            lease,
+            preview.checkpoint,
+            reason=_reason(decision),
+            correction=correction,
+            compensate=compensate,
         )
 
     def checkpoint_before(self, plan: Plan, decision: Decision) -> Checkpoint:

@@ -497,7 +497,6 @@ class PlanExecutor:
             plan = self.trigger(plan, lease, [Trigger.ON_ERROR], occasion)
             kept = self._head(plan) if plan.head_group_id != before else None
             returned = self._store.get(CheckpointGroup, target)
-            self.compensate(plan, lease, returned)
             recovery = _recovery(run, f"{plan.policy.on_failure.value.replace('_', ' ')} and stop")
             plan = self._go_back(plan, lease, target, f"{run.step} failed", recovery)
         error = f"step {run.step_index + 1} ({run.step}) failed: {run.error}"
@@ -556,7 +555,9 @@ class PlanExecutor:
         self, plan: Plan, lease: Lease, group_id: str, reason: str, recovery: DecisionSpec | None = None
     ) -> Plan:
         checkpoint = self._store.checkpoints_of_group(group_id)[0]
-        result = self.service.rollback_to_checkpoint(plan, lease, checkpoint, reason=reason, recovery=recovery)
+        result = self.service.rollback_to_checkpoint(
+            plan, lease, checkpoint, reason=reason, recovery=recovery, compensate=self.compensate
+        )
         if not result.plan.is_finished:
             index = result.plan.next_step
             self.tell(WentBack(index, result.plan.steps[index].name, checkpoint.checkpoint_id))

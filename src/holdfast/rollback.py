@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.checkpoints import CheckpointService, Consequences, impact_of
+from holdfast.checkpoints import CheckpointService, Compensate, Consequences, impact_of
 from holdfast.compensation import DONE, TO_BE_DONE, is_compensable
 from holdfast.errors import StateError, UsageError
 from holdfast.model import (
@@ -22,8 +22,6 @@ from holdfast.model import (
     StepRun,
 )
 from holdfast.tools import Toolbox
-
-Compensate = Callable[[Plan, Lease, CheckpointGroup], object]
 
 
 @dataclass(frozen=True)
@@ -76,15 +74,17 @@ def _in_the_way(plan: Plan, service: CheckpointService, group: CheckpointGroup) 
 def roll_back(
     plan: Plan, lease: Lease, service: CheckpointService, tools: Toolbox, checkpoint: Checkpoint, compensate: Compensate
 ) -> RollbackResult:
-    """``compensate`` undoes what steps did outside, where they say how: first, while their files are there."""
     refuse_if_disabled(plan)
-    group = service.store.get(CheckpointGroup, checkpoint.group_id)
-    service.check_rollback(plan, group)
-    compensate(plan, lease, group)
-    impact = full_impact(plan, service, tools, service.consequences(plan, group))
+    impact: list[RollbackImpact] = []
+
+    def compensated(plan: Plan, lease: Lease, group: CheckpointGroup) -> None:
+        compensate(plan, lease, group)
+        # With how that ended; afterwards these steps are undone, and nothing is left to tell of them.
+        impact.append(full_impact(plan, service, tools, service.consequences(plan, group)))
+
     reason = f"rollback to {checkpoint.checkpoint_id}"
-    result = service.rollback_to_checkpoint(plan, lease, checkpoint, reason=reason)
-    return result.model_copy(update={"impact": impact})
+    result = service.rollback_to_checkpoint(plan, lease, checkpoint, reason=reason, compensate=compensated)
+    return result.model_copy(update={"impact": impact[0]})
 
 
 def refuse_if_disabled(plan: Plan) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.app import Holdfast
-from holdfast.compensation import UNDER_WAY
+from holdfast.compensation import DONE, UNDER_WAY
 from holdfast.errors import PlanFileError
 from holdfast.model import Plan, RollbackResult
-from tests.integration.engine.workshop import Workshop, files, run
+from tests.integration.engine.workshop import Died, Workshop, files, run
 
 
 @pytest.fixture
@@ -124,7 +124,8 @@ def test_a_rollback_killed_while_it_compensates_does_not_undo_anything_twice(wor
     result = workshop.open().rollback(made.plan_id, target)
     assert isinstance(result, RollbackResult)
     assert log(workshop) == ["undo 3", "undo 2", "undo 1"]
-    assert [(each.step, each.note) for each in result.impact.side_effects_not_undone] == [("second", UNDER_WAY)]
+    notes = {each.step: each.compensation for each in workshop.open().store.runs_of(made.plan_id)}
+    assert notes == {"first": DONE, "second": UNDER_WAY, "third": DONE}
 
 
 def _wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
@@ -140,3 +141,35 @@ def test_a_compensation_that_is_no_call_is_refused_with_its_place(workshop: Work
         workshop.create(run("true", compensate={"tool": "shell", "args": {"comand": "true"}}))
     with pytest.raises(PlanFileError, match="expected a mapping, found a list"):
         workshop.create(run("true", compensate=["true"]))
+
+
+@pytest.mark.parametrize("dies_in", ["keep_present", "_roll_back"])
+def test_killed_around_compensating_a_step_is_never_done_with_its_effect_undone(
+    workshop: Workshop, dies_in: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right before it is sure that the step is undone, and right after its effect was."""
+    log_file, flag = workshop.outside / "log", workshop.outside / "flag"
+    plan = workshop.create(
+        run(
+            f"echo 1 > one; echo do >> {log_file}",
+            name="first",
+            side_effects=True,
+            compensate=f"echo undo >> {log_file}",
+        ),
+        run(f"test -e {flag}"),
+        policy={"on_failure": "rollback_to_start"},
+    )
+    opened = workshop.open()
+
+    def die(*_: object, **__: object) -> None:
+        raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr(opened.service, dies_in, die)
+        with pytest.raises(Died):
+            opened.execute(plan.plan_id)
+    flag.touch()
+    assert workshop.open().execute(plan.plan_id).succeeded
+    done = log(workshop)
+    assert done in (["do"], ["do", "undo", "do"])
+    assert files(workshop.sandbox(plan))["one"] == "1\n"
