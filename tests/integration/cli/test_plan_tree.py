@@ -149,10 +149,11 @@ def test_a_decision_is_explained_to_people(ran: Project) -> None:
 
 def test_what_cannot_be_known_or_done_is_said(project: Project) -> None:
     header = "policy: {auto_create_on: [], on_failure: keep}\n"
-    project.json("plan", "execute", str(project.plan("  - {name: bad, run: 'false'}\n", header=header)), exit_code=1)
+    steps = "  - {name: good, run: echo 1 > one}\n  - {name: bad, run: 'false'}\n"
+    project.json("plan", "execute", str(project.plan(steps, header=header)), exit_code=1)
     root = root_of(project, "--all")
-    shown = project.call("plan", "explain", root["children"][0]["decision_id"]).stdout
-    assert "step          1 bad, failed: " in shown
+    shown = project.call("plan", "explain", root["children"][1]["decision_id"]).stdout
+    assert "step          2 bad, failed: " in shown
     assert "checkpoint    none" in shown
     assert "That is not recorded" in shown
     assert "plan correct" not in shown
