@@ -402,9 +402,10 @@ class PlanExecutor:
             decision_id=decision.decision_id,
             started_at=now(),
         )
+        before = plan.head_group_id
         plan = self.trigger(plan, lease, triggers, occasion_of(step, run, f"before {step.name}"), [decision])
         # Without a trigger now, the last group will do if nothing has changed since.
-        if self.service.is_as_at(plan, self._head(plan)):
+        if plan.head_group_id != before or self.service.is_as_at(plan, self._head(plan)):
             run = run.model_copy(update={"group_before_id": plan.head_group_id})
         with self._store.transaction(lease):
             self._store.insert(run)
@@ -500,7 +501,7 @@ class PlanExecutor:
             recovery = _recovery(run, f"{plan.policy.on_failure.value.replace('_', ' ')} and stop")
             plan = self._go_back(plan, lease, target, f"{run.step} failed", recovery)
         error = f"step {run.step_index + 1} ({run.step}) failed: {run.error}"
-        if target is None and self._wants_to_go_back(plan):
+        if target is None and plan.policy.goes_back_on_failure:
             error += "; what it changed is still there, because no checkpoint was taken before it"
         plan = self._errored(plan, lease, error)
         return ExecutionResult(plan, run, kept, returned)
@@ -522,11 +523,8 @@ class PlanExecutor:
 
         return compensate(plan, lease, self.service, target, run_tool)
 
-    def _wants_to_go_back(self, plan: Plan) -> bool:
-        return plan.policy.rollback_enabled and plan.policy.on_failure is not OnFailure.KEEP
-
     def _target_after_failure(self, plan: Plan, run: StepRun) -> str | None:
-        if not self._wants_to_go_back(plan):
+        if not plan.policy.goes_back_on_failure:
             return None
         if plan.policy.on_failure is OnFailure.ROLLBACK_TO_START:
             return self._start_of_attempt(plan).group_id

@@ -183,6 +183,10 @@ class Policy(Record, frozen=True, kw_only=True):
     def retention(self) -> CheckpointRetentionPolicy:
         return CheckpointRetentionPolicy(max_checkpoints=self.max_checkpoints)
 
+    @property
+    def goes_back_on_failure(self) -> bool:
+        return self.rollback_enabled and self.on_failure is not OnFailure.KEEP
+
 
 class CheckpointRetentionPolicy(Record, frozen=True, kw_only=True):
     """How much of a plan's history is kept; the first, the last and labelled checkpoints always are."""

@@ -17,7 +17,6 @@ from holdfast.model import (
     Decision,
     Lease,
     Moment,
-    OnFailure,
     Operation,
     OperationKind,
     Phase,
@@ -106,7 +105,7 @@ def _is_of_step(service: CheckpointService, run: StepRun) -> bool:
 def _is_to_be_undone(plan: Plan, service: CheckpointService, failed: StepRun) -> bool:
     """Whether going back after this failure, which supersedes the run, is still to be done."""
     is_next = failed.step_index == plan.next_step and not failed.is_superseded and _is_of_step(service, failed)
-    return is_next and plan.policy.rollback_enabled and plan.policy.on_failure is not OnFailure.KEEP
+    return is_next and plan.policy.goes_back_on_failure
 
 
 def _constrain(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
