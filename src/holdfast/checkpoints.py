@@ -38,6 +38,7 @@ from holdfast.model import (
     RollbackImpact,
     RollbackResult,
     RunStatus,
+    Step,
     StepRun,
     Trigger,
     is_within,
@@ -341,6 +342,11 @@ class CheckpointService:
                 if subplan.spawn_decision_id in marked and subplan.state is not PlanState.APPLIED
             ),
         )
+
+    def step_of(self, plan: Plan, run: StepRun) -> Step | None:
+        """The step that this is a run of; none if it is that of a validation, made at the end of fewer steps."""
+        decision = self.store.find(Decision, run.decision_id) if run.decision_id is not None else None
+        return None if decision is None or decision.step_index is None else plan.steps[decision.step_index]
 
     def rollback_to_checkpoint(
         self,

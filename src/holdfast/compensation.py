@@ -42,11 +42,8 @@ class Compensable:
 def compensable(plan: Plan, service: CheckpointService, target: CheckpointGroup) -> list[Compensable]:
     """The steps that going back to ``target`` undoes and that say how their effects outside are undone, last first."""
     undone = [run for run in service.consequences(plan, target).runs if not run.is_superseded]
-    return [
-        Compensable(run, plan.steps[run.step_index])
-        for run in sorted(undone, key=lambda run: run.sequence, reverse=True)
-        if run.step_index < len(plan.steps) and is_compensable(plan.steps[run.step_index], run)
-    ]
+    steps = ((run, service.step_of(plan, run)) for run in sorted(undone, key=lambda run: run.sequence, reverse=True))
+    return [Compensable(run, step) for run, step in steps if step is not None and is_compensable(step, run)]
 
 
 def is_compensable(step: Step, run: StepRun) -> bool:

@@ -80,7 +80,7 @@ def _interrupt(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
     if last is not None and last.status is RunStatus.FAILED and _is_to_be_undone(plan, service, last):
         # It died before it could do what the plan's policy says about failures: the step counts as interrupted.
         runs.append(last)
-    where = _place_of(runs[-1], service) if runs else "the execution"
+    where = _place_of(plan, runs[-1], service) if runs else "the execution"
     # Nobody knows any more whether the sandboxes are what was recorded.
     plan = plan.changed(
         phase=Phase.EXECUTE, state=PlanState.QUEUED, error=f"{where} was interrupted", boot_id=_NOT_KNOWN
@@ -92,20 +92,16 @@ def _interrupt(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
     return plan
 
 
-def _place_of(run: StepRun, service: CheckpointService) -> str:
-    return f"step {run.step_index + 1} ({run.step})" if _is_of_step(service, run) else f"the validation `{run.step}`"
-
-
-def _is_of_step(service: CheckpointService, run: StepRun) -> bool:
-    """Whether it is the run of a step and not of a validation, which changes nothing and is simply made again."""
-    decision = service.store.find(Decision, run.decision_id) if run.decision_id is not None else None
-    return decision is not None and decision.step_index is not None
+def _place_of(plan: Plan, run: StepRun, service: CheckpointService) -> str:
+    is_of_step = service.step_of(plan, run) is not None
+    return f"step {run.step_index + 1} ({run.step})" if is_of_step else f"the validation `{run.step}`"
 
 
 def _is_to_be_undone(plan: Plan, service: CheckpointService, failed: StepRun) -> bool:
     """Whether going back after this failure, which supersedes the run, is still to be done."""
-    is_next = failed.step_index == plan.next_step and not failed.is_superseded and _is_of_step(service, failed)
-    return is_next and plan.policy.goes_back_on_failure
+    # A validation changes nothing, and is simply made again.
+    is_next = failed.step_index == plan.next_step and not failed.is_superseded
+    return is_next and service.step_of(plan, failed) is not None and plan.policy.goes_back_on_failure
 
 
 def _constrain(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
@@ -133,7 +129,7 @@ def never_begun(plan: Plan, service: CheckpointService) -> list[Decision]:
 def cut_short(plan: Plan, service: CheckpointService) -> StepRun | None:
     """The run of the plan's next step, if it did not come to its end and its half-done work may be in the sandboxes."""
     run = service.store.latest_run(plan.plan_id)
-    if run is None or run.is_superseded or run.step_index != plan.next_step or not _is_of_step(service, run):
+    if run is None or run.is_superseded or run.step_index != plan.next_step or service.step_of(plan, run) is None:
         return None
     if run.status is RunStatus.FAILED:
         return run if _is_to_be_undone(plan, service, run) else None

@@ -114,22 +114,21 @@ def _side_effects(
     plan: Plan, service: CheckpointService, tools: Toolbox, consequences: Consequences
 ) -> Iterator[SideEffect]:
     undone = [run for run in consequences.runs if not run.is_superseded]
-    yield from _effects_of(plan, undone, tools, "")
+    yield from _effects_of(plan, undone, service, tools, "")
     subplans = [(subplan, subplan.name) for subplan in consequences.subplans if not subplan.is_superseded]
     while subplans:
         subplan, name = subplans.pop(0)
         runs = [run for run in service.store.runs_of(subplan.plan_id) if not run.is_superseded]
-        yield from _effects_of(subplan, runs, tools, f"{name}: ")
+        yield from _effects_of(subplan, runs, service, tools, f"{name}: ")
         subplans += [(each, f"{name}: {each.name}") for each in service.store.subplans_of(subplan.plan_id)]
 
 
-def _effects_of(plan: Plan, runs: list[StepRun], tools: Toolbox, where: str) -> Iterator[SideEffect]:
+def _effects_of(
+    plan: Plan, runs: list[StepRun], service: CheckpointService, tools: Toolbox, where: str
+) -> Iterator[SideEffect]:
     for run in runs:
-        step = plan.steps[run.step_index] if run.step_index < len(plan.steps) else None
-        # A run with the name of another step was the validation of a shorter list of steps.
-        if step is None or step.name != run.step:
-            continue
-        if step.compensate is not None or _has_side_effects(step, tools):
+        step = service.step_of(plan, run)
+        if step is not None and (step.compensate is not None or _has_side_effects(step, tools)):
             note = run.compensation or (TO_BE_DONE if not where and is_compensable(step, run) else "")
             yield SideEffect(step=where + run.step, step_index=run.step_index, run_id=run.run_id, note=note)
 

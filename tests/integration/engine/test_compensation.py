@@ -62,6 +62,19 @@ def test_only_steps_that_are_undone_are_compensated(workshop: Workshop, plan: Pl
     assert log(workshop) == ["do 1", "do 3", "undo 3"]
 
 
+def test_a_step_that_never_ran_is_not_compensated_because_a_validation_ran_in_its_place(workshop: Workshop) -> None:
+    made = workshop.create(run("echo 1 > one"), validate=["test -e one"])
+    opened = workshop.open()
+    opened.execute(made.plan_id)
+    never_ran = run("true", name="test -e one", side_effects=True, compensate=f"echo undo >> {workshop.outside}/log")
+    decision = opened.decisions(made.plan_id)[-1].decision_id
+    opened.correct(decision, guidance="more", mode="append", steps_file=workshop.steps_file(never_ran))
+    result = opened.rollback(made.plan_id, first_checkpoint(opened, made))
+    assert isinstance(result, RollbackResult)
+    assert not (workshop.outside / "log").exists()
+    assert (result.impact.compensated, result.impact.side_effects_not_undone) == ((), ())
+
+
 def test_a_dry_run_says_what_would_be_undone_and_undoes_nothing(workshop: Workshop, plan: Plan) -> None:
     opened = workshop.open()
     preview = opened.rollback_preview(plan.plan_id, first_checkpoint(opened, plan))
