@@ -29,6 +29,7 @@ from holdfast.model import (
 )
 from holdfast.process import end_leftovers
 from holdfast.sandbox.making import remove_tree
+from holdfast.subplans import clear_away_what_came_back
 
 _NOT_KNOWN = "not known"
 
@@ -52,6 +53,8 @@ def recover(
         plan = recoveries[operation.kind](plan, lease, operation)
     if plan.state is PlanState.PROCESSING or store.unfinished_runs(plan_id):
         plan = _interrupt(plan, lease, service)
+    if plan.boot_id not in (None, boot_id()):
+        clear_away_what_came_back(plan, service)
     plan, put_back = put_back_what_was_lost(plan, lease, service)
     if put_back is not None:
         tell(put_back)

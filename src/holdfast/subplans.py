@@ -113,6 +113,24 @@ def plan_folder(plan: Plan) -> Path:
     return Path(plan.resources[0].sandbox_path).parent
 
 
+def clear_away_what_came_back(plan: Plan, service: CheckpointService) -> None:
+    """What was removed when a step with subplans had ended: a power cut may bring it back."""
+    if service.store.subplans_of(plan.plan_id):
+        for run in service.store.runs_of(plan.plan_id):
+            if run.status is RunStatus.SUCCEEDED and not run.is_superseded:
+                _clear_away(plan, spawned_by(service, run))
+
+
+def _clear_away(plan: Plan, merged: Sequence[Plan]) -> None:
+    """The sandboxes of subplans whose results came in, and the versions of files in a conflict that is resolved."""
+    kept = plan_folder(plan) / _CONFLICTS
+    for subplan in merged:
+        remove_tree(plan_folder(subplan))
+        remove_tree(kept / subplan.plan_id)
+    if kept.is_dir() and not any(kept.iterdir()):
+        kept.rmdir()
+
+
 class SubplanRunner:
     """Runs the subplans of one run of a step to their end, or as far as they come."""
 
@@ -148,8 +166,7 @@ class SubplanRunner:
                     plan, conflicts = self._merge(plan, subplan)
                     if conflicts:
                         return plan, self._run
-        for folder in (*map(plan_folder, subplans), plan_folder(plan) / _CONFLICTS):
-            remove_tree(folder)
+        _clear_away(plan, subplans)
         return plan, self._ended(RunStatus.SUCCEEDED, None)
 
     def _ready(self, plan: Plan, subplans: Sequence[Plan]) -> Plan:
@@ -177,20 +194,19 @@ class SubplanRunner:
         if not conflicts:
             return plan  # they are in a subplan of a subplan, which goes on by itself
         last = [subplan for subplan in subplans if subplan.merged_states is not None][-1]
-        with self._service.manager.taking():
-            last = last.changed(merged_states=self._service.states_now(plan))
-            with self._service.store.transaction(self._lease):
-                self._service.store.save(last)
-                self._service.store.save(self._run)
         spec = DecisionSpec(
             type=DecisionType.USER_INTERVENTION,
             question=f"How does {last.name} go together with the rest?",
             chosen="as resolved in the sandbox: " + ", ".join(conflict.path for conflict in conflicts),
         )
         decision = self._service.decision(plan, spec, self._run.step_index, self._run.decision_id)
+        with self._service.manager.taking():
+            last = last.changed(merged_states=self._service.states_now(plan))
+            with self._service.store.transaction(self._lease):
+                for record in (last, self._run, decision):
+                    self._service.store.save(record)
         occasion = self._occasion(f"conflicts of {last.name} are resolved", decision.decision_id)
-        triggers = [Trigger.AFTER_SUBPLAN, Trigger.ON_DECISION]
-        return self._host.trigger(plan, self._lease, triggers, occasion, [decision])
+        return self._host.trigger(plan, self._lease, [Trigger.AFTER_SUBPLAN, Trigger.ON_DECISION], occasion)
 
     # Running
 

@@ -15,11 +15,11 @@ from tests.faults.trial import Bench, Outcome
 from tests.faults.verbs import Verb
 
 TARGETS = ("the process group", "everything", "the step's processes", "the step's supervisor")
-_WITH_STEPS = ("execute", "execute with subplans", "resume", "correct")
+_WITHOUT_STEPS = ("checkpoint", "rollback", "apply", "unapply", "prune", "collect")
 
 
 def targets_of(verb: Verb) -> tuple[str, ...]:
-    return TARGETS if verb.name in _WITH_STEPS else TARGETS[:2]
+    return TARGETS[:2] if verb.name in _WITHOUT_STEPS else TARGETS
 
 
 def killed_by_chance(bench: Bench, verb: Verb, seed: int) -> Outcome:

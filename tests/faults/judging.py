@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.app import Holdfast
 from holdfast.doctor import examine
 from holdfast.errors import HoldfastError
-from holdfast.model import DecisionType
+from holdfast.model import Decision, DecisionType
 from tests.faults.world import LONG_AGO_NS, SET_BY_STEPS_NS, World
 from tests.support.trees import Thing, compare, describe
 
@@ -135,9 +135,20 @@ def _plan(holdfast: Holdfast, plan_id: str) -> dict[str, Any]:
         "steps": [step.name for step in plan.steps],
         "error": plan.error,
         "guidance": plan.guidance,
-        "decisions": [(each.type.value, each.question, each.chosen, each.step_index) for each in decisions],
+        "decisions": list(_made_once(decisions)),
         "unfinished operations": len(holdfast.store.unfinished_operations(plan_id)),
     }
+
+
+def _made_once(decisions: Sequence[Decision]) -> Iterator[tuple[str, str, str, int | None]]:
+    """A validation that was cut short is made again, with the ones before it, and each is a decision more."""
+    validated = set()
+    for each in decisions:
+        if each.type is DecisionType.VALIDATION_RESPONSE:
+            if each.question in validated:
+                continue
+            validated.add(each.question)
+        yield each.type.value, each.question, each.chosen, each.step_index
 
 
 def _said_by_git(world: World, repository: Path) -> list[str]:

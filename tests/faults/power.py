@@ -53,7 +53,7 @@ def powerless(verb: Verb) -> Verb:
         return verb
 
     def finish(world: World) -> None:
-        follow(world, "plan", "execute", world.plan_id)
+        follow(world, "plan", "execute", world.plan_id, also=(verb.ends_with,))
         verb.finish(world)
 
     return replace(verb, finish=finish, stage="half way" if verb.stage == "touched" else verb.stage)

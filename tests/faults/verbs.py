@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.faults.gate import Answer, Call, Ended, StopEverything, stop_at
 from tests.faults.world import World
@@ -12,6 +13,8 @@ LABEL = "before lunch"
 GUIDANCE = "do it the other way"
 NOTHING_TO_DO = 4
 """How a command ends that finds the plan complete already."""
+CONSTRAINED = 5
+"""How it ends when a person must resolve something first."""
 
 
 class Refused(Exception):
@@ -32,6 +35,8 @@ class Verb:
     """What a person does after it was cut short, in one of several ways, until it is done."""
     finish: Callable[[World], None] = lambda _: None
     """What follows when it is done, to the end of the story."""
+    ends_with: int = 0
+    """Its exit code, if nothing disturbs it."""
     changes_real_files: bool = False
     deletes_checkpoints: bool = False
 
@@ -74,6 +79,22 @@ def _go_on_executing(world: World, way: int) -> None:
     if ended.status == NOTHING_TO_DO:
         # It was complete when it was killed; the next command that may change the plan clears up.
         follow(world, *_execute(world))
+
+
+def _go_on_to_the_conflict(world: World, way: int) -> None:
+    follow(world, *(_execute(world) if way % 2 else _resume(world)), also=(CONSTRAINED,))
+
+
+def _resolve(world: World) -> None:
+    """What a person does: look, put the file right, go on."""
+    if _state(world) != "constrained":
+        raise Refused("the plan does not wait for the conflict to be resolved")
+    (world.sandbox("data") / "orders.csv").write_text("1;2\nleft and right\n")
+
+
+def _resolve_and_go_on(world: World) -> None:
+    _resolve(world)
+    follow(world, *_resume(world))
 
 
 def _checkpoint(world: World) -> tuple[str, ...]:
@@ -163,6 +184,16 @@ def _delete_if_it_is_there(world: World, way: int) -> None:
 VERBS = (
     Verb("execute", "created", _execute, _go_on_executing),
     Verb("execute with subplans", "with subplans", _execute, _go_on_executing),
+    Verb("execute with few checkpoints", "few checkpoints", _execute, _go_on_executing, deletes_checkpoints=True),
+    Verb(
+        "execute to a conflict",
+        "with a conflict",
+        _execute,
+        _go_on_to_the_conflict,
+        _resolve_and_go_on,
+        ends_with=CONSTRAINED,
+    ),
+    Verb("resume from a conflict", "conflict resolved", _resume, _go_on_executing),
     Verb("checkpoint", "touched", _checkpoint, _checkpoint_unless_it_is_there, _to_the_end),
     Verb("rollback", "complete", _rollback, again(_rollback), _to_the_end),
     Verb("correct", "complete", _correct, _go_on_correcting),
@@ -189,14 +220,17 @@ def make_stages(world: World) -> None:
     world.notes["plan_id"] = world.must("plan", "create", str(world.plan_file))["plan_id"]
     world.keep("created")
     _make_cut_short(world)
-    world.put_back("created")
-    follow(world, "plan", "delete", "--yes", world.plan_id)
-    world.notes["plan_id"] = world.must("plan", "create", str(world.subplans_file))["plan_id"]
+    _make_plan_of_its_own(world, world.subplans_file, "with subplans")
     # Its own sandbox is there already: how that is made is tried with `execute`.
     follow(world, *_execute(world))
     first = world.must("checkpoint", "list", world.plan_id)["checkpoints"][0]["checkpoint_id"]
     follow(world, "plan", "rollback", "--yes", world.plan_id, first)
     world.keep("with subplans")
+    _make_plan_of_its_own(world, world.few_checkpoints_file, "few checkpoints")
+    _make_plan_of_its_own(world, world.conflict_file, "with a conflict")
+    follow(world, *_execute(world), also=(CONSTRAINED,))
+    _resolve(world)
+    world.keep("conflict resolved")
     world.put_back("created")
     follow(world, *_execute(world))
     listed = world.must("checkpoint", "list", world.plan_id)["checkpoints"]
@@ -212,6 +246,13 @@ def make_stages(world: World) -> None:
     world.notes["other_plan_id"] = world.must("plan", "create", str(world.plan_file))["plan_id"]
     follow(world, "plan", "execute", world.notes["other_plan_id"])
     world.keep("two plans")
+
+
+def _make_plan_of_its_own(world: World, file: Path, stage: str) -> None:
+    world.put_back("created")
+    follow(world, "plan", "delete", "--yes", world.plan_id)
+    world.notes["plan_id"] = world.must("plan", "create", str(file))["plan_id"]
+    world.keep(stage)
 
 
 def _make_cut_short(world: World) -> None:

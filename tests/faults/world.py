@@ -36,14 +36,15 @@ echo built > cache.bin
 GIT_AUTHOR_DATE=@1600000000 GIT_COMMITTER_DATE=@1600000000 git -c user.name=Step -c user.email=step@example.org \
     commit --quiet --message 'by a step' 'a file.txt'
 """
-_WORK_ON_DATA = """set -e
+_TOUCH_ALL = "find . -exec touch -h -d @1600000000 {} +"
+_WORK_ON_DATA = f"""set -e
 echo more >> orders.csv
 mv 'old name' 'new name'
 chmod 600 orders.csv
 mkdir -p deep/er
 echo x > deep/er/x
 ln deep/er/x 'second name'
-find . -exec touch -h -d @1600000000 {} +
+{_TOUCH_ALL}
 """
 STEPS: list[dict[str, Any]] = [
     {"name": "work on app", "run": _WORK_ON_APP},
@@ -69,6 +70,28 @@ STEPS_WITH_SUBPLANS: list[dict[str, Any]] = [
         ],
     },
 ]
+FEW_CHECKPOINTS: dict[str, Any] = {
+    "policy": {"max_checkpoints": 2, "auto_create_on": ["on_tool_write"]},
+    "steps": [
+        {"name": "add", "run": "echo more >> orders.csv"},
+        {"name": "add again", "run": f"set -e; echo again >> orders.csv; mv 'old name' 'new name'; {_TOUCH_ALL}"},
+    ],
+    "validate": ["grep -q again orders.csv", "test -e 'new name'"],
+}
+"""None is taken after a step, and few are kept."""
+WITH_A_CONFLICT: dict[str, Any] = {
+    "steps": [
+        {
+            "name": "the same line",
+            "parallel": 2,
+            "subplans": [
+                {"name": "left", "steps": [{"name": "left line", "run": "echo left >> orders.csv"}]},
+                {"name": "right", "steps": [{"name": "right line", "run": "echo right >> orders.csv"}]},
+            ],
+        },
+        {"name": "use it", "run": f"set -e; cat orders.csv >> seen; {_TOUCH_ALL}"},
+    ],
+}
 OTHER_STEPS: list[dict[str, Any]] = [
     {
         "name": "otherwise",
@@ -103,6 +126,7 @@ class World:
         self.app, self.data = self.real / "app", self.real / "data set"
         self.plan_file, self.steps_file = folder / "plan.yaml", folder / "other steps.yaml"
         self.subplans_file = folder / "plan with subplans.yaml"
+        self.few_checkpoints_file, self.conflict_file = folder / "few checkpoints.yaml", folder / "conflict.yaml"
         self.notes: dict[str, Any] = {}
         """What the scenarios must remember, as the ids of plans."""
         self.to_be_stopped_at: list[int] = []
@@ -136,13 +160,15 @@ class World:
         os.symlink("orders.csv", self.data / "link")
         self._set_times()
         resources = {"app": {"type": "git", "path": "real/app"}, "data": {"type": "directory", "path": "real/data set"}}
-        self._write_plan(self.plan_file, resources, STEPS)
+        self._write_plan(self.plan_file, resources, {"steps": STEPS})
         # Every subplan copies all resources of its plan.
-        self._write_plan(self.subplans_file, {"app": resources["app"]}, STEPS_WITH_SUBPLANS)
+        self._write_plan(self.subplans_file, {"app": resources["app"]}, {"steps": STEPS_WITH_SUBPLANS})
+        self._write_plan(self.few_checkpoints_file, {"data": resources["data"]}, FEW_CHECKPOINTS)
+        self._write_plan(self.conflict_file, {"data": resources["data"]}, WITH_A_CONFLICT)
         self.steps_file.write_text(json.dumps({"steps": OTHER_STEPS}))
 
-    def _write_plan(self, file: Path, resources: dict[str, Any], steps: list[dict[str, Any]]) -> None:
-        file.write_text(json.dumps({"name": "the plan", "resources": resources, "steps": steps}))
+    def _write_plan(self, file: Path, resources: dict[str, Any], what: dict[str, Any]) -> None:
+        file.write_text(json.dumps({"name": "the plan", "resources": resources, **what}))
 
     def _make_app(self) -> None:
         self.git("init", "--quiet")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.app import Holdfast
+from holdfast.checkpoints import CheckpointService
 from holdfast.errors import ConflictError, StateError
 from holdfast.events import Event, InSubplan, StepFinished, SubplanEnded, SubplanMerged, SubplanStarted
 from holdfast.executor import Choices
@@ -426,6 +428,59 @@ def test_a_plan_that_died_right_after_a_conflict_was_resolved_keeps_the_resoluti
         opened.store.save(found.changed(state=PlanState.PROCESSING, error=None))
     assert workshop.open().execute(plan.plan_id).succeeded
     assert files(workshop.sandbox(plan))["version.txt"] == "both\n"
+
+
+def test_how_a_conflict_was_resolved_is_recorded_with_the_resolution(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = conflicting(workshop)
+    workshop.open().execute(plan.plan_id)
+    (workshop.sandbox(plan) / "version.txt").write_text("both\n")
+
+    def dies(*_: Any, **__: Any) -> Plan:
+        raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointService, "auto_create_if_configured", dies)
+        with pytest.raises(Died):
+            workshop.open().execute(plan.plan_id)
+    opened = workshop.open()
+    assert opened.execute(plan.plan_id).succeeded
+    chosen = [each.chosen for each in in_force(opened, plan) if each.type is DecisionType.USER_INTERVENTION]
+    assert chosen == ["as resolved in the sandbox: version.txt"]
+
+
+def test_what_a_power_cut_brings_back_of_subplans_that_are_done_is_removed_again(workshop: Workshop) -> None:
+    plan = conflicting(workshop)
+    workshop.open().execute(plan.plan_id)
+    conflicts = workshop.sandbox(plan).parent / ".conflicts"
+    (workshop.sandbox(plan) / "version.txt").write_text("both\n")
+    forks = [workshop.sandbox(each).parent for each in workshop.open().store.subplans_of(plan.plan_id)]
+    removed = [*forks, conflicts]
+    shutil.copytree(workshop.home / "sandboxes", workshop.folder / "before", symlinks=True)
+    opened = workshop.open()
+    assert opened.execute(plan.plan_id).succeeded
+    assert not any(folder.exists() for folder in removed)
+    for folder in removed:
+        shutil.copytree(workshop.folder / "before" / folder.relative_to(workshop.home / "sandboxes"), folder)
+    with opened.store.transaction():
+        opened.store.save(opened.find_plan(plan.plan_id).changed(boot_id="another start"))
+    workshop.open().create_checkpoint(plan.plan_id)
+    assert not any(folder.exists() for folder in removed)
+
+
+def test_what_is_kept_of_a_conflict_stays_while_it_waits_although_an_earlier_one_is_over(workshop: Workshop) -> None:
+    one = together(sub("left", "echo left > version.txt"), sub("right", "echo right > version.txt"))
+    plan = workshop.create(one, {**one, "name": "once more"})
+    workshop.open().execute(plan.plan_id)
+    (workshop.sandbox(plan) / "version.txt").write_text("both\n")
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    (_, conflict), *_ = opened.conflicts(opened.find_plan(plan.plan_id))
+    with opened.store.transaction():
+        opened.store.save(opened.find_plan(plan.plan_id).changed(boot_id="another start"))
+    workshop.open().create_checkpoint(plan.plan_id)
+    assert [Path(each).read_text() for each in conflict.kept] == ["left\n", "right\n"]
 
 
 def test_the_content_of_merges_survives_collecting(workshop: Workshop) -> None:
