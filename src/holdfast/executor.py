@@ -49,7 +49,7 @@ from holdfast.model import (
     Trigger,
     now,
 )
-from holdfast.operations import cut_short, make_missing_sandboxes, never_begun
+from holdfast.operations import cut_short, make_missing_sandboxes, never_begun, waiting_again
 from holdfast.policy import resource_variable
 from holdfast.process import DEFAULT_OUTPUT_LIMIT_BYTES, Passthrough
 from holdfast.progress import watched_by
@@ -140,7 +140,7 @@ class PlanExecutor:
             return self._execute(plan, lease)
         except HoldfastError as error:
             if not isinstance(error, LeaseLostError):
-                self._errored(self._store.get(Plan, plan.plan_id), lease, error.message)
+                self._broken_off(self._store.get(Plan, plan.plan_id), lease, error.message)
             raise
 
     def _execute(self, plan: Plan, lease: Lease) -> ExecutionResult:
@@ -542,6 +542,10 @@ class PlanExecutor:
         with self._store.transaction(lease):
             self._store.save(plan)
         return ExecutionResult(plan, run)
+
+    def _broken_off(self, plan: Plan, lease: Lease, error: str) -> None:
+        if waiting_again(plan, lease, self.service) is None:
+            self._errored(plan, lease, error)
 
     def _errored(self, plan: Plan, lease: Lease, error: str) -> Plan:
         plan = plan.changed(state=PlanState.ERRORED, error=error)

@@ -73,10 +73,10 @@ def _clear_away_stagings(plan: Plan) -> None:
 
 def _interrupt(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
     """Its owner died: end what it left running, and note that the step under way did not come to its end."""
-    unfinished = service.store.unfinished_runs(plan.plan_id)
-    if any(run.status is RunStatus.CONSTRAINED for run in unfinished):
-        return _constrain(plan, lease, service)
-    runs = unfinished
+    waiting = waiting_again(plan, lease, service)
+    if waiting is not None:
+        return waiting
+    runs = service.store.unfinished_runs(plan.plan_id)
     for run in runs:
         end_leftovers(run.run_id)
     last = service.store.latest_run(plan.plan_id)
@@ -107,10 +107,14 @@ def _is_to_be_undone(plan: Plan, service: CheckpointService, failed: StepRun) ->
     return is_next and service.step_of(plan, failed) is not None and plan.policy.goes_back_on_failure
 
 
-def _constrain(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
-    """It died before it could go on with what a person resolved, which is all still there."""
+def waiting_again(plan: Plan, lease: Lease, service: CheckpointService) -> Plan | None:
+    """The plan as it waits for a person, if a step of it does: whatever ended its execution, all is still there."""
+    runs = service.store.unfinished_runs(plan.plan_id)
+    constrained = [run for run in runs if run.status is RunStatus.CONSTRAINED]
+    if not constrained:
+        return None
     if plan.state is not PlanState.CONSTRAINED:
-        plan = plan.changed(phase=Phase.EXECUTE, state=PlanState.CONSTRAINED)
+        plan = plan.changed(phase=Phase.EXECUTE, state=PlanState.CONSTRAINED, error=constrained[0].error)
         with service.store.transaction(lease):
             service.store.save(plan)
     return plan

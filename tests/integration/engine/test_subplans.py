@@ -14,10 +14,10 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.checkpoints import CheckpointService
-from holdfast.errors import ConflictError, StateError
+from holdfast.errors import ConflictError, DatabaseError, StateError
 from holdfast.events import Event, InSubplan, StepFinished, SubplanEnded, SubplanMerged, SubplanStarted
 from holdfast.executor import Choices
-from holdfast.model import Decision, DecisionType, Plan, PlanState, RollbackResult, RunStatus
+from holdfast.model import Decision, DecisionType, Plan, PlanState, RollbackResult, RunStatus, Trigger
 from tests.integration.engine.workshop import Died, Workshop, dies_at, files, run
 
 
@@ -448,6 +448,33 @@ def test_how_a_conflict_was_resolved_is_recorded_with_the_resolution(
     assert opened.execute(plan.plan_id).succeeded
     chosen = [each.chosen for each in in_force(opened, plan) if each.type is DecisionType.USER_INTERVENTION]
     assert chosen == ["as resolved in the sandbox: version.txt"]
+
+
+def test_a_plan_that_an_error_breaks_off_after_a_conflict_waits_all_the_same(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = conflicting(workshop)
+    take = CheckpointService.auto_create_if_configured
+
+    def fails(
+        service: CheckpointService, plan: Plan, lease: Any, triggers: list[Trigger], *rest: Any, **more: Any
+    ) -> Plan:
+        if plan.state is PlanState.CONSTRAINED:
+            raise DatabaseError("The disk is full.")
+        return take(service, plan, lease, triggers, *rest, **more)
+
+    monkeypatch.setattr(CheckpointService, "auto_create_if_configured", fails)
+    opened = workshop.open()
+    with pytest.raises(DatabaseError):
+        opened.execute(plan.plan_id)
+    found = opened.find_plan(plan.plan_id)
+    assert (found.state, found.error) == (
+        PlanState.CONSTRAINED,
+        "subplan right conflicts with what the plan has: version.txt (both changed the same lines)",
+    )
+    monkeypatch.undo()
+    (workshop.sandbox(plan) / "version.txt").write_text("both\n")
+    assert workshop.open().execute(plan.plan_id).succeeded
 
 
 def test_what_a_power_cut_brings_back_of_subplans_that_are_done_is_removed_again(workshop: Workshop) -> None:
