@@ -31,7 +31,7 @@ class Point:
 
 def points_of(bench: Bench, verb: Verb) -> Iterator[Point]:
     for call in bench.reference(verb).calls:
-        for fault in FAULTS:
+        for fault in FAULTS if call.number % verb.errors_at_each == 0 else (KILL,):
             if can_happen(fault, call):
                 yield Point(verb, fault, call.number, str(call))
 

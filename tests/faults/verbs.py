@@ -37,6 +37,8 @@ class Verb:
     """What follows when it is done, to the end of the story."""
     ends_with: int = 0
     """Its exit code, if nothing disturbs it."""
+    errors_at_each: int = 1
+    """At every so many of its calls errors are tried; kills always at every call."""
     changes_real_files: bool = False
     deletes_checkpoints: bool = False
 
@@ -184,7 +186,14 @@ def _delete_if_it_is_there(world: World, way: int) -> None:
 VERBS = (
     Verb("execute", "created", _execute, _go_on_executing),
     Verb("execute with subplans", "with subplans", _execute, _go_on_executing),
-    Verb("execute with few checkpoints", "few checkpoints", _execute, _go_on_executing, deletes_checkpoints=True),
+    Verb(
+        "execute with few checkpoints",
+        "few checkpoints",
+        _execute,
+        _go_on_executing,
+        errors_at_each=4,
+        deletes_checkpoints=True,
+    ),
     Verb(
         "execute to a conflict",
         "with a conflict",
@@ -192,8 +201,9 @@ VERBS = (
         _go_on_to_the_conflict,
         _resolve_and_go_on,
         ends_with=CONSTRAINED,
+        errors_at_each=4,
     ),
-    Verb("resume from a conflict", "conflict resolved", _resume, _go_on_executing),
+    Verb("resume from a conflict", "conflict resolved", _resume, _go_on_executing, errors_at_each=4),
     Verb("checkpoint", "touched", _checkpoint, _checkpoint_unless_it_is_there, _to_the_end),
     Verb("rollback", "complete", _rollback, again(_rollback), _to_the_end),
     Verb("correct", "complete", _correct, _go_on_correcting),

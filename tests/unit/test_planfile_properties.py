@@ -160,7 +160,7 @@ def render(draft: PlanDraft, **style: Any) -> str:
     return str(yaml.safe_dump(content, sort_keys=False, **style))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data(), flow=st.sampled_from([True, False, None]), unicode=st.booleans())
 def test_a_plan_that_is_written_and_loaded_is_the_same(
     folder: Path, data: st.DataObject, flow: Any, unicode: bool

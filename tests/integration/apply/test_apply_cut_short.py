@@ -199,7 +199,7 @@ def assert_undone_by_the_next_command(
     assert_applied(desk, plan, commit=commit)
 
 
-@pytest.mark.parametrize(("commit", "moments"), [(True, 8), (False, 4)])
+@pytest.mark.parametrize(("commit", "moments"), [(True, 4), (False, 2)])
 def test_killed_at_any_moment_it_is_undone_by_the_next_command(desk: Desk, plan: Plan, commit: bool, moments: int):
     before = desk.what_counts()
     desk.keep()
@@ -217,7 +217,7 @@ def test_killed_while_it_is_being_undone_it_is_undone_by_the_command_after(desk:
     desk.keep()
     changes = count_of_changes(lambda: desk.apply(plan))
     desk.start_over()
-    for number, moment in enumerate(range(changes // 2, changes, changes // 12)):
+    for number, moment in enumerate(range(changes // 2, changes, changes // 6)):
         killed_at(moment, lambda: desk.apply(plan))
         killed_at(1 + 5 * number, lambda: desk.next_command(plan))
         assert_undone_by_the_next_command(desk, plan, before)

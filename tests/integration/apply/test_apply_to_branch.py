@@ -206,7 +206,7 @@ def test_killed_at_any_moment_all_branches_are_there_or_none(desk: Desk):
     changes = count_of_changes(lambda: desk.apply(plan, branch="topic"))
     desk.start_over()
     seen = set()
-    for moment in sorted({*range(1, changes, changes // 6), *range(changes - 12, changes + 1)}):
+    for moment in sorted({*range(1, changes, changes // 3), *range(changes - 8, changes + 1)}):
         killed_at(moment, lambda: desk.apply(plan, branch="topic"))
         state = desk.next_command(plan).state
         seen.add(state)

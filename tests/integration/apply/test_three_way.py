@@ -165,7 +165,7 @@ def test_killed_at_any_moment_a_merge_is_undone_like_everything_else(desk: Desk,
     desk.keep()
     changes = count_of_changes(lambda: desk.apply(plan))
     desk.start_over()
-    for moment in sorted({*range(1, changes, changes // 10), *range(changes - 3, changes + 1)}):
+    for moment in sorted({*range(1, changes, changes // 4), *range(changes - 3, changes + 1)}):
         killed_at(moment, lambda: desk.apply(plan))
         if desk.state(plan) != ("apply", "applied"):
             desk.next_command(plan)

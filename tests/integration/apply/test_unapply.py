@@ -342,7 +342,7 @@ def test_killed_at_any_moment_the_next_command_puts_things_right(desk: Desk, pla
     changes = count_of_changes(lambda: desk.unapply(plan))
     assert_taken_back(desk, before)
     desk.start_over()
-    for moment in sorted({*range(1, changes, changes // 16), *range(changes - 4, changes + 1)}):
+    for moment in sorted({*range(1, changes, changes // 5), *range(changes - 4, changes + 1)}):
         killed_at(moment, lambda: desk.unapply(plan))
         if desk.next_command(plan).state == "applied":
             assert_applied_still(desk, after)
@@ -358,7 +358,7 @@ def test_killed_while_it_is_being_undone_the_command_after_puts_things_right(des
     desk.keep()
     changes = count_of_changes(lambda: desk.unapply(plan))
     desk.start_over()
-    for number, moment in enumerate(range(changes // 2, changes, changes // 8)):
+    for number, moment in enumerate(range(changes // 2, changes, changes // 6)):
         killed_at(moment, lambda: desk.unapply(plan))
         killed_at(1 + 6 * number, lambda: desk.next_command(plan))
         if desk.next_command(plan).state == "applied":

@@ -83,7 +83,7 @@ def one_of_each(store: Store) -> dict[type[Record], Record]:
 
 
 @pytest.mark.parametrize("model", MODELS)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_record_comes_back_as_it_was_saved(model: type[Record], store: Store, data: st.DataObject) -> None:
     plan = saved_plan(store)
