@@ -12,8 +12,6 @@ from pathlib import Path
 
 import nox
 
-from tests.support.trees import fast_disk
-
 ROOT = Path(__file__).parent
 BIN = Path(sys.executable).parent
 COVERAGE = ROOT / "build" / "coverage"
@@ -40,6 +38,9 @@ def run_together(session: nox.Session, *commands: Sequence[str], measured: bool 
 
 def scratch_disk() -> Path | None:
     """Where tests make their files: in memory, if there is room; thousands of them wait for the disk otherwise."""
+    sys.path.append(str(ROOT))  # nox looks only where it is installed itself
+    from tests.support.trees import fast_disk
+
     memory = fast_disk()
     return memory if memory is not None and shutil.disk_usage(memory).free > ROOM_BYTES else None
 
