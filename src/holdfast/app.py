@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from holdfast.config import Settings, home_directory, load_settings
 from holdfast.db.store import Store, open_store
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from holdfast.apply_preview import ApplyOptions, ApplyPreview
     from holdfast.checkpoints import CheckpointService, VerifyResult
     from holdfast.confinement import Confinement
-    from holdfast.correct import CorrectionPreview
+    from holdfast.correct import CorrectionPreview, CorrectionService
     from holdfast.diff import FileDiff
     from holdfast.events import Listener
     from holdfast.executor import Choices, ExecutionResult, PlanExecutor
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
 LATEST = "latest"
 _FOR_SUBPLANS_TOO = ("plan apply", "plan unapply", "checkpoint delete", "checkpoint prune")
 """What may be done to a subplan by itself; it takes the lease of the whole plan all the same."""
-Preview = TypeVar("Preview")
 
 
 @dataclass(frozen=True)
@@ -77,6 +76,8 @@ class PlanStatus:
     """Who is at work on it now."""
     interrupted: bool
     """It says processing, but its process is dead: the next command that changes it puts it right."""
+    cut_short: tuple[OperationKind, ...]
+    """What was begun by a process that is dead; the next command that changes the plan finishes or undoes it."""
     confinement: Confinement
     """Whether its steps are held to its sandboxes, by the settings and on the machine of now."""
     subplans: tuple[Plan, ...]
@@ -276,19 +277,25 @@ class Holdfast:
         project = self.store.find_project(str(self.project_root))
         return self.store.plans_of(project.project_id, limit) if project else []
 
+    def is_interrupted(self, plan: Plan) -> bool:
+        """It says processing, but its process is dead."""
+        from holdfast.lease import holder_of
+
+        return plan.state is PlanState.PROCESSING and holder_of(self.store, self._root_of(plan).plan_id) is None
+
     def status(self, reference: str) -> PlanStatus:
         from holdfast.confinement import confinement_of, expanded
-        from holdfast.lease import is_dead
+        from holdfast.lease import holder_of
 
         plan = self.find_plan(reference)
-        lease = self.store.find(Lease, plan.plan_id)
-        holder = lease if lease is not None and lease.owner is not None and not is_dead(lease) else None
+        holder = holder_of(self.store, plan.plan_id)
         return PlanStatus(
             plan=plan,
             runs=tuple(self.store.runs_of(plan.plan_id)),
             checkpoints=self.store.checkpoint_count(plan.plan_id),
             holder=holder,
-            interrupted=plan.state is PlanState.PROCESSING and holder is None,
+            interrupted=self.is_interrupted(plan),
+            cut_short=() if holder else tuple(each.kind for each in self.store.unfinished_operations(plan.plan_id)),
             confinement=confinement_of(self.settings.confine),
             subplans=tuple(self.store.subplans_of(plan.plan_id)),
             conflicts=tuple(self.conflicts(plan)),
@@ -323,6 +330,7 @@ class Holdfast:
         plan = self.find_plan(reference)
         service = self.service
         self._refuse_without_content(plan)
+        root = self._root_for(plan, command)
 
         def finish_rollback(plan: Plan, lease: Lease, operation: Operation) -> Plan:
             return service.finish_rollback(plan, lease, operation, self._executor(listener).compensate)
@@ -335,12 +343,6 @@ class Holdfast:
 
             return undo_change(plan, lease, service, operation)
 
-        root = self._root_of(plan)
-        if root != plan and command not in _FOR_SUBPLANS_TOO:
-            raise StateError(
-                f"Plan {plan.plan_id} ({plan.name}) is a subplan of {plan.parent_plan_id} and goes on with it.",
-                hint=f"Run the command for the whole plan: `holdfast {command} {root.plan_id}`.",
-            )
         with (
             watched_by(listener),
             leased(self.store, root.plan_id, command, on_stop_request=on_stop_request) as lease,
@@ -353,6 +355,29 @@ class Holdfast:
             }
             root = recover(root.plan_id, lease, service, recoveries, listener or (lambda _: None))
             yield root if root.plan_id == plan.plan_id else self.store.get(Plan, plan.plan_id), lease
+
+    def _at_rest(self, reference: str, command: str) -> Plan:
+        """The plan, only to be looked at; refused while somebody works on it, or something of it was cut short."""
+        from holdfast.lease import refuse_if_held
+        from holdfast.operations import refuse_cut_short
+
+        plan = self.find_plan(reference)
+        self._refuse_without_content(plan)
+        root = self._root_for(plan, command)
+        refuse_if_held(self.store, root.plan_id)
+        for each in (root, *self._below(root)):
+            refuse_cut_short(each, root, self.service)
+        return plan
+
+    def _root_for(self, plan: Plan, command: str) -> Plan:
+        """The plan whose lease the command needs."""
+        root = self._root_of(plan)
+        if root != plan and command not in _FOR_SUBPLANS_TOO:
+            raise StateError(
+                f"Plan {plan.plan_id} ({plan.name}) is a subplan of {plan.parent_plan_id} and goes on with it.",
+                hint=f"Run the command for the whole plan: `holdfast {command} {root.plan_id}`.",
+            )
+        return root
 
     def _refuse_without_content(self, plan: Plan) -> None:
         if plan.store_id == self.service.manager.objects.store_id:
@@ -383,7 +408,7 @@ class Holdfast:
         outfit: Outfit | None = None,
     ) -> ExecutionResult:
         """Start the plan, or go on with it; what is complete stays as it is."""
-        from holdfast.executor import ExecutionResult
+        from holdfast.executor import Choices, ExecutionResult, refuse_to_skip_nothing
         from holdfast.operations import make_missing_sandboxes
         from holdfast.preflight import check_plan
 
@@ -393,9 +418,10 @@ class Holdfast:
             if plan.state is PlanState.COMPLETE:
                 make_missing_sandboxes(plan, self.service)
             if plan.state in (PlanState.COMPLETE, PlanState.APPLIED):
-                return ExecutionResult(plan)
+                return ExecutionResult(plan, was_done=True)
             if plan.head_group_id is None:
                 check_plan(plan, self.tools, self.home, with_space=True)
+            refuse_to_skip_nothing(plan, self.service, self.tools, choices or Choices())
             return self._executor(listener, cancelled, choices, outfit).execute(plan, lease)
 
     def _executor(
@@ -445,13 +471,19 @@ class Holdfast:
                 return Declined()
             if only:
                 return restore_paths(plan, lease, service, wanted, only)
-            return roll_back(plan, lease, service, tools, wanted, self._executor(listener).compensate)
+            # The result tells what came of effects outside; nobody has to hear it twice.
+            return roll_back(plan, lease, service, tools, wanted, self._executor().compensate)
 
     def rollback_preview(self, reference: str, checkpoint: str, *, only: Sequence[str] = ()) -> RollbackPreview:
         """What a rollback would do; changes nothing, and refuses what the rollback would refuse."""
-        seen: list[RollbackPreview] = []
-        self.rollback(reference, checkpoint, only=only, confirm=_looking(seen))
-        return seen[0]
+        from holdfast.restore import preview_restore
+        from holdfast.rollback import preview_rollback
+
+        plan = self._at_rest(reference, "plan rollback")
+        wanted = self._checkpoint_of(plan, checkpoint)
+        if only:
+            return preview_restore(plan, self.service, wanted, only)
+        return preview_rollback(plan, self.service, self.tools, wanted)
 
     def correct(
         self,
@@ -471,24 +503,32 @@ class Holdfast:
         with self._changing(decision.plan_id, "plan correct", listener=listener) as (plan, lease):
             if under_way:
                 return plan  # it was cut short, and is finished now
-            steps = self._steps_from(steps_file, plan)
-            if mode == "append":
-                if steps is None:
-                    raise UsageError("Appending needs new steps.", hint="Give them with `--with FILE`.")
-                preview = corrections.preview_append(plan, decision, steps)
-                return corrections.append(lease, preview, guidance) if confirm(preview) else Declined()
-            preview = corrections.preview_revert(plan, decision, steps)
+            preview = self._correction(corrections, plan, decision, mode, steps_file)
             if not confirm(preview):
                 return Declined()
+            if mode == "append":
+                return corrections.append(lease, preview, guidance)
             return corrections.revert(lease, preview, guidance, self._executor(listener).compensate).plan
+
+    def _correction(
+        self, corrections: CorrectionService, plan: Plan, decision: Decision, mode: str, steps_file: Path | None
+    ) -> CorrectionPreview:
+        steps = self._steps_from(steps_file, plan)
+        if mode != "append":
+            return corrections.preview_revert(plan, decision, steps)
+        if steps is None:
+            raise UsageError("Appending needs new steps.", hint="Give them with `--with FILE`.")
+        return corrections.preview_append(plan, decision, steps)
 
     def correction_preview(
         self, decision_reference: str, *, mode: str = "revert", steps_file: Path | None = None
     ) -> CorrectionPreview:
         """What a correction would do; changes nothing, and refuses what the correction would refuse."""
-        seen: list[CorrectionPreview] = []
-        self.correct(decision_reference, guidance="", mode=mode, steps_file=steps_file, confirm=_looking(seen))
-        return seen[0]
+        from holdfast.correct import CorrectionService
+
+        decision = self.find_decision(decision_reference)
+        plan = self._at_rest(decision.plan_id, "plan correct")
+        return self._correction(CorrectionService(self.service, self.tools), plan, decision, mode, steps_file)
 
     def _steps_from(self, file: Path | None, plan: Plan) -> tuple[Step, ...] | None:
         from holdfast.planfile import load_steps_file
@@ -527,7 +567,8 @@ class Holdfast:
         """What applying would do; refuses whatever it would refuse, and changes nothing."""
         from holdfast.apply_preview import preview_apply
 
-        return preview_apply(self.find_plan(reference), self.service, self._apply_options(commit, branch))
+        plan = self._at_rest(reference, "plan apply")
+        return preview_apply(plan, self.service, self._apply_options(commit, branch))
 
     def _apply_options(self, commit: bool, branch: str | None) -> ApplyOptions:
         from holdfast.apply_preview import ApplyOptions
@@ -553,7 +594,7 @@ class Holdfast:
         """What that would do; changes nothing."""
         from holdfast.unapply import preview_unapply
 
-        return preview_unapply(self.find_plan(reference), self.service)
+        return preview_unapply(self._at_rest(reference, "plan unapply"), self.service)
 
     def cancel(self, reference: str, *, patience_seconds: float = 30.0) -> Plan:
         """Stop a plan, also one that runs in another process; everything is kept, and it can go on later."""
@@ -581,9 +622,12 @@ class Holdfast:
     def resume_preview(self, reference: str, *, choices: Choices | None = None) -> ResumePreview:
         """From where the plan would go on; changes nothing, and refuses what going on would refuse."""
         from holdfast.executor import Choices
+        from holdfast.lease import refuse_if_held
         from holdfast.resume import preview_resume
 
-        return preview_resume(self.find_plan(reference), self.service, self.tools, choices or Choices())
+        plan = self.find_plan(reference)
+        refuse_if_held(self.store, self._root_of(plan).plan_id)
+        return preview_resume(plan, self.service, self.tools, choices or Choices())
 
     def delete(self, reference: str) -> Plan:
         """Forget a plan: its sandboxes, its records and the content only it needs."""
@@ -761,16 +805,6 @@ class Holdfast:
 
         decision = self.find_decision(decision_reference)
         return explain_decision(self.store.get(Plan, decision.plan_id), self.service, self.tools, decision)
-
-
-def _looking(seen: list[Preview]) -> Callable[[Preview], bool]:
-    """Whoever is asked so looks at the preview and says no."""
-
-    def look(preview: Preview) -> bool:
-        seen.append(preview)
-        return False
-
-    return look
 
 
 def _has_sandbox(plan: Plan) -> bool:

@@ -118,12 +118,6 @@ def _result_group(plan: Plan, service: CheckpointService) -> CheckpointGroup:
             f"Plan {plan.plan_id} is applied already.",
             hint=f"There is nothing left to do; `holdfast plan unapply {plan.plan_id}` takes it back.",
         )
-    unfinished = service.store.unfinished_operations(plan.plan_id)
-    if unfinished:
-        raise StateError(
-            f"The {unfinished[0].kind} of plan {plan.plan_id} was cut short.",
-            hint=f"Run `holdfast plan execute {plan.plan_id}`: it puts that right first.",
-        )
     if plan.state is not PlanState.COMPLETE:
         raise StateError(
             f"Plan {plan.plan_id} is {plan.state}, only a complete plan can be applied.",
@@ -142,6 +136,21 @@ def _result_group(plan: Plan, service: CheckpointService) -> CheckpointGroup:
     return group
 
 
+def _outside_of_submodules(resource: Resource, differences: Sequence[Difference]) -> list[Difference]:
+    """What the plan changed in the repository itself; files of a submodule are refused, its `.git` is left alone."""
+    if resource.type is not ResourceType.GIT:
+        return list(differences)
+    inside = inside_submodules(GitRepository.at(Path(resource.path)), [difference.path for difference in differences])
+    foreign = visible(difference for difference in differences if difference.path in inside)
+    if foreign:
+        listed = "\n  ".join(os.fsdecode(difference.path) for difference in foreign)
+        raise SandboxError(
+            f"The plan changed files of a submodule, which apply cannot do; nothing was applied:\n  {listed}",
+            hint="Give the submodule's own folder as a resource, in a plan without the repository around it.",
+        )
+    return [difference for difference in differences if difference.path not in inside]
+
+
 class _Analysis:
     def __init__(self, plan: Plan, service: CheckpointService, options: ApplyOptions, result: CheckpointGroup) -> None:
         self._plan, self._service, self._options, self._result = plan, service, options, result
@@ -152,7 +161,8 @@ class _Analysis:
 
     def run(self) -> tuple[ResourceChange, ...]:
         found = self._service.differences_between(self._plan, self._base.states, self._result.states)
-        changes = [(self._plan.resource(name), differences) for name, differences in found.items()]
+        resources = [self._plan.resource(name) for name in found]
+        changes = [(each, _outside_of_submodules(each, found[each.name])) for each in resources]
         if self._options.branch is not None:
             _refuse_branch(self._plan, self._options.branch)
             planned = [self._on_a_branch(resource, differences) for resource, differences in changes]
@@ -183,7 +193,7 @@ class _Analysis:
     # Into the files
 
     def _in_the_files(self, resource: Resource, differences: Sequence[Difference], batch: Batch) -> ResourceChange:
-        repository = self._ready(resource, differences)
+        repository = self._ready(resource)
         ignored, left_out = self._ignored(repository, resource, differences)
         wanted = [found for found in differences if found.path not in left_out and not same(found.old, found.new)]
         state = self._reader.state(self._result.states[resource.name])
@@ -223,19 +233,12 @@ class _Analysis:
             planned.resource, planned.differences, planned.links, planned.left_out, planned.merged, ref, draft
         )
 
-    def _ready(self, resource: Resource, differences: Sequence[Difference]) -> GitRepository | None:
+    def _ready(self, resource: Resource) -> GitRepository | None:
         if resource.type is not ResourceType.GIT:
             return None
         repository = GitRepository.at(Path(resource.path))
         if self._options.branch is None:
             refuse_busy_repository(repository)
-        foreign = inside_submodules(repository, [difference.path for difference in differences])
-        if foreign:
-            listed = "\n  ".join(os.fsdecode(path) for path in foreign)
-            raise SandboxError(
-                f"The plan changed files of a submodule, which apply cannot do; nothing was applied:\n  {listed}",
-                hint="Make the submodule a resource of its own.",
-            )
         return repository
 
     def _ignored(
@@ -252,7 +255,7 @@ class _Analysis:
     # Onto a branch of its own
 
     def _on_a_branch(self, resource: Resource, differences: Sequence[Difference]) -> ResourceChange:
-        repository = self._ready(resource, differences)
+        repository = self._ready(resource)
         ignored, left_out = self._ignored(repository, resource, differences)
         wanted = [found for found in differences if found.path not in left_out and not same(found.old, found.new)]
         planned = ResourceChange(resource, tuple(wanted), left_out=_shown(left_out))

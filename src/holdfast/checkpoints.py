@@ -531,8 +531,15 @@ class CheckpointService:
             steps=self.store.get(Revision, plan.plan_id, target.revision).steps,
             last_completed_step=target.last_completed_step,
             active_decisions=target.active_decisions,
+            guidance=self._guidance_at(plan, target),
             head_group_id=target.group_id,
         )
+
+    def _guidance_at(self, plan: Plan, target: CheckpointGroup) -> str:
+        """That of the last correction in force there; a subplan has its parent's, and is not corrected itself."""
+        corrections = [each for each in self.store.decisions_of(plan.plan_id) if each.is_correction]
+        in_force = [each.chosen for each in corrections if is_within(each.sequence, target.active_decisions)]
+        return in_force[-1] if in_force else "" if corrections else plan.guidance
 
     def decision(self, plan: Plan, spec: DecisionSpec, step_index: int | None, parent: str | None) -> Decision:
         """What was decided, as the plan's next decision; below the plan's root if no parent is named."""

@@ -6,12 +6,24 @@ often a rollback is cut short and repeated; one that was cut short itself is not
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from holdfast.checkpoints import CheckpointService
-from holdfast.model import CheckpointGroup, Lease, Plan, RunStatus, Step, StepRun
-from holdfast.tools import ToolResult
+from holdfast.checkpoints import CheckpointService, Consequences
+from holdfast.errors import UsageError
+from holdfast.events import EffectsOutside
+from holdfast.model import (
+    SUBPLANS_TOOL,
+    CheckpointGroup,
+    Lease,
+    Plan,
+    RollbackImpact,
+    RunStatus,
+    SideEffect,
+    Step,
+    StepRun,
+)
+from holdfast.tools import Toolbox, ToolResult
 
 UNDER_WAY = "begun; whether it was done is not known"
 DONE = "done"
@@ -69,3 +81,53 @@ def _note(lease: Lease, service: CheckpointService, run: StepRun, note: str) -> 
     with service.store.transaction(lease):
         service.store.save(noted)
     return noted
+
+
+# What is not undone
+
+
+def effects_outside(
+    plan: Plan, service: CheckpointService, tools: Toolbox, consequences: Consequences
+) -> EffectsOutside:
+    """Of the steps that are undone: all that they did outside of the sandboxes, with what became of it."""
+    effects = list(_all_effects(plan, service, tools, consequences))
+    undone = tuple(effect for effect in effects if effect.note in (TO_BE_DONE, DONE))
+    return EffectsOutside(tuple(effect for effect in effects if effect not in undone), undone)
+
+
+def _all_effects(
+    plan: Plan, service: CheckpointService, tools: Toolbox, consequences: Consequences
+) -> Iterator[SideEffect]:
+    undone = [run for run in consequences.runs if not run.is_superseded]
+    yield from _effects_of(plan, undone, service, tools, "")
+    subplans = [(subplan, subplan.name) for subplan in consequences.subplans if not subplan.is_superseded]
+    while subplans:
+        subplan, name = subplans.pop(0)
+        runs = [run for run in service.store.runs_of(subplan.plan_id) if not run.is_superseded]
+        yield from _effects_of(subplan, runs, service, tools, f"{name}: ")
+        subplans += [(each, f"{name}: {each.name}") for each in service.store.subplans_of(subplan.plan_id)]
+
+
+def _effects_of(
+    plan: Plan, runs: list[StepRun], service: CheckpointService, tools: Toolbox, where: str
+) -> Iterator[SideEffect]:
+    for run in runs:
+        step = service.step_of(plan, run)
+        if step is not None and (step.compensate is not None or _has_side_effects(step, tools)):
+            note = run.compensation or (TO_BE_DONE if not where and is_compensable(step, run) else "")
+            yield SideEffect(step=where + run.step, step_index=run.step_index, run_id=run.run_id, note=note)
+
+
+def _has_side_effects(step: Step, tools: Toolbox) -> bool:
+    if step.side_effects is not None or step.tool == SUBPLANS_TOOL:
+        return bool(step.side_effects)
+    try:
+        return tools.get_tool(step.tool).declaration.side_effects
+    except UsageError:
+        return True  # the tool is gone, and nobody knows what it did
+
+
+def with_effects(impact: RollbackImpact, effects: EffectsOutside) -> RollbackImpact:
+    return impact.model_copy(
+        update={"side_effects_not_undone": effects.side_effects_not_undone, "compensated": effects.compensated}
+    )

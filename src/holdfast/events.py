@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.model import CheckpointGroup, Conflict, Plan, Resource, StepRun
+from holdfast.model import CheckpointGroup, Conflict, Plan, Resource, SideEffect, StepRun
 from holdfast.progress import Working as Working
 
 
@@ -63,6 +63,14 @@ class Compensating:
 
 
 @dataclass(frozen=True)
+class EffectsOutside:
+    """Steps were undone, and they had done something outside of the sandboxes."""
+
+    side_effects_not_undone: tuple[SideEffect, ...]
+    compensated: tuple[SideEffect, ...]
+
+
+@dataclass(frozen=True)
 class SandboxesPutBack:
     """The machine went down and lost writes: what was found is kept, and the sandboxes are as recorded again."""
 
@@ -106,6 +114,7 @@ Event = (
     | Validating
     | WentBack
     | Compensating
+    | EffectsOutside
     | SandboxesPutBack
     | Working
     | SubplanStarted

@@ -11,12 +11,13 @@ from enum import StrEnum
 from pathlib import Path
 
 from holdfast.checkpoints import CheckpointService, Occasion
-from holdfast.compensation import compensate
+from holdfast.compensation import compensate, effects_outside
 from holdfast.confinement import Confinement, confinement_of
 from holdfast.errors import HoldfastError, LeaseLostError, StateError
 from holdfast.events import (
     CheckpointTaken,
     Compensating,
+    EffectsOutside,
     Event,
     InSubplan,
     Listener,
@@ -61,6 +62,7 @@ from holdfast.settling import settling
 from holdfast.subplans import SubplanRunner, plan_folder, refuse_unresolved, spawn_spec, spawned_by, spawned_records
 from holdfast.tools import Toolbox, ToolContext, ToolDeclaration, ToolResult
 
+_NO_EFFECTS = EffectsOutside((), ())
 _EXIT_NOT_EXECUTABLE = 126
 """How a shell says that it may not run a file, in the same words as that it may not write one."""
 
@@ -109,6 +111,10 @@ class ExecutionResult:
     """Keeps the failed state."""
     returned_to: CheckpointGroup | None = None
     """What the failure policy restored."""
+    effects: tuple[EffectsOutside, ...] = ()
+    """Of each going back on the way, if steps that it undid had any."""
+    was_done: bool = False
+    """The plan was complete or applied already, and nothing was run."""
 
     @property
     def succeeded(self) -> bool:
@@ -131,13 +137,14 @@ class PlanExecutor:
         self._telling = threading.RLock()  # subplans tell from threads of their own
         self._cancelled = cancelled or threading.Event()
         self._to_go_on_with: StepRun | None = None
+        self.effects: list[EffectsOutside] = []
 
     def execute(self, plan: Plan, lease: Lease) -> ExecutionResult:
         """Run what remains; a failed step is a result, an error is what stops us from running it safely."""
         refuse_unresolved(plan, self.service, take_as_is=self._settings.choices.conflicts_are_resolved)
         refuse_to_repeat(plan, cut_short(plan, self.service), self._tools, self._settings.choices)
         try:
-            return self._execute(plan, lease)
+            return replace(self._execute(plan, lease), effects=tuple(self.effects))
         except HoldfastError as error:
             if not isinstance(error, LeaseLostError):
                 self._broken_off(self._store.get(Plan, plan.plan_id), lease, error.message)
@@ -521,7 +528,12 @@ class PlanExecutor:
             self.tell(Compensating(run.step_index, step.name))
             return self._result_of(plan, lease, step, run)[1]
 
-        return compensate(plan, lease, self.service, target, run_tool)
+        undone = compensate(plan, lease, self.service, target, run_tool)
+        effects = effects_outside(plan, self.service, self._tools, self.service.consequences(plan, target))
+        if effects != _NO_EFFECTS:
+            self.effects.append(effects)
+            self.tell(effects)
+        return undone
 
     def _target_after_failure(self, plan: Plan, run: StepRun) -> str | None:
         if not plan.policy.goes_back_on_failure:
@@ -627,6 +639,21 @@ def refuse_to_repeat(plan: Plan, run: StepRun | None, tools: Toolbox, choices: C
             hint=f"`holdfast plan resume --rerun {plan.plan_id}` runs it again, "
             f"`holdfast plan resume --skip {plan.plan_id}` goes on after it.",
         )
+
+
+def refuse_to_skip_nothing(plan: Plan, service: CheckpointService, tools: Toolbox, choices: Choices) -> None:
+    """Whoever asks for a step to be left out must not see it run."""
+    if choices.interrupted_step is AfterInterruption.SKIP and not _can_skip(plan, service, tools):
+        raise StateError(
+            "There is nothing to skip: no step with effects outside of the sandboxes was interrupted.",
+            hint=f"`holdfast plan resume {plan.plan_id}` goes on; to leave a step out, correct its decision.",
+        )
+
+
+def _can_skip(plan: Plan, service: CheckpointService, tools: Toolbox) -> bool:
+    run = cut_short(plan, service) or next(iter(service.store.unfinished_runs(plan.plan_id)), None)
+    below = (each for each in service.store.subplans_of(plan.plan_id) if not each.is_superseded)
+    return has_effects_outside(plan, run, tools) or any(_can_skip(each, service, tools) for each in below)
 
 
 def _temporary_folder(plan: Plan) -> Path:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
-from holdfast.db.store import Store
+from holdfast.db.store import Store, in_use
 from holdfast.errors import ConflictError, HoldfastError
 from holdfast.ids import new_id
 from holdfast.machine import Process, boot_id, end, pid_namespace, process_of
@@ -88,6 +88,19 @@ def is_dead(lease: Lease) -> bool:
     if owner is not None and owner.started_at is None:
         return is_silent
     return owner is None or owner.started_at != lease.process_started_at
+
+
+def holder_of(store: Store, plan_id: str) -> Lease | None:
+    """Who may change the plan now, if anybody who is not dead."""
+    lease = store.find(Lease, plan_id)
+    return lease if lease is not None and lease.owner is not None and not is_dead(lease) else None
+
+
+def refuse_if_held(store: Store, plan_id: str) -> None:
+    """For those who only look: what they saw would not be so any more."""
+    holder = holder_of(store, plan_id)
+    if holder is not None:
+        raise in_use(holder)
 
 
 def _end_if_stopped(store: Store, plan_id: str) -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.checkpoints import CheckpointService, Occasion
+from holdfast.errors import StateError
 from holdfast.events import SandboxesPutBack
 from holdfast.machine import boot_id
 from holdfast.model import (
@@ -59,6 +60,20 @@ def recover(
     if put_back is not None:
         tell(put_back)
     return plan
+
+
+def refuse_cut_short(plan: Plan, root: Plan, service: CheckpointService) -> None:
+    """For those who only look: the next command that changes the plan puts right what a dead process left."""
+    for operation in service.store.unfinished_operations(plan.plan_id):
+        raise StateError(
+            f"The {operation.kind.replace('_', ' of ')} of plan {plan.plan_id} was cut short.",
+            hint=f"Run `holdfast plan execute {root.plan_id}`: it puts that right first.",
+        )
+    if plan.state is PlanState.PROCESSING:
+        raise StateError(
+            f"The execution of plan {plan.plan_id} was cut short.",
+            hint=f"Run `holdfast plan resume {root.plan_id}`: it puts that right first.",
+        )
 
 
 def _clear_away_stagings(plan: Plan) -> None:

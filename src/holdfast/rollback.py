@@ -7,19 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.checkpoints import CheckpointService, Compensate, Consequences, impact_of
-from holdfast.compensation import DONE, TO_BE_DONE, is_compensable
-from holdfast.errors import StateError, UsageError
+from holdfast.compensation import effects_outside, with_effects
+from holdfast.errors import StateError
 from holdfast.model import (
-    SUBPLANS_TOOL,
     Checkpoint,
     CheckpointGroup,
     Lease,
     Plan,
     RollbackImpact,
     RollbackResult,
-    SideEffect,
-    Step,
-    StepRun,
 )
 from holdfast.tools import Toolbox
 
@@ -100,43 +96,4 @@ def refuse_if_disabled(plan: Plan) -> None:
 
 def full_impact(plan: Plan, service: CheckpointService, tools: Toolbox, consequences: Consequences) -> RollbackImpact:
     """With the effects outside of the sandboxes: those that stay, and those that steps undo themselves."""
-    effects = list(_side_effects(plan, service, tools, consequences))
-    undone = tuple(effect for effect in effects if effect.note in (TO_BE_DONE, DONE))
-    return impact_of(plan, consequences).model_copy(
-        update={
-            "side_effects_not_undone": tuple(effect for effect in effects if effect not in undone),
-            "compensated": undone,
-        }
-    )
-
-
-def _side_effects(
-    plan: Plan, service: CheckpointService, tools: Toolbox, consequences: Consequences
-) -> Iterator[SideEffect]:
-    undone = [run for run in consequences.runs if not run.is_superseded]
-    yield from _effects_of(plan, undone, service, tools, "")
-    subplans = [(subplan, subplan.name) for subplan in consequences.subplans if not subplan.is_superseded]
-    while subplans:
-        subplan, name = subplans.pop(0)
-        runs = [run for run in service.store.runs_of(subplan.plan_id) if not run.is_superseded]
-        yield from _effects_of(subplan, runs, service, tools, f"{name}: ")
-        subplans += [(each, f"{name}: {each.name}") for each in service.store.subplans_of(subplan.plan_id)]
-
-
-def _effects_of(
-    plan: Plan, runs: list[StepRun], service: CheckpointService, tools: Toolbox, where: str
-) -> Iterator[SideEffect]:
-    for run in runs:
-        step = service.step_of(plan, run)
-        if step is not None and (step.compensate is not None or _has_side_effects(step, tools)):
-            note = run.compensation or (TO_BE_DONE if not where and is_compensable(step, run) else "")
-            yield SideEffect(step=where + run.step, step_index=run.step_index, run_id=run.run_id, note=note)
-
-
-def _has_side_effects(step: Step, tools: Toolbox) -> bool:
-    if step.side_effects is not None or step.tool == SUBPLANS_TOOL:
-        return bool(step.side_effects)
-    try:
-        return tools.get_tool(step.tool).declaration.side_effects
-    except UsageError:
-        return True  # the tool is gone, and nobody knows what it did
+    return with_effects(impact_of(plan, consequences), effects_outside(plan, service, tools, consequences))

@@ -141,14 +141,11 @@ def _plan(holdfast: Holdfast, plan_id: str) -> dict[str, Any]:
 
 
 def _made_once(decisions: Sequence[Decision]) -> Iterator[tuple[str, str, str, int | None]]:
-    """A validation that was cut short is made again, with the ones before it, and each is a decision more."""
-    validated = set()
+    """A validation that was cut short is made again, with the ones before it; the last answer to each counts."""
+    last = {each.question: each.decision_id for each in decisions if each.type is DecisionType.VALIDATION_RESPONSE}
     for each in decisions:
-        if each.type is DecisionType.VALIDATION_RESPONSE:
-            if each.question in validated:
-                continue
-            validated.add(each.question)
-        yield each.type.value, each.question, each.chosen, each.step_index
+        if last.get(each.question, each.decision_id) == each.decision_id:
+            yield each.type.value, each.question, each.chosen, each.step_index
 
 
 def _said_by_git(world: World, repository: Path) -> list[str]:

@@ -36,6 +36,7 @@ from holdfast.cli.records import (
     changes_data,
     conflicts_data,
     duration_seconds,
+    effect_lines,
     plan_data,
     resources_data,
     steps_data,
@@ -45,6 +46,7 @@ from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED, ConflictError
 from holdfast.events import (
     CheckpointTaken,
     Compensating,
+    EffectsOutside,
     Event,
     InSubplan,
     SandboxesPutBack,
@@ -58,7 +60,18 @@ from holdfast.events import (
     WentBack,
     Working,
 )
-from holdfast.model import CheckpointGroup, Conflict, FileChange, Plan, PlanState, Resource, RunStatus, Step, StepRun
+from holdfast.model import (
+    CheckpointGroup,
+    Conflict,
+    FileChange,
+    Plan,
+    PlanState,
+    Resource,
+    RunStatus,
+    SideEffect,
+    Step,
+    StepRun,
+)
 from holdfast.policy import DISPLAY_PREFIX, display_ids
 
 if TYPE_CHECKING:
@@ -79,15 +92,15 @@ _DONE = (PlanState.COMPLETE, PlanState.APPLIED)
 
 def run_plan(invocation: Invocation, holdfast: Holdfast, plan: Plan, choices: Choices | None = None) -> Reply:
     """Execute the plan, or go on with it, and say how that ended."""
-    was_done = plan.state in _DONE
+    is_done = plan.state in _DONE and not holdfast.store.unfinished_operations(plan.plan_id)
     screen = invocation.screen
     progress = None
-    if not invocation.is_for_programs and not was_done:
+    if not invocation.is_for_programs and not is_done:
         show_plan(screen, plan.plan_id, plan.name)
         progress = Progress(screen, holdfast, plan)
     with interruptible() as cancelled:
         result = holdfast.execute(plan.plan_id, listener=progress, cancelled=cancelled, choices=choices)
-    return _reply(holdfast, result, was_done)
+    return _reply(holdfast, result)
 
 
 @contextmanager
@@ -156,6 +169,9 @@ class Progress:
                 self._went_back = event
             case Compensating(_, name):
                 self._screen.line(("outside  ", "warn"), name)
+            case EffectsOutside():
+                for line in effect_lines(event):
+                    self._screen.line(("outside  ", "warn"), line)
             case SandboxesPutBack(resources, checkpoint_id):
                 found = f"what was found is kept as {self._display(checkpoint_id)}"
                 self._screen.line(("put back ", "warn"), f"{', '.join(resources)}: the machine went down; {found}")
@@ -290,9 +306,9 @@ _ENDINGS = {
 # How it ended
 
 
-def _reply(holdfast: Holdfast, result: ExecutionResult, was_done: bool) -> Reply:
+def _reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     if result.plan.state in _DONE:
-        return _succeeded(holdfast, result.plan, was_done)
+        return _succeeded(holdfast, result)
     if result.plan.state is PlanState.CANCELLED:
         return _stopped(holdfast, result)
     if result.plan.state is PlanState.CONSTRAINED:
@@ -300,7 +316,8 @@ def _reply(holdfast: Holdfast, result: ExecutionResult, was_done: bool) -> Reply
     return _failed(holdfast, result)
 
 
-def _execution_data(holdfast: Holdfast, plan: Plan, commands: list[Next]) -> dict[str, Any]:
+def _execution_data(holdfast: Holdfast, result: ExecutionResult, commands: list[Next]) -> dict[str, Any]:
+    plan = result.plan
     return {
         **plan_data(plan),
         "resources": resources_data(plan),
@@ -309,16 +326,23 @@ def _execution_data(holdfast: Holdfast, plan: Plan, commands: list[Next]) -> dic
         "output_tail": None,
         "failure_checkpoint_id": None,
         "restored_checkpoint_id": None,
+        "side_effects_not_undone": _dumped(each.side_effects_not_undone for each in result.effects),
+        "compensated": _dumped(each.compensated for each in result.effects),
         "next_commands": [each.command for each in commands],
     }
 
 
-def _succeeded(holdfast: Holdfast, plan: Plan, was_done: bool) -> Reply:
+def _dumped(effects: Iterable[Sequence[SideEffect]]) -> list[dict[str, Any]]:
+    return [each.model_dump() for found in effects for each in found]
+
+
+def _succeeded(holdfast: Holdfast, result: ExecutionResult) -> Reply:
+    plan, was_done = result.plan, result.was_done
     changes = changes_of(holdfast, plan)
     commands = [Next("look", f"holdfast plan diff {plan.plan_id}")]
     if plan.state is PlanState.COMPLETE:
         commands.append(Next("apply", f"holdfast plan apply {plan.plan_id}"))
-    data = {**_execution_data(holdfast, plan, commands), "changes": changes_data(plan, changes)}
+    data = {**_execution_data(holdfast, result, commands), "changes": changes_data(plan, changes)}
 
     def show(screen: Screen) -> None:
         if not was_done:
@@ -362,7 +386,7 @@ def _stopped(holdfast: Holdfast, result: ExecutionResult) -> Reply:
         Next("go on", f"holdfast plan execute {plan.plan_id}"),
         Next("look", f"holdfast plan status {plan.plan_id}"),
     ]
-    data = {**_execution_data(holdfast, plan, commands), **_failed_step_data(result.failed_run, plan)}
+    data = {**_execution_data(holdfast, result, commands), **_failed_step_data(result.failed_run, plan)}
 
     divided = not plan.is_finished and bool(plan.steps[plan.next_step].subplans)
     how = "runs the subplans that are not done" if divided else "runs that step again from its start"
@@ -384,7 +408,7 @@ def _constrained(holdfast: Holdfast, result: ExecutionResult) -> Reply:
         Next("go back", f"holdfast checkpoint list {plan.plan_id}"),
     ]
     data = {
-        **_execution_data(holdfast, plan, commands),
+        **_execution_data(holdfast, result, commands),
         **_failed_step_data(result.failed_run, plan),
         "conflicts": conflicts_data(conflicts),
     }
@@ -419,7 +443,7 @@ def _failed(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     commands = _after_failure(plan, run, named if _left_a_trace(holdfast, result) else {})
     kept, restored = places["kept"], places["restored"]
     data = {
-        **_execution_data(holdfast, plan, commands),
+        **_execution_data(holdfast, result, commands),
         **_failed_step_data(run, plan),
         "failure_checkpoint_id": kept,
         "restored_checkpoint_id": restored,

@@ -181,15 +181,26 @@ def list_plans(invocation: Invocation, everywhere: bool, limit: int | None) -> R
 
     with invocation.opened() as holdfast:
         plans = holdfast.list_plans(everywhere=everywhere, limit=limit)
+        interrupted = {plan.plan_id for plan in plans if holdfast.is_interrupted(plan)}
         projects = {
             each: project.root
             for each in {plan.project_id for plan in plans}
             if (project := holdfast.store.find(Project, each))
         }
-    data = [{**plan_data(plan), "steps": len(plan.steps), "project": projects.get(plan.project_id)} for plan in plans]
-    return Reply(
-        {"plans": data}, lambda screen: show_plans(screen, plans, projects if everywhere else {}, holdfast.project_root)
-    )
+    data = [
+        {
+            **plan_data(plan),
+            "interrupted": plan.plan_id in interrupted,
+            "steps": len(plan.steps),
+            "project": projects.get(plan.project_id),
+        }
+        for plan in plans
+    ]
+
+    def show(screen: Screen) -> None:
+        show_plans(screen, plans, projects if everywhere else {}, holdfast.project_root, interrupted)
+
+    return Reply({"plans": data}, show)
 
 
 add_rollback_commands(group)

@@ -43,7 +43,7 @@ def _rollback(
     With --only single files or folders are restored into the sandbox, relative to the resource's root; one that the
     checkpoint does not have is removed. The plan stays at its step, and its decisions stay.
     """
-    from holdfast.cli.rollback_text import rollback_preview_reply, rollback_question, rollback_reply
+    from holdfast.cli.rollback_text import EffectsHeard, rollback_preview_reply, rollback_question, rollback_reply
     from holdfast.model import RollbackResult
 
     if not dry_run:
@@ -55,7 +55,9 @@ def _rollback(
         def confirm(preview: RollbackPreview) -> bool:
             return yes or invocation.ask(rollback_question(preview, checkpoint))
 
-        result = holdfast.rollback(plan, checkpoint, only=only, confirm=confirm)
+        # The result tells what this rollback did; this is for one that was cut short and is finished first.
+        listener = EffectsHeard(invocation)
+        result = holdfast.rollback(plan, checkpoint, only=only, confirm=confirm, listener=listener)
         if not isinstance(result, RollbackResult):
             raise declined()
         return rollback_reply(holdfast, result)
@@ -94,7 +96,7 @@ def _correct(
     The decisions of a plan are in `holdfast plan tree`. What is undone is kept in a checkpoint.
     """
     from holdfast.cli.execution import run_plan
-    from holdfast.cli.rollback_text import correction_question, correction_reply, not_undone
+    from holdfast.cli.rollback_text import EffectsHeard, correction_question, correction_reply
     from holdfast.model import Plan
 
     if not guidance.strip():
@@ -112,11 +114,13 @@ def _correct(
             seen.append(preview)
             return yes or invocation.ask(correction_question(preview))
 
-        corrected = holdfast.correct(decision, guidance=guidance, mode=mode, steps_file=steps_file, confirm=confirm)
+        outside = EffectsHeard(invocation)
+        corrected = holdfast.correct(
+            decision, guidance=guidance, mode=mode, steps_file=steps_file, confirm=confirm, listener=outside
+        )
         if not isinstance(corrected, Plan):
             raise declined()
-        if not invocation.is_for_programs:
-            for line in not_undone(seen[0].impact):
-                invocation.screen.line((line, "warn"))
         reply = run_plan(invocation, holdfast, corrected)
-        return replace(reply, data={**reply.data, "impact": seen[0].impact.model_dump()})
+        # Nothing was seen if this very correction had been cut short, and was only finished now.
+        impact = outside.in_place_of_expected(seen[0].impact).model_dump() if seen else None
+        return replace(reply, data={**reply.data, "impact": impact})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +31,12 @@ from holdfast.cli.records import (
     steps_data,
     validation_data,
 )
-from holdfast.model import Decision, Plan, PlanState, RunStatus, StepRun
+from holdfast.model import Decision, OperationKind, Plan, PlanState, RunStatus, StepRun
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast, PlanStatus
     from holdfast.diff import FileDiff
+    from holdfast.executor import Choices
     from holdfast.resume import ResumePreview
 
 MOST_FILES_SHOWN = 30
@@ -67,6 +68,8 @@ _SUBPLAN_WORDS = {
     PlanState.CANCELLED: _STEP_WORDS[RunStatus.INTERRUPTED],
     PlanState.CONSTRAINED: _STEP_WORDS[RunStatus.CONSTRAINED],
 }
+_FINISHED_LATER = (OperationKind.ROLLBACK, OperationKind.RESTORE_PATHS)
+"""What was cut short and is then finished; all else is undone."""
 _SIGNS = {"added": ("A", "good"), "removed": ("D", "bad"), "changed": ("M", "warn"), "restored": ("restored", "good")}
 
 
@@ -104,8 +107,11 @@ def _facts(status: PlanStatus, last: str | None) -> Iterable[tuple[str, str]]:
     if status.holder is not None:
         holder = status.holder
         yield "in use by", f"{holder.command} (process {holder.pid} on {holder.host})"
+    for kind in status.cut_short:
+        end = "finishes" if kind in _FINISHED_LATER else "undoes"
+        yield "cut short", f"the {kind.replace('_', ' of ')}; the next command that changes the plan {end} it first"
     if status.interrupted:
-        yield "interrupted", "its process is gone; executing it goes on safely"
+        yield "interrupted", "its process is gone; `plan resume` goes on safely, or says what to choose"
     if last is not None:
         yield "checkpoint", f"{last} is the last of {status.checkpoints}"
     yield "confinement", _confinement_text(status)
@@ -165,6 +171,8 @@ def _next_after_status(status: PlanStatus) -> list[Next]:
     looking = Next("look", f"holdfast plan diff {plan_id}")
     going_back = Next("go back", f"holdfast checkpoint list {plan_id}")
     correcting = Next("correct", f"holdfast plan tree {plan_id}")
+    if status.cut_short:
+        return [Next("what first", f"holdfast plan resume --dry-run {plan_id}"), going_on]
     if status.plan.state is PlanState.COMPLETE:
         return [looking, going_back, correcting, Next("apply", f"holdfast plan apply {plan_id}")]
     if status.plan.state is PlanState.APPLIED:
@@ -175,15 +183,18 @@ def _next_after_status(status: PlanStatus) -> list[Next]:
 # plan list
 
 
-def show_plans(screen: Screen, plans: Sequence[Plan], projects: Mapping[str, str], root: Path) -> None:
+def show_plans(
+    screen: Screen, plans: Sequence[Plan], projects: Mapping[str, str], root: Path, interrupted: Collection[str]
+) -> None:
+    """``interrupted``: those that say they are being processed, and whose process is dead."""
     if not plans:
         screen.line(f"There are no plans in {name_text(str(root))}.")
         show_next(screen, [Next("make one", "holdfast plan create FILE"), Next("see all", "holdfast plan list --all")])
         return
     if not projects:
-        _show_plan_table(screen, [_plan_row(plan) for plan in plans], [*_PLAN_COLUMNS])
+        _show_plan_table(screen, [_plan_row(plan, interrupted) for plan in plans], [*_PLAN_COLUMNS])
         return
-    rows = [[*_plan_row(plan), (name_text(projects.get(plan.project_id, "")), "dim")] for plan in plans]
+    rows = [[*_plan_row(plan, interrupted), (name_text(projects.get(plan.project_id, "")), "dim")] for plan in plans]
     if fits([[*_PLAN_COLUMNS, "project"], *rows], screen.width, _PLAN_NAME):
         show_table(screen, rows, flexible=_PLAN_NAME, header=[*_PLAN_COLUMNS, "project"])
         return
@@ -191,7 +202,8 @@ def show_plans(screen: Screen, plans: Sequence[Plan], projects: Mapping[str, str
         if number:
             screen.line()
         screen.line((name_text(projects.get(project, "")), "strong"))
-        _show_plan_table(screen, [_plan_row(plan) for plan in plans if plan.project_id == project], [])
+        listed = [_plan_row(plan, interrupted) for plan in plans if plan.project_id == project]
+        _show_plan_table(screen, listed, [])
 
 
 def _show_plan_table(screen: Screen, rows: Sequence[Row], header: Sequence[str]) -> None:
@@ -199,10 +211,10 @@ def _show_plan_table(screen: Screen, rows: Sequence[Row], header: Sequence[str])
     show_table(screen, [row[kept] for row in rows], flexible=_PLAN_NAME, header=header[kept])
 
 
-def _plan_row(plan: Plan) -> Row:
+def _plan_row(plan: Plan, interrupted: Collection[str]) -> Row:
     return [
         (plan.plan_id, "id"),
-        state_span(plan),
+        ("interrupted", "warn") if plan.plan_id in interrupted else state_span(plan),
         f"{plan.next_step}/{len(plan.steps)}",
         plan.name,
         (f"{plan.created_at.astimezone():%Y-%m-%d %H:%M}", "dim"),
@@ -260,7 +272,7 @@ def _patch_span(line: str) -> Span:
 def resume_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
     """From where a plan would go on."""
     plan = preview.plan
-    step = None if preview.step_index is None else plan.steps[preview.step_index]
+    step = None if preview.step_index is None else preview.steps[preview.step_index]
     back = None
     if preview.group_id is not None:
         back = holdfast.store.checkpoints_of_group(preview.group_id)[0].checkpoint_id
@@ -268,6 +280,7 @@ def resume_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
         "plan_id": plan.plan_id,
         "step_index": preview.step_index,
         "step": step.name if step else None,
+        "skipped": preview.skipped,
         "checkpoint_id": back,
         "operations": list(preview.operations),
         "subplans": list(preview.subplans),
@@ -275,12 +288,14 @@ def resume_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
 
     def facts() -> Iterable[tuple[str, str]]:
         for operation in preview.operations:
-            end = "finished" if operation in ("rollback", "restore_paths") else "undone"
+            end = "finished" if operation in _FINISHED_LATER else "undone"
             yield "first", f"the {operation.replace('_', ' of ')} that was cut short is {end}"
         if back is not None:
             yield "goes back", f"the sandboxes to {back}: the step did not come to its end"
-        where = f"{plan.next_step + 1} {step.name}" if step else "all steps are done; the result is checked again"
-        yield "goes on", where
+        if preview.skipped is not None:
+            yield "skips", f"{preview.skipped}, which counts as done; the files stay as it left them"
+        number = 0 if preview.step_index is None else preview.step_index + 1
+        yield "goes on", f"{number} {step.name}" if step else "all steps are done; the result is checked again"
         if preview.subplans:
             yield "with", f"{', '.join(preview.subplans)}; the other subplans are done"
 
@@ -288,6 +303,12 @@ def resume_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
         show_plan(screen, plan.plan_id, plan.name)
         show_facts(screen, facts())
         screen.line("Nothing was changed.")
-        show_next(screen, [Next("go on", f"holdfast plan resume {plan.plan_id}")])
+        show_next(screen, [Next("go on", f"holdfast plan resume {_said(preview.choices)}{plan.plan_id}")])
 
     return Reply(data, show)
+
+
+def _said(choices: Choices) -> str:
+    """The options that say the same."""
+    interrupted = f"--{choices.interrupted_step} " if choices.interrupted_step is not None else ""
+    return interrupted + ("--resolved " if choices.conflicts_are_resolved else "")

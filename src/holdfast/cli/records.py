@@ -6,11 +6,24 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.model import Conflict, Decision, FileChange, Lease, Plan, PlanState, RunStatus, StepRun
+from holdfast.cli.output import first_line
+from holdfast.model import (
+    Conflict,
+    Decision,
+    FileChange,
+    Lease,
+    Plan,
+    PlanState,
+    RollbackImpact,
+    RunStatus,
+    SideEffect,
+    StepRun,
+)
 
 if TYPE_CHECKING:
     from holdfast.app import CheckpointView, PlanStatus
     from holdfast.diff import FileDiff
+    from holdfast.events import EffectsOutside
 
 PENDING = "pending"
 
@@ -62,6 +75,7 @@ def status_data(status: PlanStatus, decisions: Sequence[Decision]) -> dict[str, 
         "conflicts": conflicts_data(status.conflicts),
         "holder": holder_data(status.holder),
         "interrupted": status.interrupted,
+        "cut_short": list(status.cut_short),
         "confinement": status.confinement,
         "outside_of_rollback": status.outside_of_rollback,
     }
@@ -250,6 +264,22 @@ def changes_data(plan: Plan, changes: Iterable[FileChange]) -> list[dict[str, An
 def file_label(plan: Plan, resource: str, path: str) -> str:
     """The path in its resource; if the plan has several, with the resource's name in front."""
     return path if len(plan.resources) == 1 else f"{resource}/{path}"
+
+
+def effect_lines(impact: RollbackImpact | EffectsOutside) -> list[str]:
+    """The steps whose effects outside of the sandboxes stay, and those that are undone by commands of their own."""
+    stay = [
+        f"not undone: step {each.step_index + 1} ({first_line(each.step)}){_note(each)}"
+        for each in impact.side_effects_not_undone
+    ]
+    return stay + [
+        f"undone by its own command: step {each.step_index + 1} ({first_line(each.step)})"
+        for each in impact.compensated
+    ]
+
+
+def _note(effect: SideEffect) -> str:
+    return f", undoing it {first_line(effect.note)}" if effect.note else ""
 
 
 def switched_off(plan: Plan) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.bar import Bar
 from holdfast.cli.execution import lasting_ids
 from holdfast.cli.output import (
     Next,
@@ -21,31 +22,38 @@ from holdfast.cli.output import (
     show_table,
 )
 from holdfast.cli.plan_text import MOST_FILES_SHOWN
-from holdfast.cli.records import changes_data, decision_data, file_label, plan_data
-from holdfast.model import FileChange, Plan, PlanState, RollbackImpact, RollbackResult, SideEffect
+from holdfast.cli.records import changes_data, decision_data, effect_lines, file_label, plan_data
+from holdfast.compensation import with_effects
+from holdfast.events import EffectsOutside, Event, Working
+from holdfast.model import FileChange, Plan, PlanState, RollbackImpact, RollbackResult
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
+    from holdfast.cli.invocation import Invocation
     from holdfast.correct import CorrectionPreview
     from holdfast.rollback import RollbackPreview
 
 _NOTHING_CHANGED = "Nothing was changed."
 
 
-def not_undone(impact: RollbackImpact) -> list[str]:
-    """The steps whose effects outside of the sandboxes stay, and those that are undone by commands of their own."""
-    stay = [
-        f"not undone: step {each.step_index + 1} ({first_line(each.step)}){_note(each)}"
-        for each in impact.side_effects_not_undone
-    ]
-    return stay + [
-        f"undone by its own command: step {each.step_index + 1} ({first_line(each.step)})"
-        for each in impact.compensated
-    ]
+class EffectsHeard:
+    """Listens for what became of effects outside of the sandboxes, and says it at once."""
 
+    def __init__(self, invocation: Invocation) -> None:
+        self._screen, self._is_for_programs = invocation.screen, invocation.is_for_programs
+        self._bar = Bar(self._screen) if self._screen.is_live else None
+        self._heard: list[EffectsOutside] = []
 
-def _note(effect: SideEffect) -> str:
-    return f", undoing it {first_line(effect.note)}" if effect.note else ""
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, EffectsOutside):
+            self._heard.append(event)
+            for line in () if self._is_for_programs else effect_lines(event):
+                self._screen.line((line, "warn"))
+        elif isinstance(event, Working) and self._bar is not None:
+            self._bar(event)
+
+    def in_place_of_expected(self, impact: RollbackImpact) -> RollbackImpact:
+        return with_effects(impact, self._heard[-1]) if self._heard else impact
 
 
 # plan rollback
@@ -65,7 +73,7 @@ def rollback_question(preview: RollbackPreview, checkpoint: str) -> str:
 
 
 def _stays(impact: RollbackImpact) -> str:
-    lines = not_undone(impact)
+    lines = effect_lines(impact)
     return f"{'; '.join(lines).capitalize()}. " if lines else ""
 
 
@@ -157,7 +165,7 @@ def _impact_rows(result: RollbackResult) -> list[Row]:
     ]
     rows += [[("sandbox", "dim"), name_text(resource.sandbox_path)] for resource in result.plan.resources]
     rows += [[("set aside", "dim"), name_text(path)] for path in result.set_aside]
-    rows += [[("side effects", "dim"), (line, "warn")] for line in not_undone(impact)]
+    rows += [[("side effects", "dim"), (line, "warn")] for line in effect_lines(impact)]
     return rows
 
 
@@ -252,5 +260,5 @@ def _show_undone(screen: Screen, preview: CorrectionPreview) -> None:
         screen.line("  ", name_text(file_label(preview.plan, resource, path)))
     if len(preview.files) > MOST_FILES_SHOWN:
         screen.line(f"  and {counted(len(preview.files) - MOST_FILES_SHOWN, 'more file')}")
-    for line in not_undone(preview.impact):
+    for line in effect_lines(preview.impact):
         screen.line("  ", (line, "warn"))

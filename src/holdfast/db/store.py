@@ -255,10 +255,7 @@ class Store:
         with self.transaction():
             held = self._locked_lease(plan_id)
             if held.owner is not None and not is_dead(held):
-                stop = f", or stop it with `holdfast plan cancel {plan_id}`" if held.can_be_stopped else ""
-                raise ConflictError(
-                    f"Plan {plan_id} is in use by {_holder(held)}.", hint=f"Wait until it ends{stop}; then try again."
-                )
+                raise in_use(held)
             at = now()  # whoever had it may have kept us waiting
             lease = asked.model_copy(update={"token": held.token + 1, "acquired_at": at, "heartbeat_at": at})
             self.save(lease)
@@ -378,6 +375,13 @@ def _is_sound(table: Table, row: Row) -> bool:
     except DatabaseError:
         return False
     return True
+
+
+def in_use(held: Lease) -> ConflictError:
+    stop = f", or stop it with `holdfast plan cancel {held.plan_id}`" if held.can_be_stopped else ""
+    return ConflictError(
+        f"Plan {held.plan_id} is in use by {_holder(held)}.", hint=f"Wait until it ends{stop}; then try again."
+    )
 
 
 def _holder(lease: Lease) -> str:

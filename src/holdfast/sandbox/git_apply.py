@@ -40,9 +40,9 @@ def ignored_among(repository: GitRepository, work_tree: Path, paths: Sequence[by
     return {path for path in answer.stdout.split(b"\0") if path}
 
 
-def inside_submodules(repository: GitRepository, paths: Collection[bytes]) -> list[bytes]:
+def inside_submodules(repository: GitRepository, paths: Collection[bytes]) -> set[bytes]:
     roots = repository.submodules()
-    return [path for path in paths if any(path == root or path.startswith(root + b"/") for root in roots)]
+    return {path for path in paths if any(path == root or path.startswith(root + b"/") for root in roots)}
 
 
 def not_as_committed(repository: GitRepository, paths: Collection[bytes]) -> set[bytes]:
@@ -60,7 +60,9 @@ def refuse_a_branch_used_elsewhere(repository: GitRepository, ref: str | None) -
     for block in listed:
         facts = dict(line.partition(b" ")[::2] for line in block.split(b"\0"))
         place = Path(os.fsdecode(facts.get(b"worktree", b"")))
-        is_there = b"prunable" not in facts and place.resolve() != repository.root
+        # git names the work tree of a submodule by its git directory.
+        is_ours = place.resolve() in (repository.root, repository.git_dir.resolve())
+        is_there = b"prunable" not in facts and not is_ours
         if ref is not None and is_there and facts.get(b"branch") == os.fsencode(ref):
             raise ConflictError(
                 f"The branch {branch_name(ref)} is checked out in {place} as well; nothing was changed.",

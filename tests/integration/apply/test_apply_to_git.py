@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConflictError, HoldfastError, SandboxError, StateError
+from holdfast.sandbox.git_apply import refuse_a_branch_used_elsewhere
+from holdfast.sandbox.repository import GitRepository
 from tests.integration.apply.conftest import Desk
 from tests.support.repositories import AUTHOR, git, head, log, make_repository, status
 from tests.support.trees import IS_ROOT, compare, describe, write
@@ -355,6 +357,29 @@ def test_changes_to_files_of_a_submodule_are_refused(desk: Desk):
     with pytest.raises(SandboxError, match="submodule"):
         desk.apply(plan)
     assert compare(before, desk.everything()) == []
+
+
+def test_what_git_does_to_the_inside_of_a_submodule_does_not_keep_the_rest_from_being_applied(desk: Desk):
+    library = make_repository(desk.folder / "library", {"lib.txt": "lib\n"})
+    git(desk.app, "submodule", "--quiet", "add", str(library), "lib")
+    git(desk.app, "commit", "-q", "-m", "a submodule")
+    plan = desk.run(app="touch lib/lib.txt; git status; git add -A; git -C lib tag mine; echo more >> a.txt")
+    before = {path: thing for path, thing in desk.everything().items() if path.startswith(b"app/lib")}
+    desk.apply(plan)
+    after = {path: thing for path, thing in desk.everything().items() if path.startswith(b"app/lib")}
+    assert compare(before, after) == []
+    assert git(desk.app, "show", "--format=", "--name-only", "HEAD").split() == ["a.txt"]
+
+
+def test_a_submodule_on_a_branch_is_a_resource_like_any_other(desk: Desk):
+    around = make_repository(desk.folder / "around", {"a.txt": "a\n"})
+    git(around, "submodule", "--quiet", "add", str(desk.app), "app")
+    branch = git(around / "app", "branch", "--show-current").strip()
+    repository = GitRepository.at(around / "app")
+    refuse_a_branch_used_elsewhere(repository, f"refs/heads/{branch}")
+    git(around / "app", "worktree", "add", "--quiet", "--force", str(desk.folder / "second"), branch)
+    with pytest.raises(ConflictError, match="is checked out in"):
+        refuse_a_branch_used_elsewhere(repository, f"refs/heads/{branch}")
 
 
 def test_a_lock_of_another_git_is_respected(desk: Desk):

@@ -128,6 +128,23 @@ def test_a_correction_goes_on_from_just_before_the_decision_with_new_steps(works
     assert decision.decision_id not in {d.decision_id for d in active}
 
 
+def test_going_back_takes_the_guidance_back_and_undoing_that_brings_it_again(workshop: Workshop) -> None:
+    plan = workshop.create(run('echo "$HOLDFAST_GUIDANCE" > said'))
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    opened.correct(opened.decisions(plan.plan_id)[1].decision_id, guidance="louder")
+    opened.execute(plan.plan_id)
+    start = opened.checkpoints(plan.plan_id)[0].checkpoint.checkpoint_id
+    result = opened.rollback(plan.plan_id, start)
+    assert isinstance(result, RollbackResult)
+    assert opened.find_plan(plan.plan_id).guidance == ""
+    opened.rollback(plan.plan_id, result.left_group_id or "")
+    assert opened.find_plan(plan.plan_id).guidance == "louder"
+    opened.rollback(plan.plan_id, start)
+    opened.execute(plan.plan_id)
+    assert files(workshop.sandbox(plan))["said"] == "\n"
+
+
 def test_a_correction_without_new_steps_runs_the_same_ones_with_the_guidance(workshop: Workshop) -> None:
     made = workshop.create(run('printf "%s" "${HOLDFAST_GUIDANCE:-none}" > said'))
     opened = workshop.open()
