@@ -34,6 +34,7 @@ from holdfast.model import (
     PlanState,
     Record,
     Resource,
+    ResourceType,
     Revision,
     RollbackImpact,
     RollbackResult,
@@ -53,6 +54,7 @@ from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 from holdfast.snapshot.verify import Verifier
 
 _AFTER_STEPS = frozenset((Trigger.ON_TOOL_WRITE_COMPLETE, Trigger.AFTER_SUBPLAN))
+_HEADS = (b".git/HEAD", b".git/packed-refs")
 _FEWEST = 2
 """The first and the last checkpoint are always kept."""
 _COLLECT_AFTER_BYTES = 16 << 20
@@ -317,6 +319,17 @@ class CheckpointService:
         changes = self.changes_between(plan, old, new)
         return tuple(_file_change(name, difference) for name, listed in changes.items() for difference in listed)
 
+    def repositories_changed(self, plan: Plan, old: dict[str, str], new: dict[str, str]) -> tuple[str, ...]:
+        """Resources with another HEAD, other branches or tags, which are no files of the user."""
+        reader = self.manager.reader
+        return tuple(
+            resource.name
+            for resource in plan.resources
+            if resource.type is ResourceType.GIT and old[resource.name] != new[resource.name]
+            for differences in [reader.differences(reader.state(old[resource.name]), reader.state(new[resource.name]))]
+            if any(_names_a_commit(difference) for difference in differences)
+        )
+
     def states_now(self, plan: Plan, *, thorough: bool = True) -> dict[str, str]:
         """What is in the sandboxes now; ``thorough``: every file is looked at, whatever the kernel told."""
         return {
@@ -474,6 +487,7 @@ class CheckpointService:
             checkpoint=checkpoint,
             left_group_id=left.group_id,
             changes=changes,
+            repositories=self.repositories_changed(plan, left.states, target.states),
             set_aside=tuple(set_aside),
             impact=impact_of(plan, consequences),
             checkpoints_remaining=self.store.checkpoint_count(plan.plan_id),
@@ -787,6 +801,15 @@ def _position(plan: Plan) -> int | None:
 
 def _step_name(plan: Plan, step_index: int | None) -> str | None:
     return None if step_index is None else plan.steps[step_index].name
+
+
+def _names_a_commit(difference: Difference) -> bool:
+    if not (difference.path in _HEADS or difference.path.startswith(b".git/refs/")):
+        return False
+    old, new = difference.old, difference.new
+    return any(entry is not None and entry.is_file for entry in (old, new)) and (
+        old is None or new is None or old.content != new.content
+    )
 
 
 def _file_change(resource: str, difference: Difference) -> FileChange:

@@ -28,6 +28,7 @@ OLDEST_GIT = (2, 38)
 LITTLE_SPACE_BYTES = 1 << 30
 NO_SPACE_BYTES = 50 << 20
 _MOST_NAMED = 10
+_FROM_A_BACKUP = "Make a copy of it, then restore it from a backup; what can still be read can be read."
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,12 @@ def examine(holdfast: Holdfast) -> list[Finding]:
 
 
 def _problem(name: str, error: HoldfastError) -> Finding:
-    return Finding(name, "problem", error.message, error.hint, error.exit_code)
+    return Finding(name, "problem", error.message, _hint(error), error.exit_code)
+
+
+def _hint(error: HoldfastError) -> str:
+    """Not to run the doctor, who is speaking."""
+    return _FROM_A_BACKUP if "holdfast doctor" in error.hint else error.hint
 
 
 def _named(names: Sequence[str]) -> str:
@@ -186,8 +192,7 @@ def _structure(path: Path, exit_code: int) -> Iterator[Finding]:
     found = damage_in(path) if path.exists() else []
     if found:
         detail = f"{path.name} is damaged: {_named(found)}"
-        hint = "Make a copy of it, then restore it from a backup; what can still be read can be read."
-        yield Finding("structure", "problem", detail, hint, exit_code)
+        yield Finding("structure", "problem", detail, _FROM_A_BACKUP, exit_code)
 
 
 def _records(damaged: Sequence[str]) -> Finding:
@@ -268,7 +273,7 @@ def _content(holdfast: Holdfast, store: Store, plans: Sequence[Plan]) -> Iterato
         here = [plan for plan in plans if plan.store_id == store_id]
         result = holdfast.service.verify(here)
     except (DatabaseError, ContentError) as error:
-        yield Finding("content", "problem", error.message, error.hint, ContentError.exit_code)
+        yield Finding("content", "problem", error.message, _hint(error), ContentError.exit_code)
         return
     yield from _strangers(holdfast.home, [plan for plan in plans if plan.store_id != store_id])
     if not result.damaged and len(here) == len(plans):

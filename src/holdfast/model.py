@@ -564,6 +564,8 @@ class RollbackImpact(Record, frozen=True, kw_only=True):
     side_effects_not_undone: tuple[SideEffect, ...] = ()
     compensated: tuple[SideEffect, ...] = ()
     """Effects that a command of the step itself undoes."""
+    effects_gone: tuple[SideEffect, ...] = ()
+    """Of steps that count as done again, because a rollback is undone: what that rollback had undone outside."""
 
 
 class RollbackResult(Record, frozen=True, kw_only=True):
@@ -572,6 +574,8 @@ class RollbackResult(Record, frozen=True, kw_only=True):
     left_group_id: str | None
     """The group that keeps the state this rollback left; rolling back to it undoes the rollback."""
     changes: tuple[FileChange, ...]
+    repositories: tuple[str, ...] = ()
+    """Resources whose HEAD, branches or tags were others."""
     set_aside: tuple[str, ...] = ()
     """What no snapshot could hold and stood in the way: moved here, never deleted."""
     impact: RollbackImpact

@@ -16,6 +16,7 @@ from holdfast.model import (
     Plan,
     RollbackImpact,
     RollbackResult,
+    SideEffect,
 )
 from holdfast.tools import Toolbox
 
@@ -51,6 +52,7 @@ def preview_rollback(plan: Plan, service: CheckpointService, tools: Toolbox, che
         checkpoint=checkpoint,
         left_group_id=None,
         changes=service.file_changes(plan, present, group.states),
+        repositories=service.repositories_changed(plan, present, group.states),
         set_aside=tuple(_in_the_way(plan, service, group)),
         impact=full_impact(plan, service, tools, service.consequences(plan, group)),
         checkpoints_remaining=service.expected_checkpoints(plan, [kept] if kept else [], (group.group_id,))
@@ -96,4 +98,10 @@ def refuse_if_disabled(plan: Plan) -> None:
 
 def full_impact(plan: Plan, service: CheckpointService, tools: Toolbox, consequences: Consequences) -> RollbackImpact:
     """With the effects outside of the sandboxes: those that stay, and those that steps undo themselves."""
-    return with_effects(impact_of(plan, consequences), effects_outside(plan, service, tools, consequences))
+    gone = tuple(
+        SideEffect(step=run.step, step_index=run.step_index, run_id=run.run_id, note=run.compensation)
+        for run in consequences.runs
+        if run.is_superseded and run.compensation is not None
+    )
+    impact = with_effects(impact_of(plan, consequences), effects_outside(plan, service, tools, consequences))
+    return impact.model_copy(update={"effects_gone": gone})

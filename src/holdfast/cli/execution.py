@@ -507,15 +507,17 @@ def _after_failure(plan: Plan, run: StepRun | None, places: dict[str, str]) -> l
     if places:
         commands.append(Next("what it did", f"holdfast plan diff {plan_id} {places['before']} {places['kept']}"))
         purpose, target = ("failed state", "kept") if "restored" in places else ("go back", "before")
-        commands.append(Next(purpose, f"holdfast plan rollback {plan_id} {places[target]}"))
+        going_back = [Next(purpose, f"holdfast plan rollback {plan_id} {places[target]}")]
     else:
         commands.append(Next("checkpoints", f"holdfast checkpoint list {plan_id}"))
-        commands.append(Next("go back", f"holdfast plan rollback {plan_id} CHECKPOINT_ID"))
+        going_back = [Next("go back", f"holdfast plan rollback {plan_id} CHECKPOINT_ID")]
     if run is not None and run.decision_id and run.step_index < len(plan.steps):
         guidance = '"what to do instead"'
-        commands.append(Next("correct", f"holdfast plan correct --mode revert --guidance {guidance} {run.decision_id}"))
-    commands.append(Next("try again", f"holdfast plan execute {plan_id}"))
-    return commands
+        correcting = f"holdfast plan correct --mode revert --guidance {guidance} {run.decision_id}"
+        going_back.append(Next("correct", correcting))
+    if plan.policy.rollback_enabled:
+        commands += going_back
+    return [*commands, Next("try again", f"holdfast plan execute {plan_id}")]
 
 
 def show_tail(screen: Screen, output: str, most_lines: int) -> None:

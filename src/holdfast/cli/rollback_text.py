@@ -25,7 +25,7 @@ from holdfast.cli.plan_text import MOST_FILES_SHOWN
 from holdfast.cli.records import changes_data, decision_data, effect_lines, file_label, plan_data
 from holdfast.compensation import with_effects
 from holdfast.events import EffectsOutside, Event, Working
-from holdfast.model import FileChange, Plan, PlanState, RollbackImpact, RollbackResult
+from holdfast.model import Plan, PlanState, RollbackImpact, RollbackResult
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -74,7 +74,8 @@ def rollback_question(preview: RollbackPreview, checkpoint: str) -> str:
 
 def _stays(impact: RollbackImpact) -> str:
     lines = effect_lines(impact)
-    return f"{'; '.join(lines).capitalize()}. " if lines else ""
+    said = "; ".join(lines)
+    return f"{said[:1].upper()}{said[1:]}. " if lines else ""
 
 
 def rollback_reply(holdfast: Holdfast, result: RollbackResult) -> Reply:
@@ -129,6 +130,7 @@ def _rollback_data(result: RollbackResult, commands: Sequence[Next]) -> dict[str
             "files_reverted": result.files_reverted,
         },
         "changes_reverted": changes_data(plan, result.changes),
+        "repositories_reverted": result.repositories,
         "impact": result.impact.model_dump(),
         "post_rollback_state": {
             "phase": plan.phase,
@@ -151,7 +153,7 @@ def _show_rollback(screen: Screen, result: RollbackResult) -> None:
     summary += [[("only", "dim"), name_text(path)] for path in result.only]
     summary.append([("files reverted", "dim"), str(result.files_reverted)])
     screen.panel("Rollback Summary", summary, flexible=2)
-    screen.panel("Changes Reverted", _reverted_rows(plan, result.changes))
+    screen.panel("Changes Reverted", _reverted_rows(plan, result))
     screen.panel("Impact", _impact_rows(result))
     screen.panel("Post-Rollback State", _state_rows(result))
 
@@ -166,6 +168,9 @@ def _impact_rows(result: RollbackResult) -> list[Row]:
     rows += [[("sandbox", "dim"), name_text(resource.sandbox_path)] for resource in result.plan.resources]
     rows += [[("set aside", "dim"), name_text(path)] for path in result.set_aside]
     rows += [[("side effects", "dim"), (line, "warn")] for line in effect_lines(impact)]
+    for each in impact.effects_gone:
+        gone = f"step {each.step_index + 1} ({first_line(each.step)}) counts as done; undoing its effect: {each.note}"
+        rows.append([("side effects", "dim"), (gone, "warn")])
     return rows
 
 
@@ -181,9 +186,11 @@ def _state_rows(result: RollbackResult) -> list[Row]:
     return rows
 
 
-def _reverted_rows(plan: Plan, changes: Sequence[FileChange]) -> list[Row]:
+def _reverted_rows(plan: Plan, result: RollbackResult) -> list[Row]:
+    changes = result.changes
+    repositories: list[Row] = [[("git", "warn"), f"HEAD, branches or tags of {name}"] for name in result.repositories]
     if not changes:
-        return [[("no file was different", "dim")]]
+        return repositories or [[("no file was different", "dim")]]
     styles = {"restored": "good", "removed": "bad"}
     rows: list[Row] = [
         [(each.action, styles.get(each.action, "warn")), name_text(file_label(plan, each.resource, each.file))]
@@ -191,7 +198,7 @@ def _reverted_rows(plan: Plan, changes: Sequence[FileChange]) -> list[Row]:
     ]
     if len(changes) > MOST_FILES_SHOWN:
         rows.append([("", "dim"), (f"and {len(changes) - MOST_FILES_SHOWN} more", "dim")])
-    return rows
+    return rows + repositories
 
 
 # plan correct

@@ -128,6 +128,14 @@ def test_going_back_after_a_failure_says_what_stays_outside(project: Project, lo
     assert [each["step"] for each in data["compensated"]] == ["A"]
 
 
+def test_what_the_policy_forbids_is_not_offered(project: Project) -> None:
+    plan = project.plan("  - run: exit 3\n", header="policy: {rollback_enabled: false}\n")
+    ended = project.run("plan", "execute", str(plan))
+    assert ended.exit_code == 1
+    assert "plan rollback" not in ended.stdout
+    assert "plan correct" not in ended.stdout
+
+
 @pytest.mark.parametrize("is_failed", [True, False])
 def test_a_step_that_was_not_interrupted_is_not_skipped(project: Project, log: Path, is_failed: bool) -> None:
     if is_failed:

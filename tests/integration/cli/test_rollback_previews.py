@@ -26,6 +26,18 @@ def ran(project: Project) -> Project:
 # --dry-run
 
 
+def test_commits_branches_and_tags_that_go_back_are_told_too(project: Project) -> None:
+    commands = ("git commit --quiet --allow-empty --message m", "git tag v1", "git status")
+    project.json("plan", "execute", str(project.plan("".join(f"  - run: {each}\n" for each in commands))))
+    expected = {0: ["app"], 1: ["app"], 2: []}
+    for step, repositories in expected.items():
+        preview = project.json("plan", "rollback", "--dry-run", "latest", project.checkpoint_before(step))
+        assert (preview["changes_reverted"], preview["repositories_reverted"]) == ([], repositories)
+    target = project.checkpoint_before(0)
+    assert "HEAD, branches or tags of app" in project.run("plan", "rollback", "--dry-run", "latest", target).stdout
+    assert project.json("plan", "rollback", "--yes", "latest", target)["repositories_reverted"] == ["app"]
+
+
 def test_a_dry_run_says_what_the_rollback_then_says(ran: Project) -> None:
     target = ran.checkpoint_before(1)
     before = everything(ran)

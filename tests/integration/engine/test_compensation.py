@@ -85,6 +85,16 @@ def test_a_dry_run_says_what_would_be_undone_and_undoes_nothing(workshop: Worksh
     assert log(workshop) == ["do 1", "do 3"]
 
 
+def test_undoing_the_rollback_says_which_effects_stay_undone(workshop: Workshop, plan: Plan) -> None:
+    opened = workshop.open()
+    result = opened.rollback(plan.plan_id, first_checkpoint(opened, plan))
+    assert isinstance(result, RollbackResult)
+    assert result.impact.effects_gone == ()
+    undone = opened.rollback(plan.plan_id, result.left_group_id or "")
+    assert isinstance(undone, RollbackResult)
+    assert [(each.step, each.note) for each in undone.impact.effects_gone] == [("first", DONE), ("third", DONE)]
+
+
 def test_a_compensation_that_fails_is_told_and_does_not_stop_the_rollback(workshop: Workshop) -> None:
     made = workshop.create(run("echo 1 > one", name="send", side_effects=True, compensate="echo no luck; exit 5"))
     opened = workshop.open()
