@@ -33,6 +33,7 @@ def run(session: nox.Session, tool: str, *args: str) -> None:
 def run_together(session: nox.Session, *commands: Sequence[str], measured: bool = True) -> None:
     """Run the parts of one suite at the same time; measured, in place of what an earlier run of it measured."""
     with tempfile.TemporaryDirectory(prefix=f"holdfast-{session.name}-", dir=scratch_disk()) as scratch:
+        Path(scratch).chmod(0o1777)  # as any folder for temporary files: some tests run as somebody else
         _run_together(session, commands, Path(scratch), measured=measured)
 
 
