@@ -144,13 +144,19 @@ def _bench() -> Iterator[Bench]:
     from tests.faults.world import World
 
     become_reaper()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what lies in memory and what is mounted goes with it
+    signal.signal(signal.SIGTERM, _stop)
     place = Path(tempfile.mkdtemp(prefix="holdfast-faults-", dir=fast_disk()))
     try:
         yield Bench(World(place / "world"))
     finally:
         unmount_all()
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _stop(*_: object) -> None:
+    """What lies in memory and what is mounted goes with us; being told a second time must not stop that."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(1)
 
 
 @dataclass
