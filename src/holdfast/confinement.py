@@ -75,6 +75,22 @@ _GAPS = {
 }
 
 
+class Writable(tuple[Path, ...]):
+    """The paths beneath which a step may write: the plan's sandboxes, then others.
+
+    No file of a sandbox can get a second name in one of the others, where what is written through it is not seen.
+    Landlock refuses to link or move a file to where it would get a right that it has not: that of using it as a
+    device, which no file that a step can make is. To programs it looks like another file system.
+    """
+
+    sandboxes: frozenset[Path]
+
+    def __new__(cls, sandboxes: Sequence[Path], others: Sequence[Path] = ()) -> Writable:
+        paths = super().__new__(cls, (*sandboxes, *others))
+        paths.sandboxes = frozenset(sandboxes)
+        return paths
+
+
 @dataclass(frozen=True)
 class Rules:
     """What the supervisor hands to the kernel."""
@@ -111,11 +127,15 @@ def rules_for(writable: Sequence[Path], abi: int) -> Rules:
     handled = _rights_known_to(abi)
     scoped = Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL if abi >= FIRST_ABI_WITH_SCOPES else Scope(0)
     granted, granted_on_file = int(handled & ~_NEVER_GRANTED), int(handled & _OF_FILES)
-    paths = [*map(os.fsencode, writable), *(os.fsencode(path) for path in _DEVICES if os.path.exists(path))]
+    sealed = writable.sandboxes if isinstance(writable, Writable) else frozenset()
+    beneath = {
+        path: int(granted & ~Right.IOCTL_DEV) if path in sealed else granted if path.is_dir() else granted_on_file
+        for path in (*writable, *(device for device in map(Path, _DEVICES) if device.exists()))
+    }
     return Rules(
         # Access to the network, the second number, is not restricted.
         attributes=struct.pack("=QQQ", handled, 0, scoped),
-        beneath=tuple((path, granted if os.path.isdir(path) else granted_on_file) for path in paths),
+        beneath=tuple((os.fsencode(path), rights) for path, rights in beneath.items()),
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast.checkpoints import CheckpointService, Occasion
 from holdfast.compensation import compensate, effects_outside
-from holdfast.confinement import Confinement, confinement_of
+from holdfast.confinement import Confinement, Writable, confinement_of
 from holdfast.errors import HoldfastError, LeaseLostError, StateError
 from holdfast.events import (
     CheckpointTaken,
@@ -379,7 +379,7 @@ class PlanExecutor:
         if confinement_of(self._settings.confine) is not Confinement.ON:
             return None
         sandboxes = [Path(resource.sandbox_path) for resource in plan.resources]
-        return (*sandboxes, _temporary_folder(plan), *self._settings.allow_write)
+        return Writable(sandboxes, (_temporary_folder(plan), *self._settings.allow_write))
 
     def _explained(self, plan: Plan, context: ToolContext, result: ToolResult) -> ToolResult:
         """A failure with the reason for it, if that was a write outside of where the step may write."""

@@ -2,6 +2,10 @@
 
 An accelerator, never the truth: on overflow, on a new directory, on a rename and on any doubt the answer is "look at
 all of this yourself", and without inotify it always is.
+
+What is written through a second name of a file is told of that name only. A name that is still there shows that there
+are others; one that came and went again may have been the second name of any file, and so may have been one in a new
+directory, before it was watched. Then all trees that are watched together are to be looked at.
 """
 
 from __future__ import annotations
@@ -28,7 +32,8 @@ _OVERFLOW, _IGNORED, _IS_DIRECTORY = 0x4000, 0x8000, 0x40000000
 _ONLY_DIRECTORY, _DONT_FOLLOW = 0x1000000, 0x2000000
 _WATCHED = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
 _SELF_GOES = _DELETE_SELF | _MOVE_SELF
-_SAYS_MORE = _OVERFLOW | _IGNORED | _IS_DIRECTORY | _SELF_GOES
+_NAME_COMES_OR_GOES = _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
+_SAYS_MORE = _OVERFLOW | _IGNORED | _IS_DIRECTORY | _SELF_GOES | _NAME_COMES_OR_GOES
 
 _HEADER = struct.Struct("iIII")
 _READ_BYTES = 1 << 20
@@ -42,11 +47,34 @@ _RESTLESS_LOOKS = 100
 Changes = dict[bytes, "set[bytes] | None"]
 
 
+class Company:
+    """The trackers of trees in which a file may have names at the same time."""
+
+    def __init__(self) -> None:
+        self.trackers: list[ChangeTracker] = []
+        self.doubts = 0
+        """How often there may have been a second name of some file that is gone now."""
+
+    def hear(self) -> int:
+        for tracker in self.trackers:
+            tracker.hear()
+        return self.doubts
+
+
 class ChangeTracker:
     """Watches every directory of a tree; ``take`` gives what changed since the last ``take``."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, company: Company | None = None) -> None:
         self._root = os.fsencode(root)
+        self._company = company or Company()
+        self._doubts_seen = 0
+        self._arrived: set[tuple[int, bytes]] = set()
+        """Files that are new under their names since the last ``take``, by watch and name."""
+        self._moving: dict[int, bool] = {}
+        """Of files on their way from one name to another, by cookie: whether the first was new."""
+        self._unsettled: set[bytes] = set()
+        """Directories that came, went or moved, as far as the events that are being noted tell."""
+        self._moved = False
         self._mutex = threading.Lock()
         self._paths: dict[int, bytes] = {}
         self._watches: dict[bytes, int] = {}
@@ -72,6 +100,7 @@ class ChangeTracker:
             if not self._watch_tree(b""):
                 self._close()
                 return False
+        self._company.trackers.append(self)
         self._thread = threading.Thread(target=self._gather, name="holdfast-changes", daemon=True)
         self._thread.start()
         return True
@@ -81,6 +110,7 @@ class ChangeTracker:
             os.write(self._stop_writing, b"x")
             self._thread.join()
             self._thread = None
+            self._company.trackers.remove(self)
             self._close()
 
     def _close(self) -> None:
@@ -90,20 +120,25 @@ class ChangeTracker:
 
     def take(self) -> Changes | None:
         """Directories and the changed names in them (None: all of it); None alone if everything must be looked at."""
+        doubts = self._company.hear()
         with self._mutex:
             if self._descriptor < 0:
                 return None
-            self._drain()
-            changes, in_doubt = self._changes, self._in_doubt or self._is_blind
-            self._changes, self._in_doubt = {}, False
+            changes, in_doubt = self._changes, self._in_doubt or self._is_blind or doubts != self._doubts_seen
+            self._changes, self._in_doubt, self._doubts_seen = {}, False, doubts
+            self._arrived.clear()
+            self._moving.clear()
         return None if in_doubt else changes
 
-    def heard(self) -> int:
-        """A number that grows with everything told; what was told is still there to be taken."""
+    def hear(self) -> None:
         with self._mutex:
             if self._descriptor >= 0:
                 self._drain()
-            return self._heard_bytes
+
+    def heard(self) -> int:
+        """A number that grows with everything told; what was told is still there to be taken."""
+        self.hear()
+        return self._heard_bytes
 
     def put_back(self, changes: Changes) -> None:
         """What was taken and not looked at is told again."""
@@ -152,15 +187,17 @@ class ChangeTracker:
             self._heard_bytes += len(data)
             position, last = 0, None
             while position < len(data):
-                watch, mask, _, length = _HEADER.unpack_from(data, position)
+                watch, mask, cookie, length = _HEADER.unpack_from(data, position)
                 position += _HEADER.size + length
                 what = (watch, data[position - length : position])
                 # Of one file there are mostly several events in a row, and all say the same: it changed.
                 if what != last or mask & _SAYS_MORE:
-                    self._note(watch, mask, what[1].rstrip(b"\0"))
+                    self._note(watch, mask, what[1].rstrip(b"\0"), cookie)
                     last = what
+        if self._unsettled:
+            self._settle()
 
-    def _note(self, watch: int, mask: int, name: bytes) -> None:
+    def _note(self, watch: int, mask: int, name: bytes, cookie: int) -> None:
         if mask & _OVERFLOW:
             # What was lost may include new directories, which then nobody watches.
             self._in_doubt = True
@@ -172,8 +209,7 @@ class ChangeTracker:
         if directory is None:
             return
         if mask & _IGNORED:
-            self._paths.pop(watch)
-            self._watches.pop(directory, None)
+            self._forget(watch, directory)
             return
         if mask & _SELF_GOES:
             self.shape += 1
@@ -182,16 +218,64 @@ class ChangeTracker:
             names.add(name)
         if name and mask & _IS_DIRECTORY:
             self._note_directory(join(directory, name), mask)
+        elif mask & _NAME_COMES_OR_GOES:
+            self._note_name((watch, name), mask, cookie)
 
     def _note_directory(self, path: bytes, mask: int) -> None:
-        if mask & (_CREATE | _DELETE | _MOVED_FROM | _MOVED_TO):
+        if mask & _NAME_COMES_OR_GOES:
             self.shape += 1
+            # Files may have got second names in it, and lost them, before we watched it or after it was gone.
+            self._company.doubts += 1
+        if mask & (_MOVED_FROM | _MOVED_TO):
+            self._moved = True
+        if mask & (_CREATE | _MOVED_FROM | _MOVED_TO) or path not in self._watches:
+            self._unsettled.add(path)
+
+    def _note_name(self, name: tuple[int, bytes], mask: int, cookie: int) -> None:
+        """Follow new names of files: one that goes may have been the second name of a file that stays."""
         if mask & _MOVED_FROM:
-            self._unwatch(path)
-        elif mask & (_CREATE | _MOVED_TO) or path not in self._watches:
+            self._moving[cookie] = name in self._arrived
+            self._arrived.discard(name)
+            return
+        if name in self._arrived:
+            self._company.doubts += 1  # removed, or another was moved over it
+            self._arrived.discard(name)
+        if mask & _CREATE or (mask & _MOVED_TO and self._moving.pop(cookie, True)):
+            self._arrived.add(name)
+
+    def _settle(self) -> None:
+        """Watch what is there now of the directories that came, went or moved.
+
+        Only when all events are noted: each is of the past, and the directory it names may be another by now. Those
+        that were moved keep their watches, which get the names that they have now.
+        """
+        loose: set[int] = set()
+        if self._moved:
+            for path in [path for path in self._watches if self._is_below_unsettled(path)]:
+                watch = self._watches[path]
+                self._forget(watch, path)
+                loose.add(watch)
+        unsettled, self._unsettled, self._moved = sorted(self._unsettled), set(), False
+        for path in unsettled:
             # What happened in it before we watched it, nobody told us.
             self._changes[path] = None
             self._watch_tree(path)
+        for watch in loose - self._paths.keys():
+            _inotify_rm_watch(self._descriptor, watch)
+
+    def _is_below_unsettled(self, path: bytes) -> bool:
+        while path:
+            if path in self._unsettled:
+                return True
+            path = path.rpartition(b"/")[0]
+        return False
+
+    def _forget(self, watch: int, path: bytes) -> None:
+        """Unless that watch has another path by now, or that path another watch."""
+        if self._paths.get(watch) == path:
+            del self._paths[watch]
+        if self._watches.get(path) == watch:
+            del self._watches[path]
 
     def _watch_tree(self, top: bytes) -> bool:
         """Watch a directory and all below it; what vanishes meanwhile is no trouble.
@@ -208,7 +292,7 @@ class ChangeTracker:
                     continue
                 self._is_blind = True
                 return False
-            if self._watches.get(path) == watch:
+            if self._watches.get(path) == watch and self._paths.get(watch) == path:
                 continue  # watched already, and so told of everything that came to be in it since
             self._paths[watch] = path
             self._watches[path] = watch
@@ -218,13 +302,6 @@ class ChangeTracker:
             except OSError:
                 continue
         return True
-
-    def _unwatch(self, top: bytes) -> None:
-        below = top + b"/"
-        for path in [path for path in self._watches if path == top or path.startswith(below)]:
-            watch = self._watches.pop(path)
-            self._paths.pop(watch, None)
-            _inotify_rm_watch(self._descriptor, watch)
 
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES)

@@ -43,6 +43,8 @@ _RACY_NS = 20_000_000
 """Before Linux 6.13 timestamps move in steps of up to 10 ms: a file changed that shortly before it was read may change
 again without its timestamps moving, so it is read again the next time."""
 _RESTLESS_TRIES = 3
+_MOST_SEARCHES = 16
+"""So often all that is known is searched for other names of a file."""
 _ENCODING, _ENCODING_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
 Changed = Mapping[bytes, "set[bytes] | None"]
@@ -231,6 +233,8 @@ class _Look:
         self._to_encode: dict[bytes, Node] = {}
         self._listed: list[tuple[Node, tuple[int, int]]] = []
         self._unchanged: frozenset[Node] = frozenset()
+        self._is_partial = False
+        self._searches = 0
         # What cannot be held now may be readable the next time, without the directory telling.
         self._with_unheld = {split(path)[0] for path in index.unheld}
 
@@ -269,9 +273,7 @@ class _Look:
                 if stamps.get(name) == stamp:
                     if found.st_nlink > 1:
                         links.note(join(directory, name), (found.st_dev, found.st_ino), found.st_nlink)
-                    continue
-                child = self._at_entry(directory, node, name, found)
-                if child is not None:
+                elif (child := self._at_entry(directory, node, name, found)) is not None:
                     below.append((join(directory, name), child))
         for name in (stamps.keys() | node.children.keys()) - seen:
             self._index.forget_entry(directory, node, name)
@@ -333,6 +335,8 @@ class _Look:
             self._index.forget_entry(directory, node, name)
         self._index.unheld.pop(join(directory, name), None)
         if kind in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO):
+            if found.st_nlink > 1 and self._is_partial:
+                self._reread_other_names(join(directory, name), found)
             self._to_read.append(_FileToRead(node, directory, name, kind == stat.S_IFREG, found.st_size))
         else:
             self._index.forget_entry(directory, node, name)
@@ -340,6 +344,7 @@ class _Look:
         return None
 
     def at_changes(self, changed: Changed) -> None:
+        self._is_partial = True
         for directory, names in changed.items():
             node = self._index.node_at(directory)
             if node is None:
@@ -375,8 +380,6 @@ class _Look:
             except FileNotFoundError:
                 self._index.forget_entry(directory, node, name)
                 continue
-            if found.st_nlink > 1:
-                self._reread_other_names(join(directory, name), found)
             child = self._at_entry(directory, node, name, found)
             if child is not None and child.head is None:
                 self.at_subtree(join(directory, name), child)
@@ -390,6 +393,9 @@ class _Look:
         """What happens through one name of a file, also that it gets another one, is not told of its other names."""
         others = self._index.links.other_names(found)
         if len(others) < found.st_nlink:
+            self._searches += 1
+            if self._searches > _MOST_SEARCHES:
+                raise Moved  # looking at everything is quicker
             others = self._index.paths_with_inode(found.st_ino)
         for other in others:
             directory, name = split(other)

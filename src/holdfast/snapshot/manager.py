@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.errors import NotFoundError, SandboxError
 from holdfast.ids import new_id
 from holdfast.model import Phase, Unheld, now
-from holdfast.snapshot.changes import Changes, ChangeTracker
+from holdfast.snapshot.changes import Changes, ChangeTracker, Company
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.directories import RecentDirectories
 from holdfast.snapshot.format import State
@@ -33,6 +33,7 @@ class CheckpointManager:
         self._caches = caches
         self._indexes: dict[Path, TreeIndex] = {}
         self._trackers: dict[Path, ChangeTracker] = {}
+        self._company = Company()
         self._stagings = Stagings()
 
     def sibling(self) -> CheckpointManager:
@@ -45,7 +46,7 @@ class CheckpointManager:
         started = []
         try:
             for path in paths:
-                tracker = ChangeTracker(path)
+                tracker = ChangeTracker(path, self._company)
                 if tracker.start():
                     self._trackers[path] = tracker
                     started.append(path)

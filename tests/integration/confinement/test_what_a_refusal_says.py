@@ -32,7 +32,7 @@ def error_of(result: ExecutionResult) -> str:
         "git init -q {}/new",
         "bash -c 'echo x > {}/new'",
         'python3 -c \'open("{}/new", "w")\'',
-        'python3 -c \'import os; os.rename("version.txt", "{}/new")\'',
+        'python3 -c \'import shutil; shutil.move("version.txt", "{}/new")\'',
         "sh -c 'touch {}/new' && true",
         "touch {}/new || (echo 1; echo 2; echo 3; exit 7)",
     ],

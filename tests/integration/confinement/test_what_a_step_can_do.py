@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.confinement import landlock_abi
 from holdfast.errors import ConfigError
 from holdfast.model import PlanState
 from tests.integration.confinement.yard import Yard
@@ -34,15 +35,27 @@ def test_the_temporary_folder_of_the_step_is_writable(yard: Yard) -> None:
     assert yard.try_step(f'mktemp && {PYTHON} -c "{program}" && rm -r "$TMPDIR"/*').succeeded
 
 
-def test_files_move_and_link_freely_between_the_places_of_a_step(yard: Yard) -> None:
+def test_files_move_and_link_freely_between_the_sandboxes_and_into_them(yard: Yard) -> None:
     program = (
-        "import os; data, tmp = os.environ['HOLDFAST_RESOURCE_DATA'], os.environ['TMPDIR'];"
+        "import os, shutil; data, tmp = os.environ['HOLDFAST_RESOURCE_DATA'], os.environ['TMPDIR'];"
         "os.mkdir('d'); open('one', 'w').close(); os.rename('one', 'd/one'); os.link('d/one', 'two');"
-        "os.rename('two', data + '/two'); os.rename(data + '/two', tmp + '/two'); os.rename(tmp + '/two', 'three')"
+        "os.rename('two', data + '/two'); shutil.move(data + '/two', tmp + '/two'); os.mkdir(tmp + '/t');"
+        "os.rename(tmp + '/two', tmp + '/t/two'); os.rename(tmp + '/t/two', 'three')"
     )
     plan = yard.create(run(f'{PYTHON} -c "{program}"'))
     assert yard.open().execute(plan.plan_id).succeeded
     assert set(files(yard.sandbox(plan))) == {"version.txt", "d/one", "three"}
+
+
+@pytest.mark.skipif(landlock_abi() < 5, reason="this kernel's Landlock cannot tell sandboxes from other places")
+@pytest.mark.parametrize("place", ["$TMPDIR", "{allowed}"])
+def test_no_file_of_a_sandbox_gets_a_name_outside_of_it(yard: Yard, place: str) -> None:
+    """What is written through such a name would be seen by no checkpoint."""
+    allowed = yard.outside
+    command = f"! ln version.txt {place.format(allowed=allowed)}/x 2>error; grep -q 'cross-device' error; rm error"
+    plan = yard.create(run(command))
+    assert yard.open().execute(plan.plan_id).succeeded
+    assert files(yard.sandbox(plan)) == {"version.txt": "1\n"}
 
 
 def test_a_plan_commits_and_stashes_in_its_git_sandbox(yard: Yard) -> None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from holdfast.snapshot.changes import ChangeTracker
 from tests.support.snapshots import Place
 from tests.support.trees import compare, describe, write
+
+
+EXCHANGE = 'import ctypes; ctypes.CDLL(None).renameat2(-100, b"lib", -100, b"x", 2)'
 
 
 @pytest.fixture
@@ -55,6 +60,84 @@ def test_directories_that_change_places_are_seen(place: Place):
         lambda: write(root / "two" / "deep" / "file", "after"),
         lambda: write(root / "one" / "deep" / "another", "after"),
     )
+
+
+def sh(place: Place, script: str) -> Callable[[], object]:
+    return lambda: subprocess.run(["sh", "-c", script], cwd=place.root, check=True)
+
+
+@pytest.mark.parametrize(
+    ("move", "file"),
+    [
+        ("mkdir new; mv lib new/", "new/lib/deep/f"),
+        ("mkdir -p new/er; mv lib new/er/v1", "new/er/v1/deep/f"),
+        ("mv x/d .; mv lib d", "d/lib/deep/f"),
+        ("mv lib a; mkdir lib; mv a lib/b; mv lib/b c; rmdir lib; mkdir lib; mv c lib/", "lib/c/deep/f"),
+        (
+            f'{sys.executable} -c \'import ctypes; ctypes.CDLL(None).renameat2(-100, b"lib", -100, b"x", 2)\'',
+            "x/deep/f",
+        ),
+    ],
+)
+def test_a_directory_that_was_moved_into_a_new_one_or_exchanged_is_watched_where_it_is(
+    place: Place, move: str, file: str
+):
+    root = place.root
+    write(root / "lib" / "deep" / "f", "one")
+    write(root / "x" / "d" / "g", "x")
+    others = [sh(place, f"echo {number} > {file}") for number in range(3)]
+    assert_seen(place, sh(place, move), *others, sh(place, f"echo more > {os.path.dirname(file)}/h"))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "ln f t; echo x >> t; rm t",
+        "ln f t; chmod 600 t; rm t",
+        "ln f t; echo x >> t; mv t u; rm u",
+        "ln f t; echo x >> t; echo o > other; mv other t",
+        "mkdir n; ln f n/t; echo x >> n/t; rm -r n",
+        "ln f d/t; echo x >> d/t; mv d ../gone",
+        "cp -al d copy; echo x >> copy/g",
+        "mkdir n; ln f n/l",
+        "ln f l; echo x >> l",
+    ],
+)
+def test_what_is_done_through_a_second_name_is_seen(place: Place, script: str):
+    root = place.root
+    write(root / "f", "one")
+    for number in range(20):
+        write(root / "d" / str(number), "many")
+    write(root / "d" / "g", "two")
+    assert_seen(place, sh(place, "echo x > before"), sh(place, script), sh(place, "echo x > after"))
+
+
+def test_what_is_done_through_a_second_name_in_another_tree_is_seen(place: Place):
+    other = place.folder / "other"
+    write(place.root / "f", "one")
+    write(other / "g", "other")
+    with place.manager.watching([place.root, other]):
+        place.take()
+        place.manager.state_of(other, thorough=False)
+        subprocess.run(["sh", "-c", f"ln f {other}/t; echo x >> {other}/t; rm {other}/t"], cwd=place.root, check=True)
+        assert place.take().state_hash != place.manager.state_of(other)
+        fresh = Place(place.folder, place.root)
+        assert fresh.take().state_hash == place.take().state_hash
+        fresh.close()
+
+
+def test_ordinary_work_is_not_looked_at_as_a_whole(place: Place):
+    """Files written, replaced by a rename, removed: no file of them can have had a second name unnoticed."""
+    tracker = ChangeTracker(place.root)
+    for name in ("a", "b", "c"):
+        write(place.root / name, name)
+    assert tracker.start()
+    try:
+        tracker.take()
+        subprocess.run(["sh", "-c", "echo x > a; rm b; echo x > new; mv new c"], cwd=place.root, check=True)
+        assert tracker.take() == {b"": {b"a", b"b", b"c", b"new"}}
+    finally:
+        tracker.stop()
 
 
 def test_directories_from_outside_and_to_outside_are_seen(place: Place):
