@@ -92,7 +92,8 @@ def _read_file(directory: int, name: bytes, taker: Taker) -> tuple[Entry, os.sta
                 break
             os.lseek(descriptor, 0, os.SEEK_SET)
         mode = stat.S_IMODE(after.st_mode)
-        return Entry(name, kind, mode, after.st_mtime_ns, *_owner(after), size, content, _xattrs(descriptor)), after
+        xattrs = _xattrs_of_file(descriptor, name, directory)
+        return Entry(name, kind, mode, after.st_mtime_ns, *_owner(after), size, content, xattrs), after
     finally:
         os.close(descriptor)
 
@@ -161,15 +162,33 @@ def owner_to_set(entry: Entry, found: os.stat_result) -> tuple[int, int]:
     return entry.uid, entry.gid
 
 
-def _xattrs(target: int | bytes, *, follow_symlinks: bool = True) -> tuple[tuple[bytes, bytes], ...]:
+Xattrs = tuple[tuple[bytes, bytes], ...]
+
+
+def _xattrs_of_file(descriptor: int, name: bytes, directory: int) -> Xattrs:
     try:
-        names = os.listxattr(target, follow_symlinks=follow_symlinks)
-        if not names:
-            return ()
-        wanted = sorted(name for name in map(os.fsencode, names) if is_held_xattr(name))
-        return tuple((name, os.getxattr(target, name, follow_symlinks=follow_symlinks)) for name in wanted)
+        return _all_xattrs(descriptor)
+    except PermissionError:
+        # Here the mode counts, although the file is open already.
+        with made_accessible(name, directory, 0o400):
+            return _xattrs(descriptor)
+    except OSError:
+        return ()
+
+
+def _xattrs(target: int | bytes, *, follow_symlinks: bool = True) -> Xattrs:
+    try:
+        return _all_xattrs(target, follow_symlinks=follow_symlinks)
     except OSError:
         return ()  # this file system has none
+
+
+def _all_xattrs(target: int | bytes, *, follow_symlinks: bool = True) -> Xattrs:
+    names = os.listxattr(target, follow_symlinks=follow_symlinks)
+    if not names:
+        return ()
+    wanted = sorted(name for name in map(os.fsencode, names) if is_held_xattr(name))
+    return tuple((name, os.getxattr(target, name, follow_symlinks=follow_symlinks)) for name in wanted)
 
 
 def is_held_xattr(xattr: bytes) -> bool:

@@ -10,8 +10,8 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from holdfast.snapshot.format import (
 from holdfast.snapshot.staging import Staging, temporary_names
 
 _AS_IT_IS = (-1, -1)
+_LONGEST_NAME_SET_ASIDE = 240
 _KEPT_BYTES = 16 << 20
 
 
@@ -210,7 +211,7 @@ class _Restorer:
         if self._workshop.durable:
             for directory in self.restored.touched:
                 # One that was removed, or became a file, is durable with the directory it was in.
-                with suppress(FileNotFoundError, NotADirectoryError):
+                with _unless_replaced():
                     os.fsync(self._descent.open(directory))
 
     def _make_all(self, plan: RestorePlan) -> None:
@@ -238,14 +239,14 @@ class _Restorer:
     def _close_opened(self) -> None:
         """Directories in which something was changed, but which are not to be changed themselves."""
         for directory, mode in self._opened.items():
-            with suppress(FileNotFoundError, NotADirectoryError):
+            with _unless_replaced():
                 os.fchmod(self._descent.open(directory), mode)
 
     def _move_aside(self, path: bytes) -> None:
         directory, name = split(path)
         shelter = self._workshop.aside / os.fsdecode(directory)
         shelter.mkdir(parents=True, exist_ok=True)
-        place = shelter / f"{os.fsdecode(name)}.{secrets.token_hex(4)}"
+        place = shelter / f"{os.fsdecode(name[:_LONGEST_NAME_SET_ASIDE])}.{secrets.token_hex(4)}"
         os.rename(name, place, src_dir_fd=self._writable(directory))
         self.restored.set_aside.append((path, place))
         self.restored.touch(path)
@@ -408,6 +409,18 @@ class _Restorer:
         self.restored.touched.setdefault(path, set())
 
 
+@contextmanager
+def _unless_replaced() -> Iterator[None]:
+    """A directory that is none any more needs no care of its own."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        if error.errno != errno.ELOOP:  # a symlink is in its place
+            raise
+
+
 def _same_attributes(old: Entry | None, new: Entry) -> bool:
     return old is not None and (old.kind, old.mode, old.mtime_ns, old.uid, old.gid, old.xattrs) == (
         new.kind, new.mode, new.mtime_ns, new.uid, new.gid, new.xattrs,
@@ -491,6 +504,7 @@ def _set_xattrs(target: int | bytes, entry: Entry) -> bool:
     for name in present - wanted.keys():
         if is_held_xattr(name):
             os.removexattr(target, name, follow_symlinks=follow)
-    for name, value in wanted.items():
+    # An access list may take the right to set the others away.
+    for name, value in sorted(wanted.items(), key=lambda each: each[0].startswith(b"system.")):
         os.setxattr(target, name, value, follow_symlinks=follow)
     return True

@@ -136,7 +136,9 @@ def test_s3_in_a_directory_that_has_to_go_it_is_set_aside(
     (root / "new" / "deeper").mkdir(parents=True)
     make(root / "new" / "deeper" / "it")
     make(root / "new" / "it")
-    assert_set_aside(place, checkpoint.state_hash, {b"new/deeper/it", b"new/it"}, is_same_kind)
+    make(root / "new" / ("long" * 63 + "est"))
+    gone = {b"new/deeper/it", b"new/it", b"new/" + b"long" * 63 + b"est"}
+    assert_set_aside(place, checkpoint.state_hash, gone, is_same_kind)
     assert compare(before, describe(root)) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -160,7 +161,43 @@ def change_attributes(root: Path) -> None:
         path.chmod(mode)
 
 
+def attributes_of_closed_files(root: Path) -> None:
+    for mode in (0o000, 0o200):
+        path = write(root / f"{mode:o}", "x")
+        os.setxattr(path, "user.colour", b"green")
+        path.chmod(mode)
+
+
+def remove_all(root: Path) -> None:
+    for path in root.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def access_lists_beside_attributes(root: Path) -> None:
+    """Everybody may read, and user 5 too, and nobody may write."""
+    nobody = 0xFFFFFFFF
+    rows = ((0x01, 4, nobody), (0x02, 4, 5), (0x04, 4, nobody), (0x10, 4, nobody), (0x20, 4, nobody))
+    listed = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *row) for row in rows)
+    (root / "d").mkdir()
+    for path in (write(root / "file", "x"), root / "d"):
+        os.setxattr(path, "user.colour", b"green")
+        os.setxattr(path, "system.posix_acl_access", listed)
+
+
+def symlink(root: Path) -> None:
+    (root / "l").symlink_to("/etc")
+
+
+def directory_in_place_of_symlink(root: Path) -> None:
+    (root / "l").unlink()
+    write(root / "l" / "b" / "file", "x")
+    (root / "l" / "b").chmod(0o555)
+
+
 CASES = [
+    (attributes_of_closed_files, remove_all),
+    (access_lists_beside_attributes, remove_all),
+    (symlink, directory_in_place_of_symlink),
     (closed_file, change_closed_file),
     (directory_0000, change_directory),
     (directory_0300, change_directory),

@@ -15,7 +15,6 @@ from holdfast.snapshot.changes import ChangeTracker
 from tests.support.snapshots import Place
 from tests.support.trees import compare, describe, write
 
-
 EXCHANGE = 'import ctypes; ctypes.CDLL(None).renameat2(-100, b"lib", -100, b"x", 2)'
 
 
