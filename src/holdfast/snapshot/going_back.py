@@ -84,6 +84,7 @@ class GoingBack:
         changes = self._with_own_changes(restored)
         if _are_only(changes, restored.touched) and self._adopted(descent, plan, restored, shape):
             return
+        descent.forget()  # directories that it opened up for us are closed again, as they are to be found
         if refreshed(self._index, self._batch, changes).hex() != self._state_hash:
             self._index.forget()
             raise SandboxError(

@@ -194,7 +194,18 @@ def directory_in_place_of_symlink(root: Path) -> None:
     (root / "l" / "b").chmod(0o555)
 
 
+def nested_directories_0300(root: Path) -> None:
+    write(root / "d" / "sub" / "file", "1")
+    for name in ("d/sub", "d"):
+        (root / name).chmod(0o300)
+
+
+def write_into_nested(root: Path) -> None:
+    (root / "d" / "sub" / "file").write_text("2")
+
+
 CASES = [
+    (nested_directories_0300, write_into_nested),
     (attributes_of_closed_files, remove_all),
     (access_lists_beside_attributes, remove_all),
     (symlink, directory_in_place_of_symlink),
@@ -213,25 +224,28 @@ CASES = [
 ]
 
 
-def take_change_and_go_back(folder: str, change: str) -> bool:
+def take_change_and_go_back(folder: str, change: str, how: str) -> bool:
     place = Place(Path(folder))
-    checkpoint = place.take()
-    globals()[change](place.root)
-    place.take()
-    place.go_back(checkpoint)
-    same = place.take().state_hash == checkpoint.state_hash
+    with place.manager.watching([place.root] if "watching" in how else []):
+        checkpoint = place.take()
+        globals()[change](place.root)
+        if "taking" in how:
+            place.take()
+        place.go_back(checkpoint)
+        same = place.take().state_hash == checkpoint.state_hash
     place.close()
     return same
 
 
+@pytest.mark.parametrize("how", ["looking, taking", "looking", "watching, taking", "watching"])
 @pytest.mark.parametrize(("make", "change"), CASES)
 def test_s2_what_is_closed_to_its_owner_comes_back(
-    folder: Path, make: Callable[[Path], None], change: Callable[[Path], None]
+    folder: Path, make: Callable[[Path], None], change: Callable[[Path], None], how: str
 ):
     make(folder / "tree")
     give_away(folder / "tree")
     before = describe(folder / "tree")
-    assert run_unprivileged(take_change_and_go_back, str(folder), change.__name__)
+    assert run_unprivileged(take_change_and_go_back, str(folder), change.__name__, how)
     assert compare(before, describe(folder / "tree")) == []
 
 
