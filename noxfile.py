@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,7 +19,6 @@ MEASURED = ("unit", "behave")
 AT_ONCE = 4
 """More than cores: tests wait for the disk and for processes now and then."""
 MINIMUM_COVERAGE = 97
-ROOM_BYTES = 4 << 30
 
 nox.options.default_venv_backend = "none"
 nox.options.sessions = ["lint", "types", "imports", *SUITES, "coverage", "faults_sample"]
@@ -32,28 +30,8 @@ def run(session: nox.Session, tool: str, *args: str) -> None:
 
 def run_together(session: nox.Session, *commands: Sequence[str], measured: bool = True) -> None:
     """Run the parts of one suite at the same time; measured, in place of what an earlier run of it measured."""
-    with tempfile.TemporaryDirectory(prefix=f"holdfast-{session.name}-", dir=scratch_disk()) as scratch:
-        Path(scratch).chmod(0o1777)  # as any folder for temporary files: some tests run as somebody else
-        _run_together(session, commands, Path(scratch), measured=measured)
-
-
-def scratch_disk() -> Path | None:
-    """Where tests make their files: in memory, if there is room; thousands of them wait for the disk otherwise."""
-    sys.path.append(str(ROOT))  # nox looks only where it is installed itself
-    from tests.support.trees import fast_disk
-
-    memory = fast_disk()
-    return memory if memory is not None and shutil.disk_usage(memory).free > ROOM_BYTES else None
-
-
-def _run_together(session: nox.Session, commands: Sequence[Sequence[str]], scratch: Path, *, measured: bool) -> None:
     # Hundreds of commands are started: without bytecode each would compile its imports again.
-    variables = {
-        **os.environ,
-        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONDONTWRITEBYTECODE": "",
-        "TMPDIR": str(scratch),
-    }
+    variables = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": ""}
     before = [str(BIN / "python")]
     if measured:
         data = COVERAGE / session.name
