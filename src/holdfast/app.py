@@ -619,14 +619,20 @@ class Holdfast:
                     self.store.save(plan)
             return plan
 
-    def resume_preview(self, reference: str, *, choices: Choices | None = None) -> ResumePreview:
-        """From where the plan would go on; changes nothing, and refuses what going on would refuse."""
+    def resume_preview(
+        self, reference: str, *, choices: Choices | None = None, is_dry_run: bool = True
+    ) -> ResumePreview:
+        """From where the plan would go on; changes nothing, and refuses what going on would refuse.
+
+        Not a dry run: going on follows, which takes the plan over from an owner that was stopped and forgotten.
+        """
         from holdfast.executor import Choices
         from holdfast.lease import refuse_if_held
         from holdfast.resume import preview_resume
 
         plan = self.find_plan(reference)
-        refuse_if_held(self.store, self._root_of(plan).plan_id)
+        if is_dry_run:
+            refuse_if_held(self.store, self._root_of(plan).plan_id)
         return preview_resume(plan, self.service, self.tools, choices or Choices())
 
     def delete(self, reference: str) -> Plan:

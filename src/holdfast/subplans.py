@@ -311,6 +311,8 @@ class SubplanRunner:
             self._service.bring_to(plan, states)
             subplan = subplan.changed(merged_states=states)
             if conflicts:
+                # While it waits, nothing but these files says what is not resolved yet: a power cut must not take them.
+                os.sync()
                 error = _conflict_text(subplan, conflicts)
                 changed = {"status": RunStatus.CONSTRAINED, "conflicts": conflicts, "error": error}
                 self._run = self._run.model_copy(update=changed)

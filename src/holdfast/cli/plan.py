@@ -102,7 +102,7 @@ def resume(invocation: Invocation, dry_run: bool, rerun: bool, skip: bool, resol
     with invocation.opened() as holdfast:
         interrupted = AfterInterruption.RERUN if rerun else AfterInterruption.SKIP if skip else None
         choices = Choices(interrupted, resolved)
-        preview = holdfast.resume_preview(plan, choices=choices)
+        preview = holdfast.resume_preview(plan, choices=choices, is_dry_run=dry_run)
         if dry_run:
             return resume_reply(holdfast, preview)
         return run_plan(invocation, holdfast, preview.plan, choices)
