@@ -47,6 +47,6 @@ Feature: Crashes
     And my files are untouched
 
     Examples:
-      | victim                  | command                              | words                                           |
-      | the process             | status                               | its process is gone; executing it goes on safely |
-      | its whole process group | rollback --yes latest {after step 1} | execute / queued, at step 2, cut short          |
+      | victim                  | command                              | words                                              |
+      | the process             | status                               | its process is gone; `plan resume` goes on safely  |
+      | its whole process group | rollback --yes latest {after step 1} | execute / queued, at step 2, cut short             |

@@ -166,7 +166,7 @@ def _next_after_status(status: PlanStatus) -> list[Next]:
     if status.holder is not None:
         stopping = [Next("stop it", f"holdfast plan cancel {plan_id}")] if status.holder.can_be_stopped else []
         return [Next("look", f"holdfast log {plan_id}"), *stopping]
-    verb = "resume" if status.plan.state is PlanState.CONSTRAINED else "execute"
+    verb = "resume" if status.interrupted or status.plan.state is PlanState.CONSTRAINED else "execute"
     going_on = Next("go on" if status.plan.head_group_id else "run it", f"holdfast plan {verb} {plan_id}")
     looking = Next("look", f"holdfast plan diff {plan_id}")
     going_back = Next("go back", f"holdfast checkpoint list {plan_id}")
