@@ -472,7 +472,7 @@ class Holdfast:
             if only:
                 return restore_paths(plan, lease, service, wanted, only)
             # The result tells what came of effects outside; nobody has to hear it twice.
-            return roll_back(plan, lease, service, tools, wanted, self._executor().compensate)
+            return roll_back(plan, lease, service, wanted, self._executor().compensate)
 
     def rollback_preview(self, reference: str, checkpoint: str, *, only: Sequence[str] = ()) -> RollbackPreview:
         """What a rollback would do; changes nothing, and refuses what the rollback would refuse."""

@@ -6,15 +6,15 @@ often a rollback is cut short and repeated; one that was cut short itself is not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from holdfast.checkpoints import CheckpointService, Consequences
 from holdfast.errors import UsageError
 from holdfast.events import EffectsOutside
 from holdfast.model import (
     SUBPLANS_TOOL,
-    CheckpointGroup,
+    Decision,
     Lease,
     Plan,
     RollbackImpact,
@@ -51,11 +51,23 @@ class Compensable:
         )
 
 
-def compensable(plan: Plan, service: CheckpointService, target: CheckpointGroup) -> list[Compensable]:
-    """The steps that going back to ``target`` undoes and that say how their effects outside are undone, last first."""
-    undone = [run for run in service.consequences(plan, target).runs if not run.is_superseded]
-    steps = ((run, service.step_of(plan, run)) for run in sorted(undone, key=lambda run: run.sequence, reverse=True))
-    return [Compensable(run, step) for run, step in steps if step is not None and is_compensable(step, run)]
+def compensable(plan: Plan, consequences: Consequences) -> list[Compensable]:
+    """The steps that are undone and that say how their effects outside are undone, last first."""
+    undone = [Compensable(run, step) for run, step in _undone(plan, consequences) if is_compensable(step, run)]
+    return sorted(undone, key=lambda each: each.run.sequence, reverse=True)
+
+
+def _undone(plan: Plan, consequences: Consequences) -> Iterator[tuple[StepRun, Step]]:
+    return _in_force(plan, consequences.runs, (*consequences.superseded, *consequences.revived))
+
+
+def _in_force(plan: Plan, runs: Iterable[StepRun], decisions: Iterable[Decision]) -> Iterator[tuple[StepRun, Step]]:
+    """The runs that count, with their steps; not those of validations, whose decisions are for no step."""
+    steps = {each.decision_id: plan.steps[each.step_index] for each in decisions if each.step_index is not None}
+    for run in runs:
+        step = steps.get(run.decision_id or "")
+        if step is not None and not run.is_superseded:
+            yield run, step
 
 
 def is_compensable(step: Step, run: StepRun) -> bool:
@@ -64,10 +76,12 @@ def is_compensable(step: Step, run: StepRun) -> bool:
 
 
 def compensate(
-    plan: Plan, lease: Lease, service: CheckpointService, target: CheckpointGroup, run_tool: RunTool
-) -> list[StepRun]:
-    """Undo, before the files go back, what those steps did outside; the runs with a note of how that ended."""
-    return [_undo(plan, lease, service, each, run_tool) for each in compensable(plan, service, target)]
+    plan: Plan, lease: Lease, service: CheckpointService, consequences: Consequences, run_tool: RunTool
+) -> Consequences:
+    """Undo, before the files go back, what those steps did outside; the runs get a note of how that ended."""
+    undone = [_undo(plan, lease, service, each, run_tool) for each in compensable(plan, consequences)]
+    noted = {run.run_id: run for run in undone}
+    return replace(consequences, runs=tuple(noted.get(run.run_id, run) for run in consequences.runs))
 
 
 def _undo(plan: Plan, lease: Lease, service: CheckpointService, each: Compensable, run_tool: RunTool) -> StepRun:
@@ -92,30 +106,36 @@ def effects_outside(
     """Of the steps that are undone: all that they did outside of the sandboxes, with what became of it."""
     effects = list(_all_effects(plan, service, tools, consequences))
     undone = tuple(effect for effect in effects if effect.note in (TO_BE_DONE, DONE))
-    return EffectsOutside(tuple(effect for effect in effects if effect not in undone), undone)
+    gone = tuple(
+        _effect(run, run.compensation)
+        for run in consequences.runs
+        if run.is_superseded and run.compensation is not None
+    )
+    return EffectsOutside(tuple(effect for effect in effects if effect not in undone), undone, gone)
 
 
 def _all_effects(
     plan: Plan, service: CheckpointService, tools: Toolbox, consequences: Consequences
 ) -> Iterator[SideEffect]:
-    undone = [run for run in consequences.runs if not run.is_superseded]
-    yield from _effects_of(plan, undone, service, tools, "")
+    for run, step in _with_effects(_undone(plan, consequences), tools):
+        yield _effect(run, run.compensation or (TO_BE_DONE if is_compensable(step, run) else ""))
     subplans = [(subplan, subplan.name) for subplan in consequences.subplans if not subplan.is_superseded]
     while subplans:
         subplan, name = subplans.pop(0)
-        runs = [run for run in service.store.runs_of(subplan.plan_id) if not run.is_superseded]
-        yield from _effects_of(subplan, runs, service, tools, f"{name}: ")
+        runs, decisions = service.store.runs_of(subplan.plan_id), service.store.decisions_of(subplan.plan_id)
+        for run, _ in _with_effects(_in_force(subplan, runs, decisions), tools):
+            yield _effect(run, run.compensation or "", f"{name}: ")
         subplans += [(each, f"{name}: {each.name}") for each in service.store.subplans_of(subplan.plan_id)]
 
 
-def _effects_of(
-    plan: Plan, runs: list[StepRun], service: CheckpointService, tools: Toolbox, where: str
-) -> Iterator[SideEffect]:
-    for run in runs:
-        step = service.step_of(plan, run)
-        if step is not None and (step.compensate is not None or _has_side_effects(step, tools)):
-            note = run.compensation or (TO_BE_DONE if not where and is_compensable(step, run) else "")
-            yield SideEffect(step=where + run.step, step_index=run.step_index, run_id=run.run_id, note=note)
+def _with_effects(runs: Iterable[tuple[StepRun, Step]], tools: Toolbox) -> Iterator[tuple[StepRun, Step]]:
+    for run, step in runs:
+        if step.compensate is not None or _has_side_effects(step, tools):
+            yield run, step
+
+
+def _effect(run: StepRun, note: str, where: str = "") -> SideEffect:
+    return SideEffect(step=where + run.step, step_index=run.step_index, run_id=run.run_id, note=note)
 
 
 def _has_side_effects(step: Step, tools: Toolbox) -> bool:
@@ -128,6 +148,4 @@ def _has_side_effects(step: Step, tools: Toolbox) -> bool:
 
 
 def with_effects(impact: RollbackImpact, effects: EffectsOutside) -> RollbackImpact:
-    return impact.model_copy(
-        update={"side_effects_not_undone": effects.side_effects_not_undone, "compensated": effects.compensated}
-    )
+    return impact.model_copy(update=vars(effects))

@@ -66,8 +66,10 @@ class Compensating:
 class EffectsOutside:
     """Steps were undone, and they had done something outside of the sandboxes."""
 
-    side_effects_not_undone: tuple[SideEffect, ...]
-    compensated: tuple[SideEffect, ...]
+    side_effects_not_undone: tuple[SideEffect, ...] = ()
+    compensated: tuple[SideEffect, ...] = ()
+    effects_gone: tuple[SideEffect, ...] = ()
+    """Of steps that count as done again, because going back is undone: what that had undone outside."""
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,6 @@ from holdfast.settling import settling
 from holdfast.subplans import SubplanRunner, plan_folder, refuse_unresolved, spawn_spec, spawned_by, spawned_records
 from holdfast.tools import Toolbox, ToolContext, ToolDeclaration, ToolResult
 
-_NO_EFFECTS = EffectsOutside((), ())
 _EXIT_NOT_EXECUTABLE = 126
 """How a shell says that it may not run a file, in the same words as that it may not write one."""
 
@@ -521,19 +520,20 @@ class PlanExecutor:
         occasion = replace(occasion, decision_id=decision.decision_id)
         return self.trigger(plan, lease, [Trigger.ON_ERROR, Trigger.ON_DECISION], occasion, [decision])
 
-    def compensate(self, plan: Plan, lease: Lease, target: CheckpointGroup) -> list[StepRun]:
+    def compensate(self, plan: Plan, lease: Lease, target: CheckpointGroup) -> EffectsOutside:
         """Undo what the steps that going back to ``target`` undoes did outside of the sandboxes, as they say how."""
 
         def run_tool(plan: Plan, step: Step, run: StepRun) -> ToolResult:
             self.tell(Compensating(run.step_index, step.name))
             return self._result_of(plan, lease, step, run)[1]
 
-        undone = compensate(plan, lease, self.service, target, run_tool)
-        effects = effects_outside(plan, self.service, self._tools, self.service.consequences(plan, target))
-        if effects != _NO_EFFECTS:
+        consequences = compensate(plan, lease, self.service, self.service.consequences(plan, target), run_tool)
+        # Now: afterwards these steps are undone, and nothing is left to tell of them.
+        effects = effects_outside(plan, self.service, self._tools, consequences)
+        if effects.side_effects_not_undone or effects.compensated:
             self.effects.append(effects)
             self.tell(effects)
-        return undone
+        return effects
 
     def _target_after_failure(self, plan: Plan, run: StepRun) -> str | None:
         if not plan.policy.goes_back_on_failure:

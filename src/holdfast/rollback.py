@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.checkpoints import CheckpointService, Compensate, Consequences, impact_of
+from holdfast.checkpoints import CheckpointService, Consequences, impact_of
 from holdfast.compensation import effects_outside, with_effects
 from holdfast.errors import StateError
+from holdfast.events import EffectsOutside
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
@@ -16,7 +17,6 @@ from holdfast.model import (
     Plan,
     RollbackImpact,
     RollbackResult,
-    SideEffect,
 )
 from holdfast.tools import Toolbox
 
@@ -70,19 +70,21 @@ def _in_the_way(plan: Plan, service: CheckpointService, group: CheckpointGroup) 
 
 
 def roll_back(
-    plan: Plan, lease: Lease, service: CheckpointService, tools: Toolbox, checkpoint: Checkpoint, compensate: Compensate
+    plan: Plan,
+    lease: Lease,
+    service: CheckpointService,
+    checkpoint: Checkpoint,
+    compensate: Callable[[Plan, Lease, CheckpointGroup], EffectsOutside],
 ) -> RollbackResult:
     refuse_if_disabled(plan)
-    impact: list[RollbackImpact] = []
+    effects: list[EffectsOutside] = []
 
     def compensated(plan: Plan, lease: Lease, group: CheckpointGroup) -> None:
-        compensate(plan, lease, group)
-        # With how that ended; afterwards these steps are undone, and nothing is left to tell of them.
-        impact.append(full_impact(plan, service, tools, service.consequences(plan, group)))
+        effects.append(compensate(plan, lease, group))
 
     reason = f"rollback to {checkpoint.checkpoint_id}"
     result = service.rollback_to_checkpoint(plan, lease, checkpoint, reason=reason, compensate=compensated)
-    return result.model_copy(update={"impact": impact[0]})
+    return result.model_copy(update={"impact": with_effects(result.impact, effects[0])})
 
 
 def refuse_if_disabled(plan: Plan) -> None:
@@ -98,10 +100,4 @@ def refuse_if_disabled(plan: Plan) -> None:
 
 def full_impact(plan: Plan, service: CheckpointService, tools: Toolbox, consequences: Consequences) -> RollbackImpact:
     """With the effects outside of the sandboxes: those that stay, and those that steps undo themselves."""
-    gone = tuple(
-        SideEffect(step=run.step, step_index=run.step_index, run_id=run.run_id, note=run.compensation)
-        for run in consequences.runs
-        if run.is_superseded and run.compensation is not None
-    )
-    impact = with_effects(impact_of(plan, consequences), effects_outside(plan, service, tools, consequences))
-    return impact.model_copy(update={"effects_gone": gone})
+    return with_effects(impact_of(plan, consequences), effects_outside(plan, service, tools, consequences))

@@ -52,13 +52,19 @@ class Company:
 
     def __init__(self) -> None:
         self.trackers: list[ChangeTracker] = []
-        self.doubts = 0
+        self._mutex = threading.Lock()
+        self._doubts = 0
         """How often there may have been a second name of some file that is gone now."""
 
+    def doubt(self) -> None:
+        with self._mutex:
+            self._doubts += 1
+
     def hear(self) -> int:
+        """Listen to all of them; how many doubts there were until now."""
         for tracker in self.trackers:
             tracker.hear()
-        return self.doubts
+        return self._doubts
 
 
 class ChangeTracker:
@@ -225,7 +231,7 @@ class ChangeTracker:
         if mask & _NAME_COMES_OR_GOES:
             self.shape += 1
             # Files may have got second names in it, and lost them, before we watched it or after it was gone.
-            self._company.doubts += 1
+            self._company.doubt()
         if mask & (_MOVED_FROM | _MOVED_TO):
             self._moved = True
         if mask & (_CREATE | _MOVED_FROM | _MOVED_TO) or path not in self._watches:
@@ -238,7 +244,7 @@ class ChangeTracker:
             self._arrived.discard(name)
             return
         if name in self._arrived:
-            self._company.doubts += 1  # removed, or another was moved over it
+            self._company.doubt()  # removed, or another was moved over it
             self._arrived.discard(name)
         if mask & _CREATE or (mask & _MOVED_TO and self._moving.pop(cookie, True)):
             self._arrived.add(name)
