@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -102,6 +102,8 @@ class Consequences:
     """Those of the decisions that change their mark."""
     subplans: tuple[Plan, ...]
     """Those spawned by such decisions."""
+    applied: tuple[Plan, ...]
+    """Those spawned by superseded decisions, or below such, whose result is in the real files already."""
 
 
 Compensate = Callable[[Plan, Lease, CheckpointGroup], object]
@@ -345,16 +347,27 @@ class CheckpointService:
         superseded = tuple(d for d in decisions if not d.is_superseded and not is_within(d.sequence, kept))
         revived = tuple(d for d in decisions if d.is_superseded and is_within(d.sequence, kept))
         marked = {decision.decision_id for decision in (*superseded, *revived)}
+        undone = {decision.decision_id for decision in superseded}
+        subplans = self.store.subplans_of(plan.plan_id)
         return Consequences(
             superseded=superseded,
             revived=revived,
             runs=tuple(run for run in self.store.runs_of(plan.plan_id) if run.decision_id in marked),
             subplans=tuple(
                 subplan
-                for subplan in self.store.subplans_of(plan.plan_id)
+                for subplan in subplans
                 if subplan.spawn_decision_id in marked and subplan.state is not PlanState.APPLIED
             ),
+            applied=tuple(self._applied([each for each in subplans if each.spawn_decision_id in undone])),
         )
+
+    def _applied(self, subplans: list[Plan]) -> Iterator[Plan]:
+        """Of these and all below them."""
+        while subplans:
+            subplan = subplans.pop(0)
+            if subplan.state is PlanState.APPLIED:
+                yield subplan
+            subplans += self.store.subplans_of(subplan.plan_id)
 
     def step_of(self, plan: Plan, run: StepRun) -> Step | None:
         """The step that this is a run of; none if it is that of a validation, made at the end of fewer steps."""
@@ -769,6 +782,7 @@ def impact_of(plan: Plan, consequences: Consequences) -> RollbackImpact:
         sandbox=", ".join(resource.sandbox_path for resource in plan.resources),
         decisions_after_cp=len(consequences.superseded),
         tool_calls_after_cp=sum(not run.is_superseded for run in consequences.runs),
+        child_plans_applied=tuple(subplan.name for subplan in consequences.applied),
     )
 
 

@@ -61,7 +61,7 @@ class CorrectionService:
         checkpoint = self.checkpoint_before(plan, decision)
         group = self._service.store.get(CheckpointGroup, checkpoint.group_id)
         consequences = self._service.consequences(plan, group)
-        self._refuse_if_applied(plan, consequences)
+        _refuse_if_applied(consequences)
         self._service.check_rollback(plan, group)
         changes = self._service.changes_between(plan, self._service.states_now(plan), group.states)
         before = self._service.taken_back(plan, group)
@@ -81,22 +81,6 @@ class CorrectionService:
             steps=before.steps if new_steps is None else (*before.steps[: before.next_step], *new_steps),
             brings_steps=new_steps is not None,
         )
-
-    def _refuse_if_applied(self, plan: Plan, consequences: Consequences) -> None:
-        """What a subplan brought into the real files cannot be taken back by going back in its parent."""
-        undone = {decision.decision_id for decision in consequences.superseded}
-        pending = [each for each in self._service.store.subplans_of(plan.plan_id) if each.spawn_decision_id in undone]
-        applied = []
-        while pending:
-            subplan = pending.pop(0)
-            applied += [subplan] if subplan.state is PlanState.APPLIED else []
-            pending += self._service.store.subplans_of(subplan.plan_id)
-        if applied:
-            listed = ", ".join(f"{subplan.name} ({subplan.plan_id})" for subplan in applied)
-            raise StateError(
-                f"The correction would undo subplans whose result is in the real files already: {listed}.",
-                hint="Correct a decision that came after them, or add steps that undo their work: `--mode append`.",
-            )
 
     def revert(self, lease: Lease, preview: CorrectionPreview, guidance: str, compensate: Compensate) -> RollbackResult:
         """Go back to just before the decision; it and all that followed from it are superseded by the guidance."""
@@ -183,3 +167,13 @@ class CorrectionService:
 
 def _reason(decision: Decision) -> str:
     return f"decision {decision.decision_id} is corrected"
+
+
+def _refuse_if_applied(consequences: Consequences) -> None:
+    """What a subplan brought into the real files cannot be taken back by going back in its parent."""
+    if consequences.applied:
+        listed = ", ".join(f"{subplan.name} ({subplan.plan_id})" for subplan in consequences.applied)
+        raise StateError(
+            f"The correction would undo subplans whose result is in the real files already: {listed}.",
+            hint="Correct a decision that came after them, or add steps that undo their work: `--mode append`.",
+        )

@@ -566,6 +566,8 @@ class RollbackImpact(Record, frozen=True, kw_only=True):
     """Effects that a command of the step itself undoes."""
     effects_gone: tuple[SideEffect, ...] = ()
     """Of steps that count as done again, because a rollback is undone: what that rollback had undone outside."""
+    child_plans_applied: tuple[str, ...] = ()
+    """Subplans among what is undone whose result is in the real files already, and stays there."""
 
 
 class RollbackResult(Record, frozen=True, kw_only=True):

@@ -165,6 +165,8 @@ def _impact_rows(result: RollbackResult) -> list[Row]:
         [("tool calls undone", "dim"), str(impact.tool_calls_after_cp)],
         [("subplans invalidated", "dim"), str(impact.child_plans_invalidated)],
     ]
+    staying = "its result stays in the real files"
+    rows += [[("subplan applied", "dim"), (f"{name}: {staying}", "warn")] for name in impact.child_plans_applied]
     rows += [[("sandbox", "dim"), name_text(resource.sandbox_path)] for resource in result.plan.resources]
     rows += [[("set aside", "dim"), name_text(path)] for path in result.set_aside]
     rows += [[("side effects", "dim"), (line, "warn")] for line in effect_lines(impact)]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model import PlanState
 from tests.integration.cli.project import Project
 
 STEPS = """\
@@ -170,8 +169,7 @@ def test_a_correction_over_an_applied_subplan_is_refused_whole(project: Project)
     project.json("plan", "execute", str(project.plan(steps)))
     with project.opened() as holdfast:
         subplan = holdfast.store.subplans_of(holdfast.find_plan("latest").plan_id)[0]
-        with holdfast.store.transaction():
-            holdfast.store.save(subplan.changed(state=PlanState.APPLIED))
+    project.json("plan", "apply", "--yes", subplan.plan_id)
     before = project.files(), project.json("plan", "status"), project.checkpoints()
     for extra in ("--dry-run", "--yes"):
         arguments = ["plan", "correct", extra, "--mode", "revert", "--guidance", "x", decision_of(project, 0)]
@@ -179,6 +177,10 @@ def test_a_correction_over_an_applied_subplan_is_refused_whole(project: Project)
         assert refused["type"] == "StateError"
         assert subplan.plan_id in refused["message"]
     assert (project.files(), project.json("plan", "status"), project.checkpoints()) == before
+    # A rollback of the parent does not reach the real files, and says so.
+    target = project.checkpoints()[0]["checkpoint_id"]
+    assert "part: its result stays in the real files" in project.call("plan", "rollback", "-y", "latest", target).stdout
+    assert (project.app / "part").read_text() == "p\n"
 
 
 def test_subplans_that_would_be_undone_are_named(project: Project) -> None:

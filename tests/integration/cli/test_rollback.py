@@ -42,7 +42,7 @@ def test_a_rollback_restores_the_files_and_tells_all_of_it(ran: Project) -> None
     ]
     assert data["impact"].keys() == {
         "child_plans_invalidated", "sandbox", "decisions_after_cp", "tool_calls_after_cp", "side_effects_not_undone",
-        "compensated", "effects_gone",
+        "compensated", "effects_gone", "child_plans_applied",
     }  # fmt: skip
     assert data["impact"]["decisions_after_cp"] == 2
     assert data["post_rollback_state"] == {

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -71,6 +72,21 @@ def test_a_quota_that_cannot_be_kept_stops_the_plan_loudly(workshop: Workshop) -
     assert not (workshop.sandbox(plan) / "reached").exists()
     # With more room it goes on.
     assert workshop.open().execute(plan.plan_id).succeeded
+
+
+def test_a_quota_never_stands_in_the_way_back(workshop: Workshop) -> None:
+    plan = workshop.create(run("head -c 900000 /dev/urandom > big"))
+    workshop.open().execute(plan.plan_id)
+    unsaved = workshop.sandbox(plan) / "unsaved"
+    unsaved.write_bytes(os.urandom(500_000))
+    content = unsaved.read_bytes()
+    opened = workshop.open(sandbox__checkpoint__max_bytes="300000")
+    result = opened.rollback(plan.plan_id, workshop.groups(plan)[0].group_id)
+    assert isinstance(result, RollbackResult)
+    assert not unsaved.exists()
+    assert result.left_group_id is not None
+    opened.rollback(plan.plan_id, result.left_group_id)
+    assert unsaved.read_bytes() == content
 
 
 def _damage(home: Path, sql: str) -> None:
