@@ -686,6 +686,11 @@ class Holdfast:
             policy = CheckpointRetentionPolicy(max_checkpoints=keep) if keep is not None else plan.policy.retention
             return self.service.prune_checkpoints(plan, lease, policy)
 
+    @property
+    def unfreed(self) -> str | None:
+        """Why the content that the last ``prune``, ``delete`` or ``delete_checkpoint`` gave up is still there."""
+        return self.service.unfreed
+
     # Looking
 
     def checkpoints(self, reference: str) -> list[CheckpointView]:

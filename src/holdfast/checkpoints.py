@@ -6,7 +6,7 @@ import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -116,6 +116,8 @@ class CheckpointService:
         self.manager = manager
         self._max_bytes = max_bytes
         self._pruned_bytes = 0
+        self.unfreed: str | None = None
+        """Why the last collection freed nothing, if it could not; a sentence or two for a person."""
 
     def sibling(self) -> CheckpointService:
         """A second service on the same records and content, for another thread."""
@@ -145,8 +147,11 @@ class CheckpointService:
         """
         try:
             return self._create(plan, lease, occasion, records, only_if_changed, needed)
-        except QuotaError:
-            if not self._make_room(plan, lease, needed):
+        except QuotaError as error:
+            has_room = self._make_room(plan, lease, needed)
+            if self.unfreed is not None:
+                raise QuotaError(error.message, hint=self.unfreed) from error
+            if not has_room:
                 raise
         return self._create(plan, lease, occasion, records, only_if_changed, needed)
 
@@ -749,9 +754,7 @@ class CheckpointService:
         self.manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in pruned))
         self._pruned_bytes += sum(checkpoint.size_bytes for checkpoint in pruned)
         if self._pruned_bytes >= _COLLECT_AFTER_BYTES:
-            # Damaged content is no reason to stop a plan that does not need it; `holdfast doctor` names it.
-            with suppress(ContentError):
-                self.collect()
+            self.collect()
 
     def verify(self, plans: Iterable[Plan]) -> VerifyResult:
         """Read everything these plans' checkpoints need back and check every digest."""
@@ -772,8 +775,20 @@ class CheckpointService:
         return VerifyResult(checked, verifier.objects_read, tuple(found))
 
     def collect(self) -> int:
-        self._pruned_bytes = 0
-        return self.manager.collect(lambda: self.store.referenced_states(self.manager.objects.store_id))
+        """Free the content that no record needs; the bytes freed.
+
+        Nothing is freed while a state that is kept cannot be read in full: what else it needs is not known then. That
+        is no reason to stop whoever does not need that state; ``unfreed`` tells it.
+        """
+        self._pruned_bytes, self.unfreed = 0, None
+        try:
+            return self.manager.collect(lambda: self.store.referenced_states(self.manager.objects.store_id))
+        except ContentError as error:
+            self.unfreed = (
+                f"No saved content was freed, because something that is kept cannot be read in full: {error.message} "
+                "`holdfast checkpoint verify` names the checkpoints; once they are deleted, content is freed again."
+            )
+            return 0
 
 
 def impact_of(plan: Plan, consequences: Consequences) -> RollbackImpact:

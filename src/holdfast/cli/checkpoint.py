@@ -197,6 +197,7 @@ _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.argument("checkpoint", metavar="CHECKPOINT_ID", shell_complete=complete_checkpoint)
 def delete_checkpoint(invocation: Invocation, yes: bool, plan: str, checkpoint: str) -> Reply:
     """Delete a checkpoint for good, with those of the same moment, and free what only they need."""
+    from holdfast.cli.records import unfreed
     from holdfast.errors import StateError
 
     invocation.refuse_to_guess(yes)
@@ -205,13 +206,14 @@ def delete_checkpoint(invocation: Invocation, yes: bool, plan: str, checkpoint: 
         if not yes and not invocation.ask(f"Delete checkpoint {view.display_id} ({moment_text(view.group)}) for good?"):
             raise StateError("You said no; nothing was changed.")
         deleted = holdfast.delete_checkpoint(view.checkpoint.plan_id, view.checkpoint.checkpoint_id)
+        messages = unfreed(holdfast)
     data = {
         "plan_id": view.checkpoint.plan_id,
         "checkpoint_id": view.checkpoint.checkpoint_id,
         "group_id": view.checkpoint.group_id,
         "deleted": deleted,
     }
-    return Reply(data, lambda screen: screen.line(f"Deleted {counted(deleted, 'checkpoint')}."))
+    return Reply(data, lambda screen: screen.line(f"Deleted {counted(deleted, 'checkpoint')}."), messages=messages)
 
 
 @command(group, "prune", short_help="Delete the oldest checkpoints now.")
@@ -219,14 +221,17 @@ def delete_checkpoint(invocation: Invocation, yes: bool, plan: str, checkpoint: 
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def prune(invocation: Invocation, keep: int | None, plan: str) -> Reply:
     """Delete the oldest checkpoints now; the first, the last and labelled ones always stay."""
+    from holdfast.cli.records import unfreed
+
     with invocation.opened() as holdfast:
         found = holdfast.find_plan(plan)
         deleted = holdfast.prune(found.plan_id, keep)
         left = holdfast.store.checkpoint_count(found.plan_id)
         size = holdfast.service.manager.objects.content_bytes()
+        messages = unfreed(holdfast)
     data = {"plan_id": found.plan_id, "deleted": deleted, "checkpoints_remaining": left, "content_bytes": size}
     text = f"Deleted {counted(deleted, 'checkpoint')}, {left} stay; saved content takes {bytes_text(size)} in all."
-    return Reply(data, lambda screen: screen.line(text))
+    return Reply(data, lambda screen: screen.line(text), messages=messages)
 
 
 @command(group, "verify", short_help="Read everything saved back and check it.")

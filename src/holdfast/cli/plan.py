@@ -134,7 +134,7 @@ def cancel(invocation: Invocation, plan: str) -> Reply:
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def delete(invocation: Invocation, yes: bool, plan: str) -> Reply:
     """Forget a plan: its sandboxes, its records, and all saved content that no other plan needs."""
-    from holdfast.cli.records import plan_data
+    from holdfast.cli.records import plan_data, unfreed
 
     invocation.refuse_to_guess(yes)
     with invocation.opened() as holdfast:
@@ -143,7 +143,8 @@ def delete(invocation: Invocation, yes: bool, plan: str) -> Reply:
         if not yes and not invocation.ask(f"Delete plan {found.plan_id} ({found.name}) with its {kept} for good?"):
             raise declined()
         holdfast.delete(found.plan_id)
-    return Reply(plan_data(found), lambda screen: screen.line(f"Deleted, with its {kept}."))
+        messages = unfreed(holdfast)
+    return Reply(plan_data(found), lambda screen: screen.line(f"Deleted, with its {kept}."), messages=messages)
 
 
 @command(group, "status", short_help="Where a plan stands.")

@@ -21,7 +21,7 @@ from holdfast.model import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.app import CheckpointView, PlanStatus
+    from holdfast.app import CheckpointView, Holdfast, PlanStatus
     from holdfast.diff import FileDiff
     from holdfast.events import EffectsOutside
 
@@ -287,3 +287,7 @@ def switched_off(plan: Plan) -> tuple[str, ...]:
         return ()
     start_and_end = "there is nothing to go back to but its start and its end"
     return (f"Automatic checkpoints are switched off for this plan (auto_create_on is empty): {start_and_end}.",)
+
+
+def unfreed(holdfast: Holdfast) -> tuple[str, ...]:
+    return () if holdfast.unfreed is None else (holdfast.unfreed,)

@@ -174,7 +174,10 @@ class CheckpointManager:
         return self.reader.state(state_hash)
 
     def collect(self, referenced: Callable[[], set[str]]) -> int:
-        """Free the content that none of those states needs; the bytes freed."""
+        """Free the content that none of those states needs; the bytes freed.
+
+        Refuses, and frees nothing, if one of them cannot be read in full: what lies below is not known then.
+        """
         return self.objects.collect(
             lambda: self.reader.reachable(referenced()),
             lambda: {bytes.fromhex(state) for state in referenced()},

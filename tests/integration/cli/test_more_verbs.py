@@ -89,3 +89,22 @@ def test_verify_reads_everything_back_and_names_what_is_damaged(project: Project
     text = project.call("checkpoint", "verify").stdout
     assert "is missing" in text
     assert after in text
+
+
+def test_pruning_and_deleting_say_once_that_damage_keeps_content_from_being_freed(project: Project) -> None:
+    steps = "  - {name: one, run: mkdir folder; printf 'thirteen char' > folder/one}\n"
+    rotten = project.json("plan", "execute", str(project.plan(steps)))["plan_id"]
+    connection = sqlite3.connect(project.home / "objects.db")
+    connection.execute("UPDATE object SET data = x'00' || 'rotten' WHERE size_bytes != 13")
+    connection.commit()
+    connection.close()
+    project.json("plan", "execute", str(project.plan("  - {name: two, run: echo two > two}\n")))
+    pruned = project.call("checkpoint", "prune", "--keep", "2", "latest")
+    assert pruned.exit_code == 0
+    assert pruned.stdout.count("holdfast checkpoint verify") == 1
+    assert "stay" in pruned.stdout
+    deleted = project.call("plan", "delete", "--yes", "latest", "--format", "json")
+    assert deleted.exit_code == 0
+    assert len(deleted.envelope["messages"]) == 1
+    assert "is damaged" in deleted.envelope["messages"][0]
+    assert project.call("plan", "delete", "--yes", rotten).stdout.count("verify") == 0

@@ -150,6 +150,93 @@ def test_verify_notices_damage_in_every_kind_of_object(workshop: Workshop, kind:
     assert digest.hex() in {found.digest for found in workshop.open().verify(plan.plan_id).damaged}
 
 
+def _folder_object(workshop: Workshop, plan: Plan) -> str:
+    """The name of the object that lists what is in ``folder`` when it is there first."""
+    opened = workshop.open()
+    reader = opened.service.manager.reader
+    states = [reader.state(group.states["app"]) for group in opened.store.groups_of(plan.plan_id)]
+    return next(found.content.hex() for state in states if (found := reader.find(state, b"folder")) is not None)
+
+
+def _harm_folder(workshop: Workshop, plan: Plan, harm: str) -> None:
+    name = _folder_object(workshop, plan)
+    if harm == "damaged":
+        _damage(workshop.home, f"UPDATE object SET data = x'00' || 'rotten' WHERE digest = x'{name}'")
+    else:
+        _damage(workshop.home, f"DELETE FROM object WHERE digest = x'{name}'")
+
+
+@pytest.mark.parametrize("harm", ["damaged", "missing"])
+def test_damaged_content_of_one_plan_does_not_stop_another_from_being_pruned_or_deleted(
+    workshop: Workshop, harm: str
+) -> None:
+    rotten = workshop.create(run("mkdir folder; head -c 300000 /dev/urandom > folder/precious"))
+    sound = workshop.create(*[run(f"head -c 300000 /dev/urandom > f # {number}") for number in range(4)])
+    opened = workshop.open()
+    for plan in (rotten, sound):
+        assert opened.execute(plan.plan_id).succeeded
+    _harm_folder(workshop, rotten, harm)
+    opened = workshop.open()
+    before = opened.service.manager.objects.content_bytes()
+    assert opened.prune(sound.plan_id, keep=2) > 0
+    assert len(opened.store.groups_of(sound.plan_id)) == 2
+    assert "checkpoint verify" in (opened.unfreed or "")
+    assert opened.verify(sound.plan_id).damaged == ()
+    # What lies in the damaged folder is not known, so nothing may go.
+    assert opened.service.manager.objects.content_bytes() >= before - 50_000
+    opened.delete(sound.plan_id)
+    assert [plan.plan_id for plan in opened.list_plans()] == [rotten.plan_id]
+    assert "checkpoint verify" in (opened.unfreed or "")
+    # Once nothing needs the damaged folder any more, everything is freed.
+    opened.delete(rotten.plan_id)
+    assert opened.unfreed is None
+    assert opened.service.manager.objects.content_bytes() < 100_000
+
+
+def test_what_lies_in_a_damaged_folder_is_still_there_when_the_folder_comes_back(workshop: Workshop) -> None:
+    rotten = workshop.create(run("mkdir folder; echo precious > folder/file"))
+    sound = workshop.create(run("echo other > other"))
+    opened = workshop.open()
+    for plan in (rotten, sound):
+        opened.execute(plan.plan_id)
+    name = _folder_object(workshop, rotten)
+    with sqlite3.connect(workshop.home / "objects.db") as connection:
+        row = connection.execute(f"SELECT * FROM object WHERE digest = x'{name}'").fetchone()
+        connection.execute(f"DELETE FROM object WHERE digest = x'{name}'")
+        connection.commit()
+        workshop.open().delete(sound.plan_id)
+        connection.execute("INSERT INTO object VALUES (?, ?, ?)", row)
+    connection.close()
+    assert workshop.open().verify().damaged == ()
+
+
+def test_content_is_freed_again_once_the_damaged_checkpoints_are_deleted(workshop: Workshop) -> None:
+    plan = workshop.create(run("mkdir folder; head -c 300000 /dev/urandom > folder/big"), run("rm -r folder"))
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    _harm_folder(workshop, plan, "missing")
+    opened = workshop.open()
+    for affected in opened.verify(plan.plan_id).damaged[0].checkpoints:
+        opened.delete_checkpoint(plan.plan_id, affected.checkpoint_id)
+    assert opened.unfreed is None
+    assert opened.service.manager.objects.content_bytes() < 200_000
+    assert opened.verify().damaged == ()
+
+
+def test_a_quota_is_refused_loudly_where_damage_keeps_content_from_being_freed(workshop: Workshop) -> None:
+    rotten = workshop.create(run("mkdir folder; echo precious > folder/file"))
+    workshop.open().execute(rotten.plan_id)
+    _harm_folder(workshop, rotten, "damaged")
+    plan = _quota_plan(workshop)
+    opened = workshop.open(sandbox__checkpoint__max_bytes="1500000")
+    with pytest.raises(QuotaError, match="max-bytes") as refusal:
+        opened.execute(plan.plan_id)
+    assert "checkpoint verify" in refusal.value.hint
+    assert workshop.open().find_plan(plan.plan_id).state is PlanState.ERRORED
+    opened.delete(rotten.plan_id)
+    assert opened.execute(plan.plan_id).succeeded
+
+
 def test_a_plan_of_another_home_is_not_touched(workshop: Workshop, tmp_path: Path) -> None:
     """Records can be shared; the content of a plan is where it ran."""
     plan = workshop.create(run("true"))
