@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -789,14 +789,20 @@ class Holdfast:
         return self.store.get(CheckpointGroup, plan.head_group_id or "").states
 
     def verify(self, reference: str | None = None) -> VerifyResult:
-        """Read back everything the checkpoints need, of one plan or of all that are kept in this home."""
+        """Read back everything the checkpoints need, of one plan or of all that are kept in this home.
+
+        Where the structure of the store is damaged, objects that can be read are still told from those that cannot.
+        """
+        from holdfast.sqlite import damage_in
+
         if reference is not None:
             plans = [self.find_plan(reference)]
         else:
             plans = [plan for plan in self.store.plans_of(None) if self._is_kept_here(plan)]
         for plan in plans:
             self._refuse_without_content(plan)
-        return self.service.verify(each for plan in plans for each in (plan, *self._below(plan)))
+        found = self.service.verify(each for plan in plans for each in (plan, *self._below(plan)))
+        return replace(found, structure=tuple(damage_in(self.service.manager.objects.path)))
 
     def _is_kept_here(self, plan: Plan) -> bool:
         return plan.store_id == self.service.manager.objects.store_id or _has_sandbox(plan)

@@ -90,6 +90,12 @@ class VerifyResult:
     checkpoints: int
     objects: int
     damaged: tuple[DamagedObject, ...]
+    structure: tuple[str, ...] = ()
+    """What is wrong with the file of the content store itself, in SQLite's words."""
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.damaged and not self.structure
 
 
 @dataclass(frozen=True)
@@ -668,8 +674,7 @@ class CheckpointService:
         """Prune to what the policy keeps, and free the content; how many checkpoints went."""
         with self.store.transaction(lease):
             pruned = self._prune(plan, policy, needed)
-        self.manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in pruned))
-        self.collect()
+        self.collect(pruned)
         return len(pruned)
 
     def delete_checkpoint(self, plan: Plan, lease: Lease, checkpoint: Checkpoint) -> int:
@@ -684,8 +689,7 @@ class CheckpointService:
         gone = self.store.checkpoints_of_group(checkpoint.group_id)
         with self.store.transaction(lease):
             self._delete_groups(groups, [checkpoint.group_id])
-        self.manager.delete_checkpoint(*(each.checkpoint_id for each in gone))
-        self.collect()
+        self.collect(gone)
         return len(gone)
 
     def _prune(self, plan: Plan, policy: CheckpointRetentionPolicy, needed: Collection[str] = ()) -> list[Checkpoint]:
@@ -769,19 +773,21 @@ class CheckpointService:
                 for digest in frozenset[bytes]().union(*bad):
                     damaged.setdefault(digest, []).append(checkpoint)
         found = [
-            DamagedObject(digest.hex(), self.manager.objects.has(digest), tuple(affected))
+            DamagedObject(digest.hex(), digest not in verifier.missing, tuple(affected))
             for digest, affected in damaged.items()
         ]
         return VerifyResult(checked, verifier.objects_read, tuple(found))
 
-    def collect(self) -> int:
-        """Free the content that no record needs; the bytes freed.
+    def collect(self, gone: Sequence[Checkpoint] = ()) -> int:
+        """Forget the snapshots of checkpoints that are gone and free the content that no record needs; the bytes freed.
 
         Nothing is freed while a state that is kept cannot be read in full: what else it needs is not known then. That
         is no reason to stop whoever does not need that state; ``unfreed`` tells it.
         """
         self._pruned_bytes, self.unfreed = 0, None
         try:
+            if gone:
+                self.manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in gone))
             return self.manager.collect(lambda: self.store.referenced_states(self.manager.objects.store_id))
         except ContentError as error:
             self.unfreed = (

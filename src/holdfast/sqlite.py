@@ -64,6 +64,9 @@ _MEANINGS = {
 }
 _SAME_MEANING = {sqlite3.SQLITE_LOCKED: sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PERM: sqlite3.SQLITE_READONLY}
 _PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL)
+_UNREADABLE = (
+    sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS,
+)  # fmt: skip
 
 
 def sqlite_is_safe() -> bool:
@@ -101,12 +104,13 @@ def damage_in(path: Path) -> list[str]:
     except DatabaseError as error:
         return [error.message]
     try:
-        found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(10)").fetchall()]
+        said = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(10)").fetchall()]
     except Error as error:
         return [str(error)]
     finally:
         connection.close()
-    return [] if found == ["ok"] else found
+    # One row can tell many things, below a heading that says in which of the attached databases.
+    return [] if said == ["ok"] else [line for row in said for line in row.splitlines() if not line.startswith("***")]
 
 
 @contextmanager
@@ -115,6 +119,11 @@ def translated_errors(path: Path) -> Iterator[None]:
         yield
     except Error as error:
         raise database_error(error, path) from error
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether the file is not what was written, or the disk does not give it back."""
+    return _code(error) == sqlite3.SQLITE_CORRUPT or getattr(error, "sqlite_errorcode", 0) in _UNREADABLE
 
 
 def database_error(error: Exception, path: Path) -> DatabaseError:

@@ -239,7 +239,7 @@ def prune(invocation: Invocation, keep: int | None, plan: str) -> Reply:
 def verify(invocation: Invocation, plan: str | None) -> Reply:
     """Read everything the checkpoints of a plan need back and check every digest; without a plan, of all of them.
 
-    Exit code 7 if something is damaged or missing.
+    The structure of the file all content is in is checked, too. Exit code 7 if something is damaged or missing.
     """
     from holdfast.errors import ContentError
 
@@ -248,6 +248,7 @@ def verify(invocation: Invocation, plan: str | None) -> Reply:
     data = {
         "checkpoints": result.checkpoints,
         "objects": result.objects,
+        "structure": list(result.structure),
         "damaged": [
             {
                 "object": each.digest,
@@ -260,11 +261,15 @@ def verify(invocation: Invocation, plan: str | None) -> Reply:
             for each in result.damaged
         ],
     }
-    exit_code = ContentError.exit_code if result.damaged else 0
+    exit_code = 0 if result.is_sound else ContentError.exit_code
     return Reply(data, lambda screen: _show_verified(screen, result), exit_code=exit_code)
 
 
 def _show_verified(screen: Screen, result: VerifyResult) -> None:
+    if result.structure:
+        screen.line(("the structure of objects.db is damaged", "bad"), "; copy it, then restore it from a backup:")
+        for line in result.structure:
+            screen.line("  ", line)
     for each in result.damaged:
         problem = "is damaged" if each.is_there else "is missing"
         screen.line(
@@ -273,4 +278,5 @@ def _show_verified(screen: Screen, result: VerifyResult) -> None:
         rows = [[found.plan_id, found.checkpoint_id, found.metadata.reason] for found in each.checkpoints]
         show_table(screen, rows, indent="  ", flexible=2)
     read = f"{counted(result.objects, 'object')} of {counted(result.checkpoints, 'checkpoint')}"
-    screen.line(f"{read} read back; {counted(len(result.damaged), 'problem')}.")
+    problems = len(result.damaged) + bool(result.structure)
+    screen.line(f"{read} read back; {counted(problems, 'problem')}.")

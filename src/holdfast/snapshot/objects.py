@@ -19,7 +19,7 @@ import zstandard
 
 from holdfast.errors import ContentError, QuotaError
 from holdfast.snapshot.format import digest_of
-from holdfast.sqlite import Error, connect, database_error, translated_errors
+from holdfast.sqlite import Error, connect, database_error, is_damage, translated_errors
 
 _RAW, _ZSTD = b"\x00", b"\x01"
 _LEVEL = 1
@@ -71,7 +71,7 @@ class ObjectStore:
             self.store_id = self._prepare()
 
     def _prepare(self) -> str:
-        found = self._execute("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").fetchone()[0]
+        found = self._row("SELECT count(*) FROM sqlite_master WHERE name = 'meta'")[0]
         if not found:
             with self._writing():
                 for statement in _SCHEMA.split(";"):
@@ -79,7 +79,7 @@ class ObjectStore:
                 insert = "INSERT OR IGNORE INTO meta VALUES (?, ?)"
                 self._connection.execute(insert, ("store_id", secrets.token_hex(8)))
                 self._connection.execute(insert, ("version", str(_SCHEMA_VERSION)))
-        meta = dict(self._execute("SELECT key, value FROM meta").fetchall())
+        meta = dict(self._rows("SELECT key, value FROM meta"))
         if int(meta["version"]) > _SCHEMA_VERSION:
             raise ContentError(
                 f"{self.path} was written by a newer Holdfast (content format {meta['version']}).",
@@ -94,16 +94,31 @@ class ObjectStore:
                 os.close(self._lock)
                 self._lock = -1
 
-    def _execute(self, sql: str, parameters: tuple[Any, ...] = ()) -> Any:
+    def _rows(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[Any]:
+        with self._mutex, self._translated_errors():
+            rows: list[Any] = self._connection.execute(sql, parameters).fetchall()
+            return rows
+
+    def _row(self, sql: str, parameters: tuple[Any, ...] = ()) -> Any:
+        """The only row there can be, or None."""
+        return next(iter(self._rows(sql, parameters)), None)
+
+    @contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        """A damaged file of content is damaged content, and not a database that somebody could make usable."""
         try:
-            with self._mutex:
-                return self._connection.execute(sql, parameters)
+            yield
         except Error as error:
-            raise database_error(error, self.path) from error
+            if not is_damage(error):
+                raise database_error(error, self.path) from error
+            raise ContentError(
+                f"The structure of {self.path.name} is damaged: {error}.",
+                hint="Run `holdfast doctor` to see which checkpoints it affects.",
+            ) from error
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        with self._mutex, translated_errors(self.path):
+        with self._mutex, self._translated_errors():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -116,7 +131,7 @@ class ObjectStore:
     # Reading
 
     def has(self, digest: bytes) -> bool:
-        return self._execute("SELECT 1 FROM object WHERE digest = ?", (digest,)).fetchone() is not None
+        return self._row("SELECT 1 FROM object WHERE digest = ?", (digest,)) is not None
 
     def surely_has(self, digest: bytes) -> bool:
         """The same for whoever holds the store, without a question to the database if it was there before.
@@ -135,12 +150,12 @@ class ObjectStore:
         for start in range(0, len(digests), _ASKED_AT_ONCE):
             asked = tuple(digests[start : start + _ASKED_AT_ONCE])
             sql = f"SELECT digest FROM object WHERE digest IN ({', '.join('?' * len(asked))})"
-            found.update(row[0] for row in self._execute(sql, asked).fetchall())
+            found.update(row[0] for row in self._rows(sql, asked))
         return found
 
     def read(self, digest: bytes) -> bytes:
         """The content of that name, checked against it."""
-        row = self._execute("SELECT data, size_bytes FROM object WHERE digest = ?", (digest,)).fetchone()
+        row = self._row("SELECT data, size_bytes FROM object WHERE digest = ?", (digest,))
         if row is None:
             raise self._missing(digest)
         return self._checked(digest, *row)
@@ -152,7 +167,7 @@ class ObjectStore:
         for start in range(0, len(wanted), _ASKED_AT_ONCE):
             asked = tuple(wanted[start : start + _ASKED_AT_ONCE])
             sql = f"SELECT digest, data, size_bytes FROM object WHERE digest IN ({', '.join('?' * len(asked))})"
-            for digest, data, size in self._execute(sql, asked).fetchall():
+            for digest, data, size in self._rows(sql, asked):
                 found[digest] = self._checked(digest, data, size)
         for digest in wanted:
             if digest not in found:
@@ -248,10 +263,10 @@ class ObjectStore:
 
     def snapshots_of(self, sandbox_id: str) -> list[str]:
         sql = "SELECT record FROM snapshot WHERE sandbox_id = ? ORDER BY checkpoint_id"
-        return [row[0] for row in self._execute(sql, (sandbox_id,)).fetchall()]
+        return [row[0] for row in self._rows(sql, (sandbox_id,))]
 
     def find_snapshot(self, checkpoint_id: str) -> str | None:
-        row = self._execute("SELECT record FROM snapshot WHERE checkpoint_id = ?", (checkpoint_id,)).fetchone()
+        row = self._row("SELECT record FROM snapshot WHERE checkpoint_id = ?", (checkpoint_id,))
         return None if row is None else row[0]
 
     def delete_snapshots(self, checkpoint_ids: Iterable[str]) -> None:
@@ -268,11 +283,11 @@ class ObjectStore:
         """
         with self._collecting():
             keep, kept_states = reachable(), states()
-            rows = self._execute("SELECT digest, length(data) FROM object").fetchall()
+            rows = self._rows("SELECT digest, length(data) FROM object")
             doomed = [(digest, size) for digest, size in rows if digest not in keep]
             orphans = [
                 (row[0],)
-                for row in self._execute("SELECT checkpoint_id, state FROM snapshot").fetchall()
+                for row in self._rows("SELECT checkpoint_id, state FROM snapshot")
                 if row[1] not in kept_states
             ]
             if not doomed and not orphans:
@@ -280,8 +295,7 @@ class ObjectStore:
             with self._writing():
                 self._connection.executemany("DELETE FROM object WHERE digest = ?", [(d,) for d, _ in doomed])
                 self._connection.executemany("DELETE FROM snapshot WHERE checkpoint_id = ?", orphans)
-            with self._mutex, translated_errors(self.path):
-                self._connection.execute("PRAGMA incremental_vacuum").fetchall()
+            self._rows("PRAGMA incremental_vacuum")
             return sum(size for _, size in doomed)
 
     def size_bytes(self) -> int:
@@ -292,13 +306,13 @@ class ObjectStore:
 
     def content_bytes(self) -> int:
         pages, free, size = (
-            self._execute(f"PRAGMA {pragma}").fetchone()[0] for pragma in ("page_count", "freelist_count", "page_size")
+            self._row(f"PRAGMA {pragma}")[0] for pragma in ("page_count", "freelist_count", "page_size")
         )
         return int((pages - free) * size)
 
     def damaged(self) -> list[bytes]:
         """The names of all objects whose content does not match them."""
-        digests = [row[0] for row in self._execute("SELECT digest FROM object").fetchall()]
+        digests = [row[0] for row in self._rows("SELECT digest FROM object")]
         return [digest for digest in digests if not self._is_sound(digest)]
 
     def _is_sound(self, digest: bytes) -> bool:

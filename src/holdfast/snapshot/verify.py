@@ -18,6 +18,8 @@ class Verifier:
         # Not the manager's reader: it may know a directory from memory that is damaged on the disk.
         self._reader = StateReader(objects)
         self._bad: dict[bytes, frozenset[bytes]] = {}
+        self.missing: set[bytes] = set()
+        """Those of the bad objects that are not in the store at all."""
 
     @property
     def objects_read(self) -> int:
@@ -38,10 +40,18 @@ class Verifier:
                 self._objects.read(digest)
             except ContentError:
                 known = frozenset((digest,))
+                if not self._is_there(digest):
+                    self.missing.add(digest)
             else:
                 known = _NONE
             self._bad[digest] = known
         return known
+
+    def _is_there(self, digest: bytes) -> bool:
+        try:
+            return self._objects.has(digest)
+        except ContentError:
+            return True  # where it should be, nothing can be read
 
     def _below(self, root: Entry) -> frozenset[bytes]:
         """Children before their directory, without recursion: trees can be deeper than Python's stack."""

@@ -16,3 +16,15 @@ def damage_content(database: Path) -> None:
 def damage_records(database: Path) -> None:
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("UPDATE step_run SET step = 'something else'")
+
+
+def blank_page_of(database: Path, content: bytes) -> None:
+    """Overwrite the page in which the middle of that content lies, which must be stored as it is, with zeros."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        size = connection.execute("PRAGMA page_size").fetchone()[0]
+    middle = len(content) // 2
+    place = database.read_bytes().index(content[middle : middle + 64])
+    with database.open("r+b") as file:
+        file.seek(place // size * size)
+        file.write(bytes(size))

@@ -156,14 +156,14 @@ class Project:
         found = {each["name"]: each["sandbox_path"] for each in self.json("plan", "status")["resources"]}
         return Path(found[resource])
 
-    def checkpoints(self) -> list[dict[str, Any]]:
-        listed: list[dict[str, Any]] = self.json("checkpoint", "list")["checkpoints"]
+    def checkpoints(self, plan: str = "latest") -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = self.json("checkpoint", "list", plan)["checkpoints"]
         return listed
 
-    def checkpoint_before(self, step_index: int) -> str:
+    def checkpoint_before(self, step_index: int, plan: str = "latest") -> str:
         return next(
             str(each["checkpoint_id"])
-            for each in self.checkpoints()
+            for each in self.checkpoints(plan)
             if each["step_index"] == step_index and "on_tool_write" in each["triggers"]
         )
 

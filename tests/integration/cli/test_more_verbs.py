@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 
+import pytest
+
+from tests.integration.cli.damage import blank_page_of
 from tests.integration.cli.project import Project
 
 STEPS = "  - {name: one, run: echo 1 > one}\n  - {name: two, run: test -e allowed}\n"
@@ -108,3 +112,65 @@ def test_pruning_and_deleting_say_once_that_damage_keeps_content_from_being_free
     assert len(deleted.envelope["messages"]) == 1
     assert "is damaged" in deleted.envelope["messages"][0]
     assert project.call("plan", "delete", "--yes", rotten).stdout.count("verify") == 0
+
+
+@pytest.fixture
+def malformed(project: Project) -> Project:
+    """The file of the store lost a page of what only the first of two plans holds, between its steps."""
+    content = random.Random(1).randbytes(50_000)
+    (project.folder / "content").write_bytes(content)
+    steps = f"  - {{name: one, run: cp {project.folder}/content one}}\n  - {{name: two, run: rm one}}\n"
+    project.json("plan", "execute", str(project.plan(steps)))
+    project.json("plan", "execute", str(project.plan("  - {name: three, run: echo three > three}\n")))
+    blank_page_of(project.home / "objects.db", content)
+    return project
+
+
+def test_verify_says_that_the_structure_of_the_store_is_damaged_and_whom_it_affects(malformed: Project) -> None:
+    sound, hurt = (each["plan_id"] for each in malformed.json("plan", "list")["plans"])
+    found = malformed.json("checkpoint", "verify", exit_code=7)
+    assert found["structure"]
+    assert [each["problem"] for each in found["damaged"]] == ["damaged"]
+    affected = {each["checkpoint_id"] for each in found["damaged"][0]["checkpoints"]}
+    assert affected == {malformed.checkpoint_before(1, hurt), _checkpoint_after_one(malformed, hurt)}
+    text = malformed.call("checkpoint", "verify").stdout
+    assert "structure of objects.db is damaged" in text
+    assert all(each in text for each in affected)
+    assert malformed.json("checkpoint", "verify", sound, exit_code=7)["damaged"] == []
+
+
+def test_doctor_names_the_checkpoints_a_damaged_structure_affects(malformed: Project) -> None:
+    found = malformed.json("doctor", exit_code=7)["findings"]
+    said = [each["detail"] for each in found if each["name"] in ("structure", "content")]
+    assert any("objects.db is damaged" in each for each in said)
+    assert any("it affects the checkpoints" in each for each in said)
+
+
+def test_a_damaged_structure_stops_only_the_checkpoints_that_need_what_is_lost(malformed: Project) -> None:
+    hurt = malformed.json("plan", "list")["plans"][1]["plan_id"]
+    before = malformed.files()
+    assert malformed.call("plan", "rollback", "--yes", hurt, _checkpoint_after_one(malformed, hurt)).exit_code == 7
+    assert malformed.files() == before
+    assert malformed.call("plan", "rollback", "--yes", hurt, malformed.checkpoint_before(0, hurt)).exit_code == 0
+
+
+def test_a_damaged_structure_does_not_stop_other_plans_from_being_pruned_and_deleted(project: Project) -> None:
+    content = random.Random(2).randbytes(100)
+    (project.folder / "content").write_bytes(content)
+    project.json("plan", "execute", str(project.plan(f"  - {{name: one, run: cp {project.folder}/content one}}\n")))
+    project.json("plan", "execute", str(project.plan("  - {name: two, run: echo two > two}\n")))
+    blank_page_of(project.home / "objects.db", content)  # small objects share their page with others
+    for words in (("checkpoint", "prune", "--keep", "2", "latest"), ("plan", "delete", "--yes", "latest")):
+        ended = project.call(*words, "--format", "json")
+        assert ended.exit_code == 0
+        assert "holdfast checkpoint verify" in ended.envelope["messages"][0]
+    assert len(project.json("plan", "list")["plans"]) == 1
+    assert project.json("checkpoint", "verify", exit_code=7)["structure"]
+
+
+def _checkpoint_after_one(project: Project, plan_id: str) -> str:
+    return next(
+        str(each["checkpoint_id"])
+        for each in project.checkpoints(plan_id)
+        if each["step_index"] == 0 and "on_tool_write_complete" in each["triggers"]
+    )
