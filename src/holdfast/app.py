@@ -801,8 +801,12 @@ class Holdfast:
             plans = [plan for plan in self.store.plans_of(None) if self._is_kept_here(plan)]
         for plan in plans:
             self._refuse_without_content(plan)
+        objects = self.service.manager.objects
+        structure = damage_in(objects.path)
+        if structure:
+            objects.leave_as_it_is()
         found = self.service.verify(each for plan in plans for each in (plan, *self._below(plan)))
-        return replace(found, structure=tuple(damage_in(self.service.manager.objects.path)))
+        return replace(found, structure=tuple(structure))
 
     def _is_kept_here(self, plan: Plan) -> bool:
         return plan.store_id == self.service.manager.objects.store_id or _has_sandbox(plan)

@@ -1,4 +1,4 @@
-"""Examines everything Holdfast relies on and keeps, and says what is wrong and what to do; changes nothing."""
+"""Examines everything Holdfast relies on and keeps, and says what is wrong and what to do; repairs nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def examine(holdfast: Holdfast) -> list[Finding]:
     """Every check, also those after one that failed; without a database, those that need none."""
     findings = [_python(), _sqlite(), _git(), _confinement(holdfast), *_home(holdfast.home)]
     findings += _structure(holdfast.home / "holdfast.db", DatabaseError.exit_code)
-    findings += _structure(holdfast.home / "objects.db", ContentError.exit_code)
+    malformed = list(_structure(holdfast.home / "objects.db", ContentError.exit_code))
+    findings += malformed
     store, finding = _database(holdfast)
     findings.append(finding)
     if store is None:
@@ -56,7 +57,7 @@ def examine(holdfast: Holdfast) -> list[Finding]:
         plans = _all_plans(store)
         findings += _plans(store, plans)
         findings += _sandboxes(holdfast.home, plans)
-        findings += _content(holdfast, store, plans)
+        findings += _content(holdfast, store, plans, is_malformed=bool(malformed))
     except DatabaseError as error:
         findings.append(_problem("plans", error))
     return findings
@@ -264,12 +265,15 @@ def _sandboxes(home: Path, plans: Sequence[Plan]) -> Iterator[Finding]:
 # The content
 
 
-def _content(holdfast: Holdfast, store: Store, plans: Sequence[Plan]) -> Iterator[Finding]:
+def _content(holdfast: Holdfast, store: Store, plans: Sequence[Plan], *, is_malformed: bool) -> Iterator[Finding]:
     if not (holdfast.home / "objects.db").exists():
         yield from _lost_store(store, plans)
         return
     try:
-        store_id = holdfast.service.manager.objects.store_id
+        objects = holdfast.service.manager.objects
+        store_id = objects.store_id
+        if is_malformed:
+            objects.leave_as_it_is()
         here = [plan for plan in plans if plan.store_id == store_id]
         result = holdfast.service.verify(here)
     except (DatabaseError, ContentError) as error:
@@ -285,7 +289,8 @@ def _content(holdfast: Holdfast, store: Store, plans: Sequence[Plan]) -> Iterato
             "problem",
             f"Object {found.digest[:16]} is {'damaged' if found.is_there else 'missing'}; it affects the checkpoints "
             f"{_named(rows)} of plan {', '.join(sorted({each.plan_id for each in found.checkpoints}))}.",
-            "Check the disk. A rollback to one of these refuses and changes nothing; others can be gone back to.",
+            "Check the disk. A rollback to one of these refuses and changes nothing; others can be gone back to. "
+            "If a sandbox still has the content, `holdfast checkpoint create` for its plan stores it anew.",
             ContentError.exit_code,
         )
 

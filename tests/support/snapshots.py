@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-import sqlite3
 from contextlib import ExitStack
 from pathlib import Path
 
 from blake3 import blake3
 
+from holdfast import sqlite
 from holdfast.model import Phase
 from holdfast.snapshot.manager import CheckpointManager
 from holdfast.snapshot.objects import ObjectStore
@@ -16,6 +16,7 @@ from holdfast.snapshot.restore import Restored
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 
 SANDBOX_ID = "plan/app"
+# Everything here uses one SQLite library: the locks that two in one process have on a file undo each other.
 
 
 class Place:
@@ -90,10 +91,18 @@ class Place:
         digest, _ = self._stored(content)
         self._edit("DELETE FROM object WHERE digest = ?", digest)
 
+    def stored_damage(self) -> int:
+        """How many objects are noted as damaged."""
+        connection = sqlite.module.connect(self.store / "objects.db")
+        try:
+            return int(connection.execute("SELECT count(*) FROM damaged").fetchone()[0])
+        finally:
+            connection.close()
+
     def _stored(self, content: bytes) -> tuple[bytes, bytes]:
         self.close()
         digest = blake3(content).digest()
-        connection = sqlite3.connect(self.store / "objects.db")
+        connection = sqlite.module.connect(self.store / "objects.db")
         try:
             row = connection.execute("SELECT data FROM object WHERE digest = ?", (digest,)).fetchone()
         finally:
@@ -102,7 +111,7 @@ class Place:
         return digest, row[0]
 
     def _edit(self, sql: str, *parameters: bytes) -> None:
-        connection = sqlite3.connect(self.store / "objects.db")
+        connection = sqlite.module.connect(self.store / "objects.db")
         try:
             with connection:
                 assert connection.execute(sql, parameters).rowcount == 1

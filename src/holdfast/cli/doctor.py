@@ -20,7 +20,7 @@ _STYLES = {"ok": "good", "warning": "warn", "problem": "bad"}
 @with_common_options
 @reporting
 def doctor(invocation: Invocation) -> Reply:
-    """Check everything Holdfast relies on and keeps: programs, database, saved content, sandboxes. Changes nothing.
+    """Check everything Holdfast relies on and keeps: programs, database, saved content, sandboxes. Repairs nothing.
 
     Exit code 0 if there is no problem, 7 if saved content is damaged, 8 if the database is.
     """

@@ -65,6 +65,8 @@ class TreeIndex:
         self.root, self.name = root, root.name
         self.recent = recent
         self.state: bytes | None = None
+        self._finding: str | None = ""
+        """What the store had found damaged when all that is known was surely in it; None if that is in doubt."""
         self.unheld: dict[bytes, str] = {}
         self.links = Links()
         self.top = Node()
@@ -78,10 +80,14 @@ class TreeIndex:
         if self.state is not None and not batch.has(self.state):
             # A state object lives exactly as long as the content below it: if it was collected, so was the rest.
             self.forget()
+        if self._finding != batch.finding:
+            # What was found damaged since is stored anew if it is read again, so everything is.
+            self.forget()
         if self.state is None:
             changed = None
         elif changed is not None and not changed and not self.links.with_names_outside():
             return self.state
+        self._trust_once_stored(batch)
         for _ in range(_RESTLESS_TRIES):
             try:
                 self.state = self._refreshed(batch, changed)
@@ -95,6 +101,18 @@ class TreeIndex:
         raise SandboxError(
             f"{self.root} keeps changing while it is read.", hint="Stop the program that works in it and try again."
         )
+
+    def _trust_once_stored(self, batch: Batch) -> None:
+        """That the state is in the store does not tell that what was damaged below it is stored anew."""
+        if not batch.finding:
+            self._finding = ""
+            return
+
+        def trust() -> None:
+            self._finding = batch.finding
+
+        self._finding = None
+        batch.when_stored(trust)
 
     def _refreshed(self, batch: Batch, changed: Changed | None) -> bytes:
         now_ns = time.time_ns()
@@ -176,6 +194,7 @@ class TreeIndex:
             boot_id(),
             self.root.stat().st_ino,
             self.state,
+            self._finding,
             self._packed_nodes(),
             self.unheld,
             self.links.by_path,
@@ -220,7 +239,7 @@ class TreeIndex:
         nodes = [Node.unpacked(cached) for cached in cache.nodes]
         for cached, node in zip(cache.nodes[1:], nodes[1:], strict=True):
             nodes[cached.parent].children[cached.head.name] = node
-        self.top, self.state = nodes[0], cache.state
+        self.top, self.state, self._finding = nodes[0], cache.state, cache.finding
         self.unheld, self.links = cache.unheld, Links(cache.linked, cache.link_counts)
 
 

@@ -117,6 +117,7 @@ class CheckpointManager:
             going = GoingBack(index, self.reader, batch, self._trackers.get(path), state_hash)
             try:
                 plan, restored = going.restore(workshop, unheld)
+                batch.commit()
             finally:
                 self._clean_up(path)
         if not plan.changes_anything:

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.snapshot.format import DIGEST_BYTES, Entry, decode_directory, digest_of, encode_directory
 from holdfast.snapshot.stamps import Stamp, pack_stamps, unpack_stamps
 
-CACHE_VERSION = 3
+CACHE_VERSION = 4
 
 
 class Node:
@@ -113,6 +113,7 @@ class Cache(msgspec.Struct, array_like=True):
     boot_id: str
     root_inode: int
     state: bytes
+    finding: str | None
     nodes: list[CachedNode]
     unheld: dict[bytes, str]
     linked: dict[bytes, tuple[int, int]]

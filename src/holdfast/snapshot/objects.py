@@ -1,7 +1,9 @@
 """The content store: objects named by the digest of their content, in one SQLite file.
 
-An object never changes. Whoever adds content holds the store (``holding``) until the record that names the content is
-committed; collecting garbage waits for everybody who holds it, so it never removes what a checkpoint being taken needs.
+An object never changes; one that is found damaged or missing is noted, and stored anew when its content comes by again.
+
+Whoever adds content holds the store (``holding``) until the record that names the content is committed; collecting
+garbage waits for everybody who holds it, so it never removes what a checkpoint being taken needs.
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import zstandard
 
-from holdfast.errors import ContentError, QuotaError
+from holdfast.errors import ContentError, HoldfastError, QuotaError
 from holdfast.snapshot.format import digest_of
 from holdfast.sqlite import Error, connect, database_error, is_damage, translated_errors
 
@@ -28,7 +30,7 @@ _FLUSH_BYTES = 32 << 20
 _WAITING_BYTES = 4 << 20
 _ASKED_AT_ONCE = 500
 _SCHEMA_VERSION = 1
-_COUNTER_BYTES = 8
+_NEWS_BYTES = 8
 _CACHE_KB = 16_000
 """Names are random, so every question meets another page: those of a hundred thousand objects fit."""
 
@@ -39,6 +41,9 @@ CREATE TABLE IF NOT EXISTS snapshot (
     checkpoint_id TEXT PRIMARY KEY, sandbox_id TEXT NOT NULL, state BLOB NOT NULL, record TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS snapshot_by_sandbox ON snapshot (sandbox_id, checkpoint_id);
 """
+
+_DAMAGED_SCHEMA = "CREATE TABLE IF NOT EXISTS damaged (digest BLOB PRIMARY KEY)"
+"""Made when there is something to note in it."""
 
 
 def pack(content: bytes, compressor: zstandard.ZstdCompressor) -> bytes:
@@ -59,9 +64,16 @@ class ObjectStore:
         self._lock = -1
         self._holders = 0
         self._holding_mutex = threading.Lock()
-        self._collections_seen = b""
+        self._news_seen: bytes | None = None
         self._sure: set[bytes] = set()
-        """States found or put into the store since something was last collected from it."""
+        """States found or put into the store since there was news of it."""
+        self._found_damaged: set[bytes] = set()
+        """Not noted yet."""
+        self._damaged: set[bytes] = set()
+        """Noted, by whomever; does not count as stored."""
+        self.finding = ""
+        """Another one whenever something more was found damaged."""
+        self._is_malformed = False
         self._compressor = new_compressor()
         self._decompressor = zstandard.ZstdDecompressor()
         self._connection: Any = None
@@ -88,6 +100,7 @@ class ObjectStore:
         return str(meta["store_id"])
 
     def close(self) -> None:
+        self._note_damaged()
         with self._mutex:
             self._connection.close()
             if self._lock >= 0:
@@ -111,6 +124,7 @@ class ObjectStore:
         except Error as error:
             if not is_damage(error):
                 raise database_error(error, self.path) from error
+            self._is_malformed = True
             raise ContentError(
                 f"The structure of {self.path.name} is damaged: {error}.",
                 hint="Run `holdfast doctor` to see which checkpoints it affects.",
@@ -140,18 +154,19 @@ class ObjectStore:
         """
         if digest in self._sure:
             return True
-        if not self.has(digest):
+        if digest in self._damaged or not self.has(digest):
             return False
         self._sure.add(digest)
         return True
 
     def known_among(self, digests: Sequence[bytes]) -> set[bytes]:
+        """Those that need not be stored again."""
         found: set[bytes] = set()
         for start in range(0, len(digests), _ASKED_AT_ONCE):
             asked = tuple(digests[start : start + _ASKED_AT_ONCE])
             sql = f"SELECT digest FROM object WHERE digest IN ({', '.join('?' * len(asked))})"
             found.update(row[0] for row in self._rows(sql, asked))
-        return found
+        return found - self._damaged
 
     def read(self, digest: bytes) -> bytes:
         """The content of that name, checked against it."""
@@ -175,6 +190,7 @@ class ObjectStore:
         return found
 
     def _missing(self, digest: bytes) -> ContentError:
+        self._found_damaged.add(digest)
         return ContentError(
             f"Saved content {digest.hex()[:16]} is missing from {self.path.name}.",
             hint="Run `holdfast doctor` to see which checkpoints it affects.",
@@ -183,6 +199,7 @@ class ObjectStore:
     def _checked(self, digest: bytes, data: object, size: int) -> bytes:
         content = self._unpacked(data, size)
         if content is None or digest_of(content) != digest:
+            self._found_damaged.add(digest)
             raise ContentError(
                 f"Saved content {digest.hex()[:16]} in {self.path.name} is damaged.",
                 hint="Run `holdfast doctor` to see which checkpoints it affects.",
@@ -223,13 +240,21 @@ class ObjectStore:
                     fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def _hold(self) -> None:
+        self._note_damaged()
         if self._lock < 0:
             self._lock = self._open_lock()
         fcntl.flock(self._lock, fcntl.LOCK_SH)
-        collections = os.pread(self._lock, _COUNTER_BYTES, 0)
-        if collections != self._collections_seen:
-            self._collections_seen = collections
+        try:
+            self._hear_news(os.pread(self._lock, _NEWS_BYTES, 0))
+        except BaseException:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+            raise
+
+    def _hear_news(self, news: bytes) -> None:
+        if news != self._news_seen:
             self._sure.clear()
+            self._load_damaged()
+            self._news_seen = news
 
     def _open_lock(self) -> int:
         return os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -240,11 +265,42 @@ class ObjectStore:
         descriptor = self._open_lock()
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            count = int.from_bytes(os.pread(descriptor, _COUNTER_BYTES, 0))
-            os.pwrite(descriptor, (count + 1).to_bytes(_COUNTER_BYTES), 0)
+            _tell_news(descriptor)
             yield
         finally:
             os.close(descriptor)
+
+    # What was found damaged
+
+    def leave_as_it_is(self) -> None:
+        """Note nothing: where the structure of the file is damaged, every write can make it worse."""
+        self._is_malformed = True
+
+    def _note_damaged(self) -> None:
+        """As well as can be: what cannot be noted now is found again when it is next needed."""
+        if not self._found_damaged or self._is_malformed:
+            return
+        found = tuple(self._found_damaged)
+        with suppress(HoldfastError, OSError):
+            with self._writing():
+                self._connection.execute(_DAMAGED_SCHEMA)
+                rows = [(digest,) for digest in found]
+                if self._connection.executemany("INSERT OR IGNORE INTO damaged VALUES (?)", rows).rowcount:
+                    finding = ("finding", secrets.token_hex(8))
+                    self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", finding)
+            self._found_damaged.difference_update(found)
+            descriptor = self._open_lock()
+            try:
+                _tell_news(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _load_damaged(self) -> None:
+        row = self._row("SELECT value FROM meta WHERE key = 'finding'")
+        self.finding = row[0] if row else ""
+        self._damaged = {row[0] for row in self._rows("SELECT digest FROM damaged")} if row else set()
+
+    # Adding
 
     def batch(self, limit_bytes: int | None = None) -> Batch:
         """New content; with a limit it refuses to let the whole store grow beyond that."""
@@ -254,9 +310,14 @@ class ObjectStore:
         """Everything in one durable transaction."""
         if not rows and not snapshots:
             return
+        healed = [row for row in rows if row[0] in self._damaged]
         with self._writing():
+            if healed:
+                self._connection.executemany("INSERT OR REPLACE INTO object VALUES (?, ?, ?)", healed)
+                self._connection.executemany("DELETE FROM damaged WHERE digest = ?", [(row[0],) for row in healed])
             self._connection.executemany("INSERT OR IGNORE INTO object VALUES (?, ?, ?)", rows)
             self._connection.executemany("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)", snapshots)
+        self._damaged.difference_update(row[0] for row in healed)
         self._sure.update(state for _, _, state, _ in snapshots)
 
     # The catalogue of snapshots
@@ -290,9 +351,13 @@ class ObjectStore:
                 for row in self._rows("SELECT checkpoint_id, state FROM snapshot")
                 if row[1] not in kept_states
             ]
-            if not doomed and not orphans:
+            self._load_damaged()
+            outdated = [(digest,) for digest in self._damaged - keep]
+            if not doomed and not orphans and not outdated:
                 return 0
             with self._writing():
+                if outdated:
+                    self._connection.executemany("DELETE FROM damaged WHERE digest = ?", outdated)
                 self._connection.executemany("DELETE FROM object WHERE digest = ?", [(d,) for d, _ in doomed])
                 self._connection.executemany("DELETE FROM snapshot WHERE checkpoint_id = ?", orphans)
             self._rows("PRAGMA incremental_vacuum")
@@ -323,6 +388,11 @@ class ObjectStore:
         return True
 
 
+def _tell_news(lock: int) -> None:
+    """Whoever holds the store next sees that something may be gone from it, or was found damaged."""
+    os.pwrite(lock, secrets.token_bytes(_NEWS_BYTES), 0)
+
+
 class Batch:
     """New content on its way into the store; durable after ``commit``.
 
@@ -331,6 +401,8 @@ class Batch:
 
     def __init__(self, store: ObjectStore, limit_bytes: int | None) -> None:
         self._store = store
+        self.finding = store.finding
+        self._when_stored: list[Callable[[], None]] = []
         self._limit_bytes = limit_bytes
         self._room_bytes = 0 if limit_bytes is None else limit_bytes - store.content_bytes()
         self._waiting: dict[bytes, bytes] = {}
@@ -387,9 +459,16 @@ class Batch:
     def catalogue(self, checkpoint_id: str, sandbox_id: str, state: bytes, record: str) -> None:
         self._snapshots.append((checkpoint_id, sandbox_id, state, record))
 
+    def when_stored(self, action: Callable[[], None]) -> None:
+        """Do this once all that has come so far is in the store; never, if the batch is given up."""
+        self._when_stored.append(action)
+
     def commit(self) -> None:
         self._pack()
         self._flush()
+        actions, self._when_stored = self._when_stored, []
+        for action in actions:
+            action()
 
     def _flush(self) -> None:
         self._store.insert(list(self._rows.values()), self._snapshots)

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from pathlib import Path
 
 import pytest
 
+from holdfast import sqlite
 from holdfast.errors import ContentError, NotFoundError, QuotaError, StateError, UsageError
 from holdfast.model import Plan, PlanState, RollbackResult
 from tests.integration.engine.workshop import Workshop, files, run
@@ -90,7 +90,8 @@ def test_a_quota_never_stands_in_the_way_back(workshop: Workshop) -> None:
 
 
 def _damage(home: Path, sql: str) -> None:
-    with sqlite3.connect(home / "objects.db") as connection:
+    # With the library that has the file open: the locks that two in one process have on a file undo each other.
+    with sqlite.module.connect(home / "objects.db") as connection:
         connection.execute(sql)
     connection.close()
 
@@ -200,11 +201,12 @@ def test_what_lies_in_a_damaged_folder_is_still_there_when_the_folder_comes_back
     for plan in (rotten, sound):
         opened.execute(plan.plan_id)
     name = _folder_object(workshop, rotten)
-    with sqlite3.connect(workshop.home / "objects.db") as connection:
+    opened = workshop.open()
+    with sqlite.module.connect(workshop.home / "objects.db") as connection:
         row = connection.execute(f"SELECT * FROM object WHERE digest = x'{name}'").fetchone()
         connection.execute(f"DELETE FROM object WHERE digest = x'{name}'")
         connection.commit()
-        workshop.open().delete(sound.plan_id)
+        opened.delete(sound.plan_id)
         connection.execute("INSERT INTO object VALUES (?, ?, ?)", row)
     connection.close()
     assert workshop.open().verify().damaged == ()
@@ -308,3 +310,42 @@ def test_a_deleted_plan_leaves_nothing_behind(workshop: Workshop) -> None:
     assert opened.service.manager.objects.content_bytes() < 1_000_000
     assert opened.verify().damaged == ()
     assert opened.rollback(other.plan_id, opened.checkpoints(other.plan_id)[0].checkpoint.checkpoint_id)
+
+
+@pytest.mark.parametrize("harm", ["damaged", "missing"])
+def test_content_that_verify_found_damaged_is_stored_anew_by_the_next_checkpoint_of_any_plan_that_has_it(
+    workshop: Workshop, harm: str
+) -> None:
+    (workshop.data / "shared").write_text("thirteen char")
+    plans = [workshop.create(run(f"mkdir folder; echo {name} > folder/{name}")) for name in ("one", "two")]
+    for plan in plans:
+        assert workshop.open().execute(plan.plan_id).succeeded
+    rotten = "UPDATE object SET data = x'00' || 'rotten'" if harm == "damaged" else "DELETE FROM object"
+    workshop.close()
+    _damage(workshop.home, f"{rotten} WHERE size_bytes = 13")
+    # It is found for one plan, and the sandbox of the other has it.
+    assert len(workshop.open().verify(plans[0].plan_id).damaged) == 1
+    workshop.close()
+    workshop.open().create_checkpoint(plans[1].plan_id)
+    assert workshop.open().verify().damaged == ()
+    for plan in plans:
+        first = workshop.open().checkpoints(plan.plan_id)[0].checkpoint.checkpoint_id
+        (workshop.sandbox(plan, "data") / "shared").unlink()
+        assert workshop.open().rollback(plan.plan_id, first)
+        assert (workshop.sandbox(plan, "data") / "shared").read_text() == "thirteen char"
+
+
+def test_content_that_keeps_others_from_being_freed_is_healed_by_a_checkpoint(workshop: Workshop) -> None:
+    hurt = workshop.create(run("mkdir folder; echo precious > folder/file"))
+    other = workshop.create(run("head -c 300000 /dev/urandom > big"))
+    for plan in (hurt, other):
+        workshop.open().execute(plan.plan_id)
+    _harm_folder(workshop, hurt, "damaged")
+    opened = workshop.open()
+    opened.delete(other.plan_id)
+    assert opened.unfreed is not None
+    opened.create_checkpoint(hurt.plan_id)
+    opened.prune(hurt.plan_id)
+    assert opened.unfreed is None
+    assert opened.service.manager.objects.content_bytes() < 200_000
+    assert opened.verify().damaged == ()
