@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.checkpoints import CheckpointService
+from holdfast.descent import join, split
 from holdfast.errors import ConflictError, SandboxError, StateError
 from holdfast.model import (
     CheckpointGroup,
@@ -42,7 +43,6 @@ from holdfast.sandbox.git_apply import (
 from holdfast.sandbox.git_worktree import matches
 from holdfast.sandbox.making import temporary_folder
 from holdfast.sandbox.repository import GitRepository
-from holdfast.snapshot.descent import join, split
 from holdfast.snapshot.difference import Difference, StateReader, visible
 from holdfast.snapshot.format import DIRECTORY, FILE, PIECES_FROM_BYTES, Entry, State
 from holdfast.snapshot.objects import Batch

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from holdfast.descent import join
 from holdfast.sandbox.git import MergedText, merge_texts
-from holdfast.snapshot.descent import join
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.format import DIRECTORY, PIECES_FROM_BYTES, Entry, State
 from holdfast.snapshot.grafting import grafted

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.checkpoints import CheckpointService
+from holdfast.descent import split
 from holdfast.errors import ConflictError, LeaseLostError, SandboxError
 from holdfast.ids import new_id
 from holdfast.model import (
@@ -41,7 +42,6 @@ from holdfast.sandbox.git_apply import (
     take_out_of_index,
 )
 from holdfast.sandbox.repository import GitRepository
-from holdfast.snapshot.descent import split
 from holdfast.snapshot.difference import Difference
 from holdfast.snapshot.format import DIRECTORY, Entry, digest_of
 from holdfast.snapshot.objects import Batch

@@ -179,15 +179,33 @@ def disk_bytes(path: Path) -> int:
     return path.stat().st_blocks * 512
 
 
-def make_deep(root: Path, levels: int, leaf: bytes = b"at the bottom") -> bytes:
-    """A file that many directories down; its relative path."""
-    path = os.fsencode(root)
+def make_deep(root: Path, levels: int, leaf: bytes = b"at the bottom", *, name: bytes = b"d") -> bytes:
+    """A file that many directories down; its relative path, which may be longer than one the kernel takes."""
+    directory = os.open(root, os.O_RDONLY)
     for _ in range(levels):
-        path += b"/d"
-        os.mkdir(path)
-    with open(path + b"/leaf", "wb") as file:
+        os.mkdir(name, dir_fd=directory)
+        directory = _opened_instead(directory, name)
+    with open(os.open(b"leaf", os.O_WRONLY | os.O_CREAT, 0o666, dir_fd=directory), "wb") as file:
         file.write(leaf)
-    return os.path.relpath(path + b"/leaf", os.fsencode(root))
+    os.close(directory)
+    return (name + b"/") * levels + b"leaf"
+
+
+def read_deep(root: Path, path: bytes) -> bytes:
+    """What a file of any depth holds."""
+    *directories, name = path.split(b"/")
+    directory = os.open(root, os.O_RDONLY)
+    for each in directories:
+        directory = _opened_instead(directory, each)
+    with open(_opened_instead(directory, name), "rb") as file:
+        return file.read()
+
+
+def _opened_instead(directory: int, name: bytes) -> int:
+    try:
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory)
+    finally:
+        os.close(directory)
 
 
 def make_odd_tree(root: Path) -> None:

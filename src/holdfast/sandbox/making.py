@@ -6,12 +6,16 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
+from holdfast.descent import open_directory
 from holdfast.errors import HoldfastError, SandboxError
 
 _TEMPORARY = "holdfast-of-"
+# O_PATH: going through a directory above takes no permission to list it.
+_WAY_UP = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @contextmanager
@@ -36,17 +40,98 @@ def made_whole(path: Path) -> Iterator[Path]:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a tree of ours, also where directories in it are closed to us."""
-    if not os.path.lexists(path):
+    """Remove a tree of ours, however deep it is and also where directories in it are closed to us.
+
+    No symlink is followed, also none that takes the place of a directory meanwhile.
+    """
+    try:
+        removal = _Removal(path)
+    except FileNotFoundError:
         return
-    pending = [os.fspath(path)]
-    while pending:
-        folder = pending.pop()
-        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-            os.chmod(folder, 0o700)
-        with os.scandir(folder) as entries:
-            pending.extend(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
-    shutil.rmtree(path)
+    with removal:
+        removal.run()
+
+
+class _Removal:
+    """Goes down into a tree and up again by ``..``, so that only the directory it is in is open."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._here = os.open(path.parent, _WAY_UP)
+        self._levels = [_Level(_identity(self._here), [os.fsencode(path.name)])]
+
+    def __enter__(self) -> _Removal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._here)
+
+    def run(self) -> None:
+        while True:
+            if self._levels[-1].directories:
+                self._go_down()
+            elif len(self._levels) > 1:
+                self._go_up()
+            else:
+                return
+
+    def _go_down(self) -> None:
+        """Into the next directory, which then holds only directories."""
+        directories = self._levels[-1].directories
+        try:
+            self._move_to(open_directory(directories[-1], self._here))
+        except FileNotFoundError:
+            directories.pop()
+        except NotADirectoryError:
+            os.unlink(directories.pop(), dir_fd=self._here)
+        else:
+            self._levels.append(_Level(_identity(self._here), _emptied_but_for_directories(self._here)))
+
+    def _go_up(self) -> None:
+        """Out of a directory that is empty now, which is removed."""
+        self._levels.pop()
+        above = self._levels[-1]
+        self._move_to(os.open(b"..", _WAY_UP, dir_fd=self._here))
+        if _identity(self._here) != above.identity:
+            # Whatever lies above it now may not be ours to remove anything from.
+            raise SandboxError(
+                f"{self._path} was moved while it was being removed.",
+                hint="Stop the program that works in it, then run the command again.",
+            )
+        os.rmdir(above.directories.pop(), dir_fd=self._here)
+
+    def _move_to(self, descriptor: int) -> None:
+        os.close(self._here)
+        self._here = descriptor
+
+
+class _Level(NamedTuple):
+    identity: tuple[int, int]
+    """Device and inode of a directory on the way down."""
+    directories: list[bytes]
+    """The directories in it that are still there; the last one is the one that is being removed."""
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+def _emptied_but_for_directories(descriptor: int) -> list[bytes]:
+    """Remove everything else from a directory; the names of those in it."""
+    if not os.access(b".", os.R_OK | os.W_OK | os.X_OK, dir_fd=descriptor):
+        os.fchmod(descriptor, 0o700)
+    with os.scandir(descriptor) as listing:
+        entries = list(listing)
+    directories = []
+    for entry in entries:
+        name = os.fsencode(entry.name)
+        if entry.is_dir(follow_symlinks=False):
+            directories.append(name)
+            continue
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=descriptor)
+    return directories
 
 
 def sync_directory(path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from holdfast.descent import join
 from holdfast.errors import ContentError
-from holdfast.snapshot.descent import join
 from holdfast.snapshot.directories import RecentDirectories
 from holdfast.snapshot.format import (
     DIRECTORY,

@@ -7,7 +7,7 @@ import os
 import stat
 from typing import Protocol
 
-from holdfast.snapshot.descent import IS_ROOT, made_accessible
+from holdfast.descent import IS_ROOT, made_accessible
 from holdfast.snapshot.format import (
     DIRECTORY,
     FIFO,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
+from holdfast.descent import Descent, join
 from holdfast.errors import SandboxError
 from holdfast.snapshot.changes import Changes, ChangeTracker
-from holdfast.snapshot.descent import Descent, join
 from holdfast.snapshot.difference import StateReader
 from holdfast.snapshot.index import TreeIndex
 from holdfast.snapshot.objects import Batch

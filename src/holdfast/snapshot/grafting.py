@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from holdfast.snapshot.descent import join
+from holdfast.descent import join
 from holdfast.snapshot.difference import StateReader
 from holdfast.snapshot.format import DIRECTORY, Entry, State, encode_directory, encode_state
 from holdfast.snapshot.objects import Batch

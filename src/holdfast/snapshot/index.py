@@ -16,11 +16,11 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.descent import Descent, depth, join, split
 from holdfast.errors import SandboxError
 from holdfast.machine import boot_id
 from holdfast.progress import Metering, Work, meter_of
 from holdfast.snapshot.counting import counted_batch, counted_taker
-from holdfast.snapshot.descent import Descent, depth, join, split
 from holdfast.snapshot.difference import Difference
 from holdfast.snapshot.directories import RecentDirectories
 from holdfast.snapshot.entries import Hasher, Moved, Taker, directory_entry, read_entry

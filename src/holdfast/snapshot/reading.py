@@ -17,8 +17,8 @@ from typing import IO, Protocol
 
 import msgspec
 
+from holdfast.descent import Descent
 from holdfast.errors import SandboxError
-from holdfast.snapshot.descent import Descent
 from holdfast.snapshot.entries import Moved, read_entry
 from holdfast.snapshot.format import Entry, digest_of
 from holdfast.snapshot.objects import new_compressor, pack

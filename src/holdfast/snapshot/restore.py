@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.descent import IS_ROOT, Descent, depth, split
 from holdfast.errors import SandboxError
 from holdfast.progress import Metering, Work, meter_of
-from holdfast.snapshot.descent import IS_ROOT, Descent, depth, split
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.entries import is_held_xattr, owner_to_set
 from holdfast.snapshot.exchange import exchange

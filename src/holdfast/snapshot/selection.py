@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.descent import Descent, depth, join, split
 from holdfast.progress import Work, meter_of
-from holdfast.snapshot.descent import Descent, depth, join, split
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.entries import directory_entry, read_entry
 from holdfast.snapshot.format import DIRECTORY, Entry, encode_directory, encode_state

@@ -12,8 +12,8 @@ import os
 import stat
 from collections.abc import Mapping
 
+from holdfast.descent import IS_ROOT, Descent, join, split
 from holdfast.errors import ContentError
-from holdfast.snapshot.descent import IS_ROOT, Descent, join, split
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.entries import Hasher, Moved, directory_entry, read_entry
 from holdfast.snapshot.format import DIRECTORY, FILE, Entry, State

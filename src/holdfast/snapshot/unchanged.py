@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.snapshot.beneath import open_directory_beneath
+from holdfast.beneath import open_directory_beneath
 from holdfast.snapshot.nodes import Node
 from holdfast.snapshot.stamps import look, unpack_names
 

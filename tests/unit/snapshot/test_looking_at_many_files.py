@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.beneath import open_directory_beneath
 from holdfast.snapshot import stamps
-from holdfast.snapshot.beneath import open_directory_beneath
 from holdfast.snapshot.stamps import Stamp, look, pack_stamps, unpack_stamps
 from tests.support.trees import FAR_PAST_NS, set_mtime, write
 

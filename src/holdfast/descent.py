@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 from types import TracebackType
 
-from holdfast.snapshot.beneath import open_directory_beneath
+from holdfast.beneath import open_directory_beneath
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 IS_ROOT = os.geteuid() == 0
@@ -70,12 +70,7 @@ class Descent:
         self._closed_modes.pop(path, None)
 
     def _open_directory(self, path: bytes, parent: int) -> int:
-        name = split(path)[1]
-        try:
-            return os.open(name, _DIRECTORY, dir_fd=parent)
-        except PermissionError:
-            with made_accessible(name, parent, 0o500):
-                return os.open(name, _DIRECTORY, dir_fd=parent)
+        return open_directory(split(path)[1], parent)
 
     def _open_up(self, path: bytes, descriptor: int) -> None:
         """Our own directory, closed to ourselves, is opened while we are in it."""
@@ -95,6 +90,15 @@ class Descent:
         if mode is not None:
             os.fchmod(descriptor, mode)
         os.close(descriptor)
+
+
+def open_directory(name: bytes, parent: int) -> int:
+    """A descriptor of a directory, also of one of our own that is closed to ourselves."""
+    try:
+        return os.open(name, _DIRECTORY, dir_fd=parent)
+    except PermissionError:
+        with made_accessible(name, parent, 0o500):
+            return os.open(name, _DIRECTORY, dir_fd=parent)
 
 
 class made_accessible:  # noqa: N801 - reads as what it does in a with statement
