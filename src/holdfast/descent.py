@@ -19,9 +19,14 @@ _MOST_OPEN = 64
 
 
 class Descent:
-    """Keeps the directories opened last open, because the next ones are usually near."""
+    """Keeps the directories opened last open, because the next ones are usually near.
 
-    def __init__(self, root: Path) -> None:
+    ``opens_up``: our own directories that are closed to ourselves are opened while we are in them. Without it nothing
+    in the tree is touched, and they cannot be opened.
+    """
+
+    def __init__(self, root: Path, *, opens_up: bool = True) -> None:
+        self._opens_up = opens_up
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._open: dict[bytes, int] = {b"": self._root}
         self._closed_modes: dict[bytes, int] = {}
@@ -44,7 +49,8 @@ class Descent:
         while above not in self._open:
             missing.append(above)
             above = split(above)[0]
-        if len(missing) > 1:
+        # From farther away step by step: the directories on the way stay open, and who goes up needs them next.
+        if 1 < len(missing) <= _MOST_OPEN:
             direct = open_directory_beneath(path, self._root)
             if direct is not None:
                 return self._opened(path, direct)
@@ -54,7 +60,7 @@ class Descent:
         return descriptor
 
     def _opened(self, path: bytes, descriptor: int) -> int:
-        if not IS_ROOT:
+        if self._opens_up and not IS_ROOT:
             self._open_up(path, descriptor)
         self._open[path] = descriptor
         if len(self._open) > _MOST_OPEN:
@@ -70,7 +76,8 @@ class Descent:
         self._closed_modes.pop(path, None)
 
     def _open_directory(self, path: bytes, parent: int) -> int:
-        return open_directory(split(path)[1], parent)
+        name = split(path)[1]
+        return open_directory(name, parent) if self._opens_up else os.open(name, _DIRECTORY, dir_fd=parent)
 
     def _open_up(self, path: bytes, descriptor: int) -> None:
         """Our own directory, closed to ourselves, is opened while we are in it."""

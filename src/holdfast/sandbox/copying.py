@@ -1,4 +1,8 @@
-"""Copying a tree exactly, sharing blocks where the file system can."""
+"""Copying a tree exactly, sharing blocks where the file system can.
+
+Both trees are gone through by descriptors of their directories, so no path is too long, and nothing that is swapped in
+for a file or a directory meanwhile leads anywhere else.
+"""
 
 from __future__ import annotations
 
@@ -6,46 +10,77 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
+from holdfast.descent import IS_ROOT, Descent, join, split
 from holdfast.model import Unheld
-from holdfast.progress import UNWATCHED, Metering, Work, meter_of
+from holdfast.progress import UNWATCHED, Metering, Totals, Work, meter_of
 
 _FICLONE = 0x40049409
 _CHUNK = 1 << 26
 """Enough to be quick, and little enough to see how far a large file has come."""
 _CANNOT_CLONE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS)
+# O_NONBLOCK: should it have become a fifo since, opening it must not wait for a writer.
+_TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_TO_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_MOVED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL)
+"""What the kernel says of a name that is gone, or no directory, no file or no symlink any more."""
+_NOT_COPIED = (errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENODATA)
+"""What it says of an extended attribute that is not ours to read or to set, or that is gone."""
+_UNREADABLE = "not readable for this user"
 
 
 class TreeCopy:
     """One copy of ``source`` into ``target``, which must not exist; ``skip`` names paths that are left out.
 
     ``name`` is what it is called when its progress is told; ``left_out`` tells afterwards what could not be copied, and
-    why.
+    why. What vanishes before it is copied is as if it had been gone before.
     """
 
+    _from: Descent
+    _to: Descent
+
     def __init__(self, source: Path, target: Path, *, name: str, skip: Collection[bytes] = ()) -> None:
-        self._source, self._target = os.fsencode(source), os.fsencode(target)
+        self._source, self._target = source, target
         self._name, self._skip = name, skip
+        self._makers = {
+            stat.S_IFREG: self._copy_file,
+            stat.S_IFLNK: self._copy_symlink,
+            stat.S_IFIFO: self._copy_fifo,
+        }
         self._links: dict[tuple[int, int], bytes] = {}
+        self._made: list[tuple[bytes, _Attributes]] = []
         self._can_clone = True
         self._meter: Metering = UNWATCHED
         self.left_out: list[Unheld] = []
 
     def run(self) -> TreeCopy:
         os.mkdir(self._target, 0o700)
-        directories = [b""]
-        finished = []
-        with meter_of(Work.COPYING, self._name, self._totals) as self._meter:
+        with self._at_work(self._totals):
+            directories = [b""]
             while directories:
-                directory = directories.pop()
-                finished.append(directory)
-                directories.extend(self._copy_entries(directory))
-        # Deepest first, and after everything below: making an entry changes the time of its directory.
-        for directory in reversed(finished):
-            _copy_attributes(self._from(directory), self._to(directory))
+                directories.extend(self._copy_directory(directories.pop()))
         return self
+
+    def copy_each(self, paths: Collection[bytes]) -> None:
+        """Copy entries that were skipped, making the directories on their way."""
+        with self._at_work(lambda: (len(paths), None)):
+            for path in paths:
+                self._copy_one(path)
+
+    @contextmanager
+    def _at_work(self, totals: Totals) -> Iterator[None]:
+        """With both trees open; at the end the directories that were made get their attributes."""
+        with Descent(self._source, opens_up=False) as self._from, Descent(self._target) as self._to:
+            with meter_of(Work.COPYING, self._name, totals) as self._meter:
+                yield
+            # Deepest first, and after everything below: making an entry changes the time of its directory.
+            while self._made:
+                directory, attributes = self._made.pop()
+                attributes.give_to(self._to.open(directory))
 
     def _totals(self) -> tuple[int, int]:
         """How many files there are to copy, and how large they are."""
@@ -53,9 +88,9 @@ class TreeCopy:
         while directories:
             directory = directories.pop()
             try:
-                with os.scandir(self._from(directory)) as listing:
+                with os.scandir(self._from.open(directory)) as listing:
                     for entry in listing:
-                        path = directory + b"/" + entry.name if directory else entry.name
+                        path = join(directory, os.fsencode(entry.name))
                         if path in self._skip:
                             continue
                         if entry.is_dir(follow_symlinks=False):
@@ -67,92 +102,159 @@ class TreeCopy:
                 continue  # it vanished, or it is closed to us: then it will not be copied
         return files, size_bytes
 
-    def copy_each(self, paths: Collection[bytes]) -> None:
-        """Copy entries that were skipped, making the directories on their way."""
-        with meter_of(Work.COPYING, self._name, lambda: (len(paths), None)) as self._meter:
-            for path in paths:
-                self._copy_one(path)
-
-    def _copy_one(self, path: bytes) -> None:
-        way = path.split(b"/")[:-1]
-        for depth in range(1, len(way) + 1):
-            directory = b"/".join(way[:depth])
-            if not os.path.lexists(self._to(directory)):
-                os.mkdir(self._to(directory), 0o700)
-                _copy_attributes(self._from(directory), self._to(directory))
-        self._copy_entry(path, os.lstat(self._from(path)))
-
-    def _from(self, path: bytes) -> bytes:
-        return self._source + b"/" + path if path else self._source
-
-    def _to(self, path: bytes) -> bytes:
-        return self._target + b"/" + path if path else self._target
-
-    def _copy_entries(self, directory: bytes) -> list[bytes]:
+    def _copy_directory(self, directory: bytes) -> list[bytes]:
+        """Make a directory and copy what it holds but for the directories; the paths of those."""
         below: list[bytes] = []
         try:
-            with os.scandir(self._from(directory)) as listing:
-                entries = list(listing)
-        except PermissionError:
-            self._leave_out(directory, "not readable for this user")
+            source = self._make_directory(directory)
+        except _Moved:
+            self._tell_if_replaced(directory)
             return below
+        if source is None:
+            return below
+        with os.scandir(source) as listing:
+            entries = list(listing)
         for entry in entries:
-            path = directory + b"/" + entry.name if directory else entry.name
+            path = join(directory, os.fsencode(entry.name))
             if path in self._skip:
                 continue
-            found = entry.stat(follow_symlinks=False)
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            except PermissionError:
+                self._leave_out(path, _UNREADABLE)
+                continue
             if stat.S_ISDIR(found.st_mode):
-                os.mkdir(self._to(path), 0o700)
                 below.append(path)
             else:
-                self._copy_entry(path, found)
+                self._copy_entry(path, source, found)
         return below
 
-    def _copy_entry(self, path: bytes, found: os.stat_result) -> None:
+    def _copy_one(self, path: bytes) -> None:
+        directory, name = split(path)
+        try:
+            self._make_way_to(directory)
+            with _unless_moved():
+                source = self._from.open(directory)
+                found = os.stat(name, dir_fd=source, follow_symlinks=False)
+        except PermissionError:
+            self._leave_out(path, _UNREADABLE)
+        except _Moved:
+            self._tell_if_replaced(path)
+        else:
+            self._copy_entry(path, source, found)
+
+    def _make_way_to(self, directory: bytes) -> None:
+        missing = []
+        while not self._is_made(directory):
+            missing.append(directory)
+            directory = split(directory)[0]
+        for each in reversed(missing):
+            self._make_directory(each)
+
+    def _is_made(self, directory: bytes) -> bool:
+        try:
+            self._to.open(directory)
+        except FileNotFoundError:
+            return False
+        except NotADirectoryError as error:
+            raise _Moved from error  # it was something else when that was copied
+        return True
+
+    def _make_directory(self, directory: bytes) -> int | None:
+        """The descriptor of its original; None if that is closed to us."""
+        source = None
+        with _unless_moved():
+            try:
+                source = self._from.open(directory)
+                attributes = _attributes_of(source, os.fstat(source))
+            except PermissionError:
+                above, name = split(directory)
+                attributes = _attributes_in(self._from.open(above), name)
+                self._leave_out(directory, _UNREADABLE)
+        if directory:
+            above, name = split(directory)
+            os.mkdir(name, 0o700, dir_fd=self._to.open(above))
+        self._made.append((directory, attributes))
+        return source
+
+    def _copy_entry(self, path: bytes, source: int, found: os.stat_result) -> None:
+        """Copy what is no directory; ``source`` is the directory it lies in."""
         self._meter.advance(1)
-        maker = {
-            stat.S_IFREG: self._copy_file,
-            stat.S_IFLNK: lambda path: os.symlink(os.readlink(self._from(path)), self._to(path)),
-            stat.S_IFIFO: lambda path: os.mkfifo(self._to(path), 0o600),
-        }.get(stat.S_IFMT(found.st_mode))
+        maker = self._makers.get(stat.S_IFMT(found.st_mode))
         if maker is None:
             self._leave_out(path, "a socket or a device")
             return
-        inode = (found.st_dev, found.st_ino)
-        if found.st_nlink > 1 and inode in self._links:
-            os.link(self._links[inode], self._to(path), follow_symlinks=False)
+        directory, name = split(path)
+        first = self._links.get((found.st_dev, found.st_ino)) if found.st_nlink > 1 else None
+        if first is not None:
+            self._link(first, directory, name)
             self._meter.advance(size_bytes=found.st_size)
             return
-        self._make(maker, path)
-        if found.st_nlink > 1:
-            self._links[inode] = self._to(path)
-
-    def _make(self, maker: Callable[[bytes], None], path: bytes) -> None:
         try:
-            maker(path)
-            _copy_attributes(self._from(path), self._to(path))
+            copied = maker(name, source, self._to.open(directory), found)
         except PermissionError:
-            self._leave_out(path, "not readable for this user")
-        except FileNotFoundError:
-            if os.path.lexists(self._from(path)):
-                raise  # it did not vanish: something else is wrong
+            self._leave_out(path, _UNREADABLE)
+        except _Moved:
+            self._tell_if_replaced(path)
+        else:
+            if copied.st_nlink > 1:
+                self._links[copied.st_dev, copied.st_ino] = path
+
+    def _link(self, first: bytes, directory: bytes, name: bytes) -> None:
+        its_directory, its_name = split(first)
+        above = os.dup(self._to.open(its_directory))  # opening the other directory may close this one
+        try:
+            os.link(its_name, name, src_dir_fd=above, dst_dir_fd=self._to.open(directory), follow_symlinks=False)
+        finally:
+            os.close(above)
+
+    def _tell_if_replaced(self, path: bytes) -> None:
+        """What took the place of something else was not looked at, so it is not copied."""
+        directory, name = split(path)
+        try:
+            os.stat(name, dir_fd=self._from.open(directory), follow_symlinks=False)
+        except OSError:
+            return  # it vanished
+        self._leave_out(path, "replaced while it was being copied")
 
     def _leave_out(self, path: bytes, reason: str) -> None:
         self.left_out.append(Unheld(path=path.decode(errors="backslashreplace"), reason=reason))
 
-    def _copy_file(self, path: bytes) -> None:
-        source = os.open(self._from(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    # One maker for each kind: from a directory into another; what the kernel said of the original
+
+    def _copy_symlink(self, name: bytes, source: int, target: int, found: os.stat_result) -> os.stat_result:
+        with _unless_moved():
+            leads_to = os.readlink(name, dir_fd=source)
+        os.symlink(leads_to, name, dir_fd=target)
+        _attributes_of(_entry_in(source, name), found).give_to(_entry_in(target, name))
+        return found
+
+    def _copy_fifo(self, name: bytes, source: int, target: int, found: os.stat_result) -> os.stat_result:
+        os.mkfifo(name, 0o600, dir_fd=target)
+        _attributes_of(_entry_in(source, name), found).give_to(_entry_in(target, name))
+        return found
+
+    def _copy_file(self, name: bytes, source: int, target: int, found: os.stat_result) -> os.stat_result:  # noqa: ARG002 - every maker is called so
+        with _unless_moved():
+            original = os.open(name, _TO_READ, dir_fd=source)
         try:
-            target = os.open(self._to(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            if not stat.S_ISREG(os.fstat(original).st_mode):
+                raise _Moved
+            copy = os.open(name, _TO_MAKE, 0o600, dir_fd=target)
             try:
-                if self._cloned(source, target):
-                    self._meter.advance(size_bytes=os.fstat(source).st_size)
+                if self._cloned(original, copy):
+                    self._meter.advance(size_bytes=os.fstat(original).st_size)
                 else:
-                    _copy_content(source, target, self._meter)
+                    _copy_content(original, copy, self._meter)
+                copied = os.fstat(original)
+                _attributes_of(original, copied).give_to(copy)
             finally:
-                os.close(target)
+                os.close(copy)
         finally:
-            os.close(source)
+            os.close(original)
+        return copied
 
     def _cloned(self, source: int, target: int) -> bool:
         if not self._can_clone:
@@ -204,24 +306,66 @@ def _copy_range(source: int, target: int, start: int, end: int, meter: Metering)
         meter.advance(size_bytes=copied)
 
 
-def _copy_attributes(source: bytes, target: bytes) -> None:
-    found = os.lstat(source)
-    if os.geteuid() == 0:
-        os.chown(target, found.st_uid, found.st_gid, follow_symlinks=False)
-    for name in _xattr_names(source):
-        value = os.getxattr(source, name, follow_symlinks=False)
-        try:
-            os.setxattr(target, name, value, follow_symlinks=False)
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP):
-                raise
-    if not stat.S_ISLNK(found.st_mode):
-        os.chmod(target, stat.S_IMODE(found.st_mode))
-    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns), follow_symlinks=False)
+class _Moved(Exception):
+    """What was listed is not there any more, or something else took its place."""
 
 
-def _xattr_names(path: bytes) -> list[str]:
+@contextmanager
+def _unless_moved() -> Iterator[None]:
     try:
-        return os.listxattr(path, follow_symlinks=False)
+        yield
+    except OSError as error:
+        if error.errno in _MOVED:
+            raise _Moved from error
+        raise
+
+
+class _Attributes(NamedTuple):
+    """All that an entry has beside its content; ``found`` is what the kernel said of it."""
+
+    found: os.stat_result
+    xattrs: list[tuple[str, bytes]]
+
+    def give_to(self, target: int | bytes) -> None:
+        """To what is open, or to an entry by its path, which is not followed if it is a symlink."""
+        found, is_open = self.found, isinstance(target, int)
+        if IS_ROOT:
+            os.chown(target, found.st_uid, found.st_gid, follow_symlinks=is_open)
+        for name, value in self.xattrs:
+            try:
+                os.setxattr(target, name, value, follow_symlinks=is_open)
+            except OSError as error:
+                if error.errno not in _NOT_COPIED:
+                    raise
+        if not stat.S_ISLNK(found.st_mode):
+            os.chmod(target, stat.S_IMODE(found.st_mode))
+        os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns), follow_symlinks=is_open)
+
+
+def _attributes_of(source: int | bytes, found: os.stat_result) -> _Attributes:
+    is_open = isinstance(source, int)
+    xattrs = []
+    for name in _xattr_names(source):
+        try:
+            xattrs.append((name, os.getxattr(source, name, follow_symlinks=is_open)))
+        except OSError as error:
+            if error.errno not in _NOT_COPIED:
+                raise
+    return _Attributes(found, xattrs)
+
+
+def _attributes_in(directory: int, name: bytes) -> _Attributes:
+    """Of an entry that cannot be opened."""
+    return _attributes_of(_entry_in(directory, name), os.stat(name, dir_fd=directory, follow_symlinks=False))
+
+
+def _entry_in(directory: int, name: bytes) -> bytes:
+    """A path for what cannot be done to a name in an open directory otherwise."""
+    return f"/proc/self/fd/{directory}/".encode() + name
+
+
+def _xattr_names(source: int | bytes) -> list[str]:
+    try:
+        return os.listxattr(source, follow_symlinks=isinstance(source, int))
     except OSError:
         return []  # this file system has none

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from holdfast.errors import SandboxError
 from holdfast.sandbox.making import remove_tree
+from tests.support.limits import few_open_files
 from tests.support.moments import just_before
 from tests.support.trees import IS_ROOT, make_deep, make_odd_tree, write
 from tests.support.unprivileged import NOBODY, folder_for_nobody, run_unprivileged
@@ -25,16 +24,6 @@ def tree(tmp_path: Path) -> Iterator[Path]:
     tree.mkdir()
     yield tree
     subprocess.run(["rm", "-rf", tree], check=True)
-
-
-@contextmanager
-def few_open_files(most: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize(("levels", "name"), [(5_000, b"d"), (40, b"n" * 255)], ids=["deep", "with a long path"])

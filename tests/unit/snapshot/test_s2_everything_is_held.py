@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import struct
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.limits import few_open_files
 from tests.support.snapshots import Place
 from tests.support.trees import (
     A_MOMENT_NS,
@@ -356,14 +356,10 @@ def test_s2_what_lies_500_directories_deep_comes_back(place: Place, root: Path):
 def test_s2_a_tree_deeper_than_a_process_may_open_files_comes_back(place: Place, root: Path):
     make_deep(root, 300)
     before = describe(root)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
-    try:
+    with few_open_files(200):
         checkpoint = place.take()
         os.rename(root / "d", place.folder / "taken away")
         place.go_back(checkpoint)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert compare(before, describe(root)) == []
 
 
