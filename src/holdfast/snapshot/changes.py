@@ -5,7 +5,8 @@ all of this yourself", and without inotify it always is.
 
 What is written through a second name of a file is told of that name only. A name that is still there shows that there
 are others; one that came and went again may have been the second name of any file, and so may have been one in a new
-directory, before it was watched. Then all trees that are watched together are to be looked at.
+directory, before it was watched. What is written through a descriptor whose name is gone is told of that name, too. In
+all these cases all trees that are watched together are to be looked at.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import errno
 import fcntl
 import os
 import select
+import stat
 import struct
 import termios
 import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.descent import join
 
@@ -32,7 +35,8 @@ _OVERFLOW, _IGNORED, _IS_DIRECTORY = 0x4000, 0x8000, 0x40000000
 _ONLY_DIRECTORY, _DONT_FOLLOW = 0x1000000, 0x2000000
 _WATCHED = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
 _SELF_GOES = _DELETE_SELF | _MOVE_SELF
-_NAME_COMES_OR_GOES = _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
+_NAME_COMES, _NAME_GOES = _MOVED_TO | _CREATE, _MOVED_FROM | _DELETE
+_NAME_COMES_OR_GOES = _NAME_COMES | _NAME_GOES
 _SAYS_MORE = _OVERFLOW | _IGNORED | _IS_DIRECTORY | _SELF_GOES | _NAME_COMES_OR_GOES
 
 _HEADER = struct.Struct("iIII")
@@ -45,6 +49,21 @@ _RESTLESS_LOOKS = 100
 """After so many looks without anything new the kernel has to wake us."""
 
 Changes = dict[bytes, "set[bytes] | None"]
+_Name = tuple[int, bytes]
+"""The watch of a directory, and a name in it."""
+
+
+class Told(NamedTuple):
+    """What the kernel told of."""
+
+    changes: Changes
+    """Directories and the changed names in them (None: all of it)."""
+    is_all: bool
+    """Whether nothing else changed. If not, everything is to be looked at, and these are to be read again whatever
+    their time stamps say: what is written through a memory mapping does not always move them."""
+
+
+NOTHING_TOLD = Told({}, is_all=False)
 
 
 class Company:
@@ -63,7 +82,7 @@ class Company:
     def hear(self) -> int:
         """Listen to all of them; how many doubts there were until now."""
         for tracker in self.trackers:
-            tracker.hear()
+            tracker.listen()
         return self._doubts
 
 
@@ -74,8 +93,10 @@ class ChangeTracker:
         self._root = os.fsencode(root)
         self._company = company or Company()
         self._doubts_seen = 0
-        self._arrived: set[tuple[int, bytes]] = set()
-        """Files that are new under their names since the last ``take``, by watch and name."""
+        self._arrived: set[_Name] = set()
+        """Names under which files are, or were, new since the last ``take``."""
+        self._touched: dict[_Name, bool] = {}
+        """Names of files that were told of and should be there; whether they came to be."""
         self._moving: dict[int, bool] = {}
         """Of files on their way from one name to another, by cookie: whether the first was new."""
         self._unsettled: set[bytes] = set()
@@ -84,6 +105,8 @@ class ChangeTracker:
         self._mutex = threading.Lock()
         self._paths: dict[int, bytes] = {}
         self._watches: dict[bytes, int] = {}
+        self._closed: set[bytes] = set()
+        """Directories that this user may not watch now."""
         self._changes: Changes = {}
         self._heard_bytes = 0
         self._in_doubt = True
@@ -124,22 +147,30 @@ class ChangeTracker:
             os.close(descriptor)
         self._descriptor = -1
 
-    def take(self) -> Changes | None:
-        """Directories and the changed names in them (None: all of it); None alone if everything must be looked at."""
+    def take(self) -> Told:
         doubts = self._company.hear()
         with self._mutex:
             if self._descriptor < 0:
-                return None
-            changes, in_doubt = self._changes, self._in_doubt or self._is_blind or doubts != self._doubts_seen
+                return NOTHING_TOLD
+            in_doubt = self._in_doubt or self._is_blind or doubts != self._doubts_seen
+            told = Told(self._changes, is_all=not in_doubt)
             self._changes, self._in_doubt, self._doubts_seen = {}, False, doubts
             self._arrived.clear()
             self._moving.clear()
-        return None if in_doubt else changes
+        return told
 
     def hear(self) -> None:
         with self._mutex:
             if self._descriptor >= 0:
                 self._drain()
+
+    def listen(self) -> None:
+        """Hear all there is, and see what it says of files that have other names."""
+        with self._mutex:
+            if self._descriptor >= 0:
+                self._drain()
+                self._watch_what_was_closed()
+                self._look_for_other_names()
 
     def heard(self) -> int:
         """A number that grows with everything told; what was told is still there to be taken."""
@@ -206,7 +237,9 @@ class ChangeTracker:
     def _note(self, watch: int, mask: int, name: bytes, cookie: int) -> None:
         if mask & _OVERFLOW:
             # What was lost may include new directories, which then nobody watches.
-            self._in_doubt = True
+            self._company.doubt()
+            self._changes = {b"": None}
+            self._touched.clear()
             self.shape += 1
             self._watches.clear()
             self._watch_tree(b"")
@@ -224,8 +257,8 @@ class ChangeTracker:
             names.add(name)
         if name and mask & _IS_DIRECTORY:
             self._note_directory(join(directory, name), mask)
-        elif mask & _NAME_COMES_OR_GOES:
-            self._note_name((watch, name), mask, cookie)
+        elif name:
+            self._note_file((watch, name), mask, cookie)
 
     def _note_directory(self, path: bytes, mask: int) -> None:
         if mask & _NAME_COMES_OR_GOES:
@@ -237,17 +270,51 @@ class ChangeTracker:
         if mask & (_CREATE | _MOVED_FROM | _MOVED_TO) or path not in self._watches:
             self._unsettled.add(path)
 
-    def _note_name(self, name: tuple[int, bytes], mask: int, cookie: int) -> None:
+    def _note_file(self, name: _Name, mask: int, cookie: int) -> None:
+        if mask & _NAME_GOES:
+            self._touched.pop(name, None)
+        else:
+            self._touched[name] = bool(mask & _NAME_COMES) or self._touched.get(name, False)
+        if mask & _NAME_COMES_OR_GOES:
+            self._note_name(name, mask, cookie)
+
+    def _note_name(self, name: _Name, mask: int, cookie: int) -> None:
         """Follow new names of files: one that goes may have been the second name of a file that stays."""
         if mask & _MOVED_FROM:
+            # It stays among the new ones: if two names were exchanged, there is something under it, and which of the
+            # two is the new one is not told.
             self._moving[cookie] = name in self._arrived
-            self._arrived.discard(name)
             return
-        if name in self._arrived:
+        if name in self._arrived and not mask & _CREATE:
             self._company.doubt()  # removed, or another was moved over it
             self._arrived.discard(name)
         if mask & _CREATE or (mask & _MOVED_TO and self._moving.pop(cookie, True)):
             self._arrived.add(name)
+
+    def _look_for_other_names(self) -> None:
+        """Of files that were told of: whether what happened to them may have happened to others, too."""
+        touched, self._touched = self._touched, {}
+        for (watch, name), is_new in touched.items():
+            directory = self._paths.get(watch)
+            if directory is not None and self._may_have_other_names(directory, name, is_new):
+                self._company.doubt()
+                return
+
+    def _may_have_other_names(self, directory: bytes, name: bytes, is_new: bool) -> bool:
+        try:
+            found = os.lstat(join(self._root, join(directory, name)))
+        except OSError:
+            return True  # it was told of without being there, so it was reached through a descriptor
+        # In one tree the names of a file are known together; here one came to be, and others may be in other trees.
+        return is_new and len(self._company.trackers) > 1 and found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode)
+
+    def _watch_what_was_closed(self) -> None:
+        """What happens where we are not let in, nobody tells us, and it may be open meanwhile."""
+        if self._closed:
+            self._company.doubt()
+            closed, self._closed = self._closed, set()
+            for path in closed:
+                self._watch_tree(path)
 
     def _settle(self) -> None:
         """Watch what is there now of the directories that came, went or moved.
@@ -294,6 +361,9 @@ class ChangeTracker:
             absolute = join(self._root, path) if path else self._root
             watch = _inotify_add_watch(self._descriptor, absolute, _WATCHED | _ONLY_DIRECTORY | _DONT_FOLLOW)
             if watch < 0:
+                if ctypes.get_errno() == errno.EACCES:
+                    self._closed.add(path)
+                    continue
                 if ctypes.get_errno() in _GONE:
                     continue
                 self._is_blind = True
@@ -305,12 +375,15 @@ class ChangeTracker:
             try:
                 with os.scandir(absolute) as entries:
                     pending.extend(join(path, entry.name) for entry in entries if entry.is_dir(follow_symlinks=False))
+            except PermissionError:
+                self._closed.add(path)
+                self._forget(watch, path)  # so that it is gone through once it is open
             except OSError:
                 continue
         return True
 
 
-_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES)
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 def _library() -> ctypes.CDLL | None:

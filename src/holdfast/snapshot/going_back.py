@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from holdfast.descent import Descent, join
 from holdfast.errors import SandboxError
-from holdfast.snapshot.changes import Changes, ChangeTracker
+from holdfast.snapshot.changes import NOTHING_TOLD, Changes, ChangeTracker, Told
 from holdfast.snapshot.difference import StateReader
 from holdfast.snapshot.index import TreeIndex
 from holdfast.snapshot.objects import Batch
@@ -15,9 +15,10 @@ from holdfast.snapshot.restore import Restored, RestorePlan, Workshop, carry_out
 from holdfast.snapshot.told import plan_from_changes
 
 
-def refreshed(index: TreeIndex, batch: Batch, changes: Changes | None) -> bytes:
+def refreshed(index: TreeIndex, batch: Batch, told: Told, *, thorough: bool = False) -> bytes:
+    """``thorough``: look at every file, whatever the kernel told."""
     try:
-        return index.refresh(batch, changes)
+        return index.refresh(batch, told.changes, is_all=told.is_all and not thorough)
     except OSError as error:
         raise SandboxError(
             f"Reading {index.root} failed: {error.strerror or error}.", hint="Free the cause and try again."
@@ -63,9 +64,11 @@ class GoingBack:
         self, descent: Descent, unheld: Collection[str], *, is_only_a_plan: bool = False
     ) -> Iterator[RestorePlan]:
         """What has to be done. If that is not done after all, what the kernel told is not lost."""
-        told = self._tracker.take() if self._tracker else None
-        plan = None if unheld else plan_from_changes(self._index, self._reader, descent, told, self._target)
-        if plan is None or told is None or self._tracker is None:
+        told = self._tracker.take() if self._tracker else NOTHING_TOLD
+        plan = None
+        if told.is_all and not unheld:
+            plan = plan_from_changes(self._index, self._reader, descent, told.changes, self._target)
+        if plan is None or self._tracker is None:
             present = refreshed(self._index, self._batch, told)
             self._batch.commit()
             known = self._reader.state(present.hex())
@@ -77,15 +80,15 @@ class GoingBack:
             is_done = not is_only_a_plan
         finally:
             if not is_done:
-                self._tracker.put_back(told)
+                self._tracker.put_back(told.changes)
 
     def _verify(self, descent: Descent, plan: RestorePlan, restored: Restored, shape: int | None) -> None:
         """Look at everything the restore touched; the tree must be that state and nothing else."""
-        changes = self._with_own_changes(restored)
-        if _are_only(changes, restored.touched) and self._adopted(descent, plan, restored, shape):
+        told = self._with_own_changes(restored)
+        if _are_only(told, restored.touched) and self._adopted(descent, plan, restored, shape):
             return
         descent.forget()  # directories that it opened up for us are closed again, as they are to be found
-        if refreshed(self._index, self._batch, changes).hex() != self._state_hash:
+        if refreshed(self._index, self._batch, told).hex() != self._state_hash:
             self._index.forget()
             raise SandboxError(
                 f"{self._index.root} is not exactly the saved state after restoring it: "
@@ -93,16 +96,14 @@ class GoingBack:
                 hint="Stop the program that works in the sandbox and roll back again.",
             )
 
-    def _with_own_changes(self, restored: Restored) -> Changes | None:
+    def _with_own_changes(self, restored: Restored) -> Told:
         """What a restore touched, and what the kernel told of meanwhile, which is mostly the same."""
         changes: Changes = {directory: set(names) for directory, names in restored.touched.items()}
-        told = self._tracker.take() if self._tracker else {}
-        if told is None:
-            return None
-        for directory, names in told.items():
+        told = self._tracker.take() if self._tracker else Told({}, is_all=True)
+        for directory, names in told.changes.items():
             known = changes.setdefault(directory, set())
             changes[directory] = None if names is None or known is None else known | names
-        return changes
+        return Told(changes, told.is_all)
 
     def _adopted(self, descent: Descent, plan: RestorePlan, restored: Restored, shape: int | None) -> bool:
         state = bytes.fromhex(self._state_hash)
@@ -113,10 +114,10 @@ class GoingBack:
             return self._index.adopt(anew, plan.differences, restored.touched, self._target, state)
 
 
-def _are_only(changes: Changes | None, touched: Mapping[bytes, set[bytes]]) -> bool:
+def _are_only(told: Told, touched: Mapping[bytes, set[bytes]]) -> bool:
     """Whether nothing changed but what we touched; setting what a directory is shows in its parent too."""
-    return changes is not None and all(
+    return told.is_all and all(
         names is not None
         and all(name in touched.get(directory, ()) or join(directory, name) in touched for name in names)
-        for directory, names in changes.items()
+        for directory, names in told.changes.items()
     )

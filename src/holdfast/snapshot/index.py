@@ -75,8 +75,8 @@ class TreeIndex:
         """Start from nothing: the next refresh reads everything."""
         self.state, self.unheld, self.links, self.top = None, {}, Links(), Node()
 
-    def refresh(self, batch: Batch, changed: Changed | None = None) -> bytes:
-        """Look at the whole tree, or only at what ``changed`` names, and return the state hash."""
+    def refresh(self, batch: Batch, told: Changed, *, is_all: bool) -> bytes:
+        """Look at what was told of, and unless that is all, at the whole tree; the state hash."""
         if self.state is not None and not batch.has(self.state):
             # A state object lives exactly as long as the content below it: if it was collected, so was the rest.
             self.forget()
@@ -84,16 +84,16 @@ class TreeIndex:
             # What was found damaged since is stored anew if it is read again, so everything is.
             self.forget()
         if self.state is None:
-            changed = None
-        elif changed is not None and not changed and not self.links.with_names_outside():
+            is_all = False
+        elif is_all and not told and not self.links.with_names_outside():
             return self.state
         self._trust_once_stored(batch)
         for _ in range(_RESTLESS_TRIES):
             try:
-                self.state = self._refreshed(batch, changed)
+                self.state = self._refreshed(batch, told, is_all)
                 return self.state
             except Moved:
-                changed = None
+                is_all = False
             except BaseException:
                 self.forget()
                 raise
@@ -114,14 +114,15 @@ class TreeIndex:
         self._finding = None
         batch.when_stored(trust)
 
-    def _refreshed(self, batch: Batch, changed: Changed | None) -> bytes:
+    def _refreshed(self, batch: Batch, told: Changed, is_all: bool) -> bytes:
         now_ns = time.time_ns()
         with Descent(self.root) as descent:
             seeing = _Look(self, descent, batch, now_ns)
-            if changed is None:
-                seeing.at_everything()
+            if is_all:
+                seeing.at_changes(told)
             else:
-                seeing.at_changes(changed)
+                self._distrust(told)
+                seeing.at_everything()
             seeing.at_ancestors()
             seeing.read_files()
             seeing.encode_directories()
@@ -129,6 +130,15 @@ class TreeIndex:
         head = self.top.head
         assert head is not None
         return batch.add(encode_state(head, self.links.groups()))
+
+    def _distrust(self, told: Changed) -> None:
+        """Have these files read again: of a write through a memory mapping their time stamps may not tell."""
+        for directory, names in told.items():
+            node = self.node_at(directory)
+            if node is None:
+                continue
+            for each in (node,) if names is not None else _all_below(node):
+                each.distrust(each.stamps.keys() if names is None else names)
 
     def known_state(self) -> State | None:
         """The tree as it was when it was last looked at."""
@@ -243,6 +253,14 @@ class TreeIndex:
         self.unheld, self.links = cache.unheld, Links(cache.linked, cache.link_counts)
 
 
+def _all_below(node: Node) -> Iterable[Node]:
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending.extend(node.children.values())
+
+
 class _Look:
     """One pass over the tree or a part of it: see what is there, read what is new, name the directories anew."""
 
@@ -352,6 +370,8 @@ class _Look:
             return child
         if name in node.children:
             self._index.forget_entry(directory, node, name)
+        # What it was a name of before may be left with fewer, and was perhaps written to through this one.
+        self._index.links.replace(join(directory, name), (found.st_dev, found.st_ino))
         self._index.unheld.pop(join(directory, name), None)
         if kind in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO):
             if found.st_nlink > 1 and self._is_partial:

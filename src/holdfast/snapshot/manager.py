@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.errors import NotFoundError, SandboxError
 from holdfast.ids import new_id
 from holdfast.model import Phase, Unheld, now
-from holdfast.snapshot.changes import Changes, ChangeTracker, Company
+from holdfast.snapshot.changes import NOTHING_TOLD, ChangeTracker, Company, Told
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.directories import RecentDirectories
 from holdfast.snapshot.format import State
@@ -85,8 +85,7 @@ class CheckpointManager:
         """
         index = self._index(path)
         before_bytes = batch.added_bytes()
-        told = self._told(index)
-        state = refreshed(index, batch, None if thorough else told)
+        state = refreshed(index, batch, self._told(index), thorough=thorough)
         checkpoint = SandboxCheckpoint(
             checkpoint_id=new_id(),
             sandbox_id=sandbox_id,
@@ -152,8 +151,7 @@ class CheckpointManager:
         """The state hash of what is there now; its content is stored, but nothing names it."""
         with self.taking() as batch:
             index = self._index(path)
-            told = self._told(index)
-            state = refreshed(index, batch, None if thorough else told)
+            state = refreshed(index, batch, self._told(index), thorough=thorough)
             batch.commit()
             return state.hex()
 
@@ -208,10 +206,10 @@ class CheckpointManager:
             index.load(self._cache_file(path))
         return index
 
-    def _told(self, index: TreeIndex) -> Changes | None:
-        """What the kernel told of since it was last asked; None if that is not known."""
+    def _told(self, index: TreeIndex) -> Told:
+        """What the kernel told of since it was last asked."""
         tracker = self._trackers.get(index.root)
-        return tracker.take() if tracker else None
+        return tracker.take() if tracker else NOTHING_TOLD
 
     def _cache_file(self, path: Path) -> Path:
         return self._caches / f"{path.parent.name}-{path.name}.index"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from holdfast.snapshot.format import DIGEST_BYTES, Entry, decode_directory, dige
 from holdfast.snapshot.stamps import Stamp, pack_stamps, unpack_stamps
 
 CACHE_VERSION = 4
+_NEVER: Stamp = (0, 0, 0, 0)
+"""The stamp of no file."""
 
 
 class Node:
@@ -70,6 +72,12 @@ class Node:
             self._newer_stamps = {name: stamp}
         else:
             self._newer_stamps[name] = stamp
+
+    def distrust(self, names: Set[bytes]) -> None:
+        """Take whatever is found under these names for changed."""
+        stamps = self.stamps
+        for name in names & stamps.keys():
+            stamps[name] = _NEVER
 
     @property
     def packed_stamps(self) -> tuple[bytes, bytes]:
@@ -147,6 +155,11 @@ class Links:
             self.by_path[path] = inode
             self._by_inode.setdefault(inode, set()).add(path)
             self._groups = None
+
+    def replace(self, path: bytes, inode: tuple[int, int]) -> None:
+        """There is that file now; if it was another, that one is without this name."""
+        if self.by_path.get(path, inode) != inode:
+            self.forget(path)
 
     def forget(self, path: bytes) -> None:
         inode = self.by_path.pop(path, None)

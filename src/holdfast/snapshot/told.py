@@ -30,11 +30,11 @@ class _CloserLook(Exception):
 
 
 def plan_from_changes(
-    index: TreeIndex, reader: StateReader, descent: Descent, changes: Changed | None, target: State
+    index: TreeIndex, reader: StateReader, descent: Descent, changes: Changed, target: State
 ) -> RestorePlan | None:
     """None if it takes a closer look. The index is not changed: it knows the tree as it was before the changes."""
     known = index.known_state()
-    if known is None or changes is None or index.unheld or index.links.with_names_outside():
+    if known is None or index.unheld or index.links.with_names_outside():
         return None
     if sum(_MOST_NAMES if names is None else len(names) for names in changes.values()) >= _MOST_NAMES:
         return None
@@ -90,7 +90,9 @@ class _Told:
                 raise _CloserLook
         present = self._present(descriptor, path, name, wanted)
         if present == wanted:
-            self._differences.pop(path, None)
+            if present is not None or name in known:
+                # There is nothing to do, but the index does not know it as it is now, and nothing done would tell it.
+                raise _CloserLook
             return False
         self._differences[path] = Difference(path, present, wanted)
         return True

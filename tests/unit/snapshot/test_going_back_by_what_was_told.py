@@ -115,6 +115,36 @@ def test_who_changed_it_back_himself_finds_nothing_touched(place: Place):
     assert compare(before, describe(place.root)) == []
 
 
+def test_what_is_put_back_by_hand_before_going_back_is_known_as_it_is(place: Place):
+    root = place.root
+    content, mtime_ns = (root / "one").read_bytes(), (root / "one").stat().st_mtime_ns
+    checkpoint = place.take()
+    write(root / "deep" / "added", "x")
+    write(root / "one", "another state")
+    place.take()
+    (root / "deep" / "added").unlink()
+    (root / "one").write_bytes(content)
+    set_mtime(root / "one", mtime_ns)
+    place.go_back(checkpoint)
+    write(root / "later", "x")
+    fresh = Place(place.folder, root)
+    assert fresh.take().state_hash == place.take().state_hash
+    fresh.close()
+
+
+def test_a_file_replaced_by_an_equal_one_is_known_by_its_new_inode(place: Place):
+    root = place.root
+    checkpoint = place.take()
+    shutil.copy2(root / "one", root / "copy")
+    (root / "copy").rename(root / "one")
+    place.go_back(checkpoint)
+    os.link(root / "one", root / "deep" / "second")
+    write(root / "deep" / "second", "through the second name")
+    fresh = Place(place.folder, root)
+    assert fresh.take().state_hash == place.take().state_hash
+    fresh.close()
+
+
 def test_going_back_stores_nothing(place: Place):
     checkpoint = place.take()
     size = place.manager.objects.content_bytes()

@@ -249,6 +249,33 @@ def test_s2_what_is_closed_to_its_owner_comes_back(
     assert compare(before, describe(folder / "tree")) == []
 
 
+def open_what_was_closed(folder: str) -> bool:
+    place = Place(Path(folder))
+    inside = place.root / "closed" / "deep" / "file"
+    with place.manager.watching([place.root]):
+        checkpoint = place.take()
+        (place.root / "closed").chmod(0o700)
+        for content in ("changed", "changed again"):
+            write(inside, content)
+            seen = place.take().state_hash
+            fresh = Place(Path(folder), place.root)
+            if fresh.take().state_hash != seen:
+                return False
+            fresh.close()
+        place.go_back(checkpoint)
+    place.close()
+    return True
+
+
+def test_s2_what_is_done_in_a_directory_that_was_closed_when_the_watch_began_is_seen(folder: Path):
+    write(folder / "tree" / "closed" / "deep" / "file", "x")
+    (folder / "tree" / "closed").chmod(0o600)
+    give_away(folder / "tree")
+    before = describe(folder / "tree")
+    assert run_unprivileged(open_what_was_closed, str(folder))
+    assert compare(before, describe(folder / "tree")) == []
+
+
 def take(folder: str) -> dict[str, str]:
     place = Place(Path(folder))
     held = place.unheld

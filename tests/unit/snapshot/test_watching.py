@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from holdfast.snapshot.changes import ChangeTracker
+from holdfast.snapshot.changes import ChangeTracker, Told
 from tests.support.snapshots import Place
 from tests.support.trees import compare, describe, write
 
-EXCHANGE = 'import ctypes; ctypes.CDLL(None).renameat2(-100, b"lib", -100, b"x", 2)'
+EXCHANGE = f"{sys.executable} -c 'import ctypes, sys; a, b = map(str.encode, sys.argv[1:]);"
+EXCHANGE += " sys.exit(ctypes.CDLL(None).renameat2(-100, a, -100, b, 2))'"
 
 
 @pytest.fixture
@@ -72,10 +75,7 @@ def sh(place: Place, script: str) -> Callable[[], object]:
         ("mkdir -p new/er; mv lib new/er/v1", "new/er/v1/deep/f"),
         ("mv x/d .; mv lib d", "d/lib/deep/f"),
         ("mv lib a; mkdir lib; mv a lib/b; mv lib/b c; rmdir lib; mkdir lib; mv c lib/", "lib/c/deep/f"),
-        (
-            f'{sys.executable} -c \'import ctypes; ctypes.CDLL(None).renameat2(-100, b"lib", -100, b"x", 2)\'',
-            "x/deep/f",
-        ),
+        (f"{EXCHANGE} lib x", "x/deep/f"),
     ],
 )
 def test_a_directory_that_was_moved_into_a_new_one_or_exchanged_is_watched_where_it_is(
@@ -100,6 +100,11 @@ def test_a_directory_that_was_moved_into_a_new_one_or_exchanged_is_watched_where
         "cp -al d copy; echo x >> copy/g",
         "mkdir n; ln f n/l",
         "ln f l; echo x >> l",
+        f"ln f t; {EXCHANGE} t d/g; echo x >> d/g; rm d/g",
+        f"ln f t; {EXCHANGE} t d/g; echo x >> d/g; mv d/1 d/g",
+        "echo x >> d/second; rm d/second; echo other > d/second",
+        "echo x >> d/second; chmod 600 d/second; mv d/1 d/second",
+        "echo x >> d/second; rm d/second; ln -s g d/second",
     ],
 )
 def test_what_is_done_through_a_second_name_is_seen(place: Place, script: str):
@@ -108,20 +113,79 @@ def test_what_is_done_through_a_second_name_is_seen(place: Place, script: str):
     for number in range(20):
         write(root / "d" / str(number), "many")
     write(root / "d" / "g", "two")
+    write(root / "first", "one")
+    os.link(root / "first", root / "d" / "second")
     assert_seen(place, sh(place, "echo x > before"), sh(place, script), sh(place, "echo x > after"))
 
 
-def test_what_is_done_through_a_second_name_in_another_tree_is_seen(place: Place):
+@pytest.mark.parametrize(
+    "script",
+    [
+        "ln f OTHER/t; echo x >> OTHER/t; rm OTHER/t",
+        "ln f OTHER/t; echo x >> OTHER/t",
+        "ln f t; mv t OTHER/t; echo x >> OTHER/t",
+    ],
+)
+def test_what_is_done_through_a_second_name_in_another_tree_is_seen(place: Place, script: str):
     other = place.folder / "other"
     write(place.root / "f", "one")
     write(other / "g", "other")
     with place.manager.watching([place.root, other]):
         place.take()
         place.manager.state_of(other, thorough=False)
-        subprocess.run(["sh", "-c", f"ln f {other}/t; echo x >> {other}/t; rm {other}/t"], cwd=place.root, check=True)
+        subprocess.run(["sh", "-c", script.replace("OTHER", str(other))], cwd=place.root, check=True)
         assert place.take().state_hash != place.manager.state_of(other)
         fresh = Place(place.folder, place.root)
         assert fresh.take().state_hash == place.take().state_hash
+        fresh.close()
+
+
+def test_what_is_done_through_a_descriptor_whose_name_is_gone_is_seen(place: Place):
+    root = place.root
+    write(root / "a", "one")
+    os.link(root / "a", root / "b")
+    with (root / "b").open("a") as opened:
+
+        def go_on_writing() -> None:
+            opened.write("more")
+            opened.flush()
+
+        assert_seen(place, (root / "b").unlink, go_on_writing, go_on_writing)
+
+
+def test_what_is_done_through_a_descriptor_that_never_had_a_name_is_seen(place: Place):
+    root = place.root
+    write(root / "other", "x")
+    directory = os.open(root, os.O_RDONLY)
+    unnamed = os.open(root, os.O_TMPFILE | os.O_WRONLY)
+    try:
+        assert_seen(
+            place,
+            lambda: os.link(f"/proc/self/fd/{unnamed}", "named", dst_dir_fd=directory),
+            lambda: os.write(unnamed, b"written later"),
+        )
+    finally:
+        os.close(unnamed)
+        os.close(directory)
+
+
+@pytest.mark.parametrize("way", ["thorough", "in doubt"])
+def test_what_is_written_through_a_mapping_is_seen_when_it_ends(place: Place, way: str):
+    """A write into a page that is dirty already moves no time stamp; that the mapping ends is told."""
+    file = place.root / "mapped"
+    with place.manager.watching([place.root]):
+        place.take()
+        write(file, "......")
+        with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 6) as mapping:
+            mapping[:] = b"first."
+            time.sleep(0.05)  # so that the time stamps are not too young to be trusted
+            place.take()
+            mapping[:] = b"final."
+        if way == "in doubt":
+            (place.root / "new").mkdir()
+        seen = place.manager.state_of(place.root, thorough=way == "thorough")
+        fresh = Place(place.folder, place.root)
+        assert fresh.take().state_hash == seen
         fresh.close()
 
 
@@ -134,7 +198,7 @@ def test_ordinary_work_is_not_looked_at_as_a_whole(place: Place):
     try:
         tracker.take()
         subprocess.run(["sh", "-c", "echo x > a; rm b; echo x > new; mv new c"], cwd=place.root, check=True)
-        assert tracker.take() == {b"": {b"a", b"b", b"c", b"new"}}
+        assert tracker.take() == Told({b"": {b"a", b"b", b"c", b"new"}}, is_all=True)
     finally:
         tracker.stop()
 
