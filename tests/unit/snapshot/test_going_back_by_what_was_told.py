@@ -221,6 +221,13 @@ def stagings(place: Place) -> list[Path]:
     return list(place.folder.glob(".staging-*"))
 
 
+def size_if_there(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def test_what_was_replaced_goes_and_in_the_end_the_place_where_files_are_made_goes_too(place: Place):
     checkpoint = place.take()
     for number in range(3):
@@ -229,7 +236,7 @@ def test_what_was_replaced_goes_and_in_the_end_the_place_where_files_are_made_go
     (staging,) = stagings(place)
     assert staging.stat().st_mode & 0o777 == 0o700
     deadline = time.monotonic() + 10
-    while any(path.stat().st_size for path in staging.iterdir()):
+    while any(size_if_there(path) for path in staging.iterdir()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     place.next_process()
