@@ -519,7 +519,21 @@ def set_value(file: ConfigFile, name: str, text: str) -> None:
     key = _key_in_file(name, file, str(file.path))
     raw = _raw(key, text, str(file.path))
     _checked(key, raw, str(file.path))
+    _refuse_what_is_not_text(key, raw, file)
     _edit(file, key, raw)
+
+
+def _refuse_what_is_not_text(key: Key, raw: object, file: ConfigFile) -> None:
+    """The name of a file need not be UTF-8, but a TOML file is."""
+    for text in map(str, raw if isinstance(raw, list) else [raw]):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            how = "Write ? for every byte that is none, or set it" if key.attribute == "include_ignored" else "Set it"
+            raise ConfigError(
+                f"{file.path}: {key.name}: {text} is not UTF-8 text, and a file of settings holds nothing else",
+                hint=f"{how} as {key.variable}, which takes any name.",
+            ) from error
 
 
 def unset_value(file: ConfigFile, name: str) -> bool:

@@ -262,7 +262,7 @@ class SubplanRunner:
                 "status": status,
                 "error": error,
                 "output": output,
-                "output_bytes": len(output.encode()),
+                "output_bytes": len(output.encode(errors="surrogatepass")),
                 "finished_at": now(),
             }
         )

@@ -287,6 +287,7 @@ class PlainScreen:
 
 def write_text(stream: TextIO, text: str) -> None:
     """Write and flush; once the reader is gone (a closed pipe or terminal), everything goes nowhere, quietly."""
+    text = valid_text(text)
     try:
         stream.write(text)
         stream.flush()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from holdfast.cli.output import Row, Span, folded_row, plain_text, shortened, silence, table_rows
+from holdfast.cli.output import Row, Span, folded_row, plain_text, shortened, silence, table_rows, valid_text
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -148,8 +148,8 @@ def _styled(spans: Sequence[Span]) -> Text:
     text = Text()
     for span in spans:
         if isinstance(span, tuple):
-            text.append(span[0], style=_STYLES[span[1]])
+            text.append(valid_text(span[0]), style=_STYLES[span[1]])
         else:
-            text.append(span)
+            text.append(valid_text(span))
     text.rstrip()
     return text

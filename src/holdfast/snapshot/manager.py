@@ -99,7 +99,7 @@ class CheckpointManager:
             unheld=_unheld(index),
         )
         if checkpoint.state_hash != previous_state:
-            batch.catalogue(checkpoint.checkpoint_id, sandbox_id, state, checkpoint.model_dump_json())
+            batch.catalogue(checkpoint.checkpoint_id, sandbox_id, state, checkpoint.to_json())
         return checkpoint
 
     def rollback_to(
@@ -156,7 +156,7 @@ class CheckpointManager:
             return state.hex()
 
     def list_checkpoints(self, sandbox_id: str) -> tuple[SandboxCheckpoint, ...]:
-        return tuple(SandboxCheckpoint.model_validate_json(text) for text in self.objects.snapshots_of(sandbox_id))
+        return tuple(SandboxCheckpoint.from_json(text) for text in self.objects.snapshots_of(sandbox_id))
 
     def delete_checkpoint(self, *checkpoint_ids: str) -> None:
         """Forget these snapshots; their content goes when it is collected and nothing else needs it."""
@@ -167,7 +167,7 @@ class CheckpointManager:
         if text is None:
             hint = "List them with `holdfast checkpoint list`."
             raise NotFoundError(f"There is no snapshot {checkpoint_id}.", hint=hint)
-        return SandboxCheckpoint.model_validate_json(text)
+        return SandboxCheckpoint.from_json(text)
 
     def state(self, state_hash: str) -> State:
         return self.reader.state(state_hash)

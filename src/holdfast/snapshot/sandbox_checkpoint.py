@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
@@ -30,3 +31,11 @@ class SandboxCheckpoint(BaseModel):
     state_hash: str
     size_bytes: int
     unheld: tuple[_Unheld, ...] = ()
+
+    def to_json(self) -> str:
+        """In ASCII, with escapes: Python's form of a name that is not UTF-8 is nothing that UTF-8 could hold."""
+        return json.dumps(self.model_dump(mode="json"), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        return cls.model_validate(json.loads(text))

@@ -89,7 +89,7 @@ class ToolResult:
 
     @classmethod
     def done(cls, output: str) -> ToolResult:
-        return cls(succeeded=True, output=output, output_bytes=len(output.encode()))
+        return cls(succeeded=True, output=output, output_bytes=len(output.encode(errors="surrogatepass")))
 
     @classmethod
     def failed(cls, error: str) -> ToolResult:

@@ -1,0 +1,96 @@
+"""Names and words that are not UTF-8: whatever they reach, it is recorded, shown and used again as it was."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.project import Project
+from tests.support.crashes import killed_at
+
+NAME = os.fsdecode(b"b\xffd")
+SHOWN = "b\\xffd"
+WRITES = r"""
+  - {name: one, run: "echo 1 > \"$(printf 'b\\377d')\"", compensate: "true"}
+  - {name: two, run: "echo 2 > \"$(printf 'b\\377d')\""}
+"""
+
+
+@pytest.fixture
+def ran(project: Project) -> Project:
+    project.json("plan", "execute", str(project.plan(WRITES)))
+    return project
+
+
+def reasons(project: Project) -> list[str]:
+    """Why the checkpoints were taken, as a program is told."""
+    ids = [each["checkpoint_id"] for each in project.checkpoints()]
+    return [project.json("checkpoint", "show", each)["reason"] for each in ids]
+
+
+def test_a_file_of_such_a_name_is_restored_alone(ran: Project) -> None:
+    before = ran.checkpoint_before(1)
+    ended = ran.run("plan", "rollback", "-y", "--only", NAME, "latest", before)
+    assert ended.exit_code == 0, ended
+    assert SHOWN in ended.stdout
+    assert (ran.sandbox() / NAME).read_text() == "1\n"
+    assert reasons(ran)[-1] == f"app:{SHOWN} restored from {before}"
+    for command in ("plan status", "plan log", "checkpoint list", "plan diff", "doctor"):
+        assert ran.run(*command.split()).exit_code == 0, command
+    ran.json("plan", "execute", "latest")
+    ran.json("plan", "apply", "--yes", "latest")
+    assert (ran.app / NAME).read_text() == "1\n"
+
+
+def test_a_restore_of_such_a_name_that_was_cut_short_is_finished(ran: Project) -> None:
+    before = ran.checkpoint_before(1)
+
+    def restore() -> None:
+        ran.call("plan", "rollback", "--yes", "--only", NAME, "latest", before)
+
+    assert killed_at(1, restore, touching=".staging-")
+    assert ran.call("plan", "rollback", "--yes", "--dry-run", "latest", before).exit_code != 0
+    ran.json("plan", "execute", "latest")
+    assert (ran.sandbox() / NAME).read_text() == "1\n"
+    assert f"app:{SHOWN} restored from {before}" in reasons(ran)
+
+
+def test_a_program_gets_such_a_word_and_its_work_can_be_applied(project: Project) -> None:
+    script = 'echo work > done.txt; mv done.txt "$1"'
+    ended = project.run("run", "--", "sh", "-c", script, "sh", NAME, cwd=project.app)
+    assert ended.exit_code == 0, ended
+    assert SHOWN in ended.stdout
+    for command in ("plan status", "plan tree", "plan log", "checkpoint list"):
+        assert project.run(*command.split(), "--format", "json", cwd=project.app).exit_code == 0, command
+    shown = project.on_terminal("--project", str(project.app), "plan", "status")
+    assert shown.exit_code == 0, shown
+    assert SHOWN in shown.stdout
+    assert project.run("plan", "apply", "--yes", "latest", cwd=project.app).exit_code == 0
+    assert (project.app / NAME).read_text() == "work\n"
+
+
+def test_a_label_and_a_guidance_may_be_such_words(ran: Project) -> None:
+    assert ran.run("checkpoint", "create", "--label", NAME, "latest").exit_code == 0
+    assert ran.run("plan", "rollback", "--yes", "latest", NAME).exit_code == 0
+    (ran.folder / "more.yaml").write_text("steps:\n  - {name: more, run: 'echo \"$HOLDFAST_GUIDANCE\" > guided'}\n")
+    decision = next(each["decision_id"] for each in ran.json("plan", "status")["steps"] if each["decision_id"])
+    options = ("--mode", "revert", "--guidance", NAME, "--with", str(ran.folder / "more.yaml"))
+    corrected = ran.run("plan", "correct", "--yes", *options, decision)
+    assert corrected.exit_code == 0, corrected
+    assert (ran.sandbox() / "guided").read_bytes() == os.fsencode(NAME) + b"\n"
+    ran.json("plan", "tree", "latest", in_process=False)
+
+
+def test_a_file_of_settings_cannot_hold_one_and_the_environment_can(project: Project) -> None:
+    (project.app / ".gitignore").write_bytes(b"*d\n")
+    (project.app / NAME).write_text("ignored\n")
+    ended = project.run("config", "set", "--scope", "project", "sandbox.include-ignored", NAME)
+    assert ended.exit_code == 9
+    assert SHOWN in ended.stderr
+    assert "HOLDFAST_SANDBOX_INCLUDE_IGNORED" in ended.stderr
+    assert not (project.folder / ".holdfast.toml").exists()
+    project.run("run", "--", "true", cwd=project.app, variables={"HOLDFAST_SANDBOX_INCLUDE_IGNORED": NAME})
+    sandbox = Path(project.json("--project", str(project.app), "plan", "status")["resources"][0]["sandbox_path"])
+    assert (sandbox / NAME).read_text() == "ignored\n"
