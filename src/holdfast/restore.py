@@ -213,12 +213,15 @@ def _readings(plan: Plan, text: str) -> Iterator[tuple[Resource, bytes]]:
     for resource in plan.resources:
         yield resource, path
     name, separator, rest = text.partition("/")
-    if separator and name in names and len(names) > 1:
+    if separator and rest and name in names and len(names) > 1:
         yield names[name], _normal(rest)
 
 
 def _normal(text: str) -> bytes:
-    path = posixpath.normpath(text or ".")
+    if not text:
+        # A variable of a shell that is not set must not mean everything.
+        raise UsageError("An empty path names nothing.", hint="A whole resource is `.` or `RESOURCE:.`.")
+    path = posixpath.normpath(text)
     if path.startswith("/") or path.split("/")[0] == "..":
         raise UsageError(
             f"{text!r} is not a path inside of a resource.", hint="Give it relative to the resource's root."
