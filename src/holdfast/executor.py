@@ -171,7 +171,7 @@ class PlanExecutor:
 
     def _is_to_be_skipped(self, plan: Plan, run: StepRun | None) -> bool:
         is_asked_for = self._settings.choices.interrupted_step is AfterInterruption.SKIP
-        return is_asked_for and has_effects_outside(plan, run, self._tools)
+        return is_asked_for and may_count_as_done(plan, run, self._tools)
 
     def _skip(self, plan: Plan, lease: Lease, run: StepRun) -> Plan:
         """Take the step as done, with the files as it left them; a person said so."""
@@ -620,19 +620,31 @@ class _Bridge:
         )
 
 
-def has_effects_outside(plan: Plan, run: StepRun | None, tools: Toolbox) -> bool:
-    """Whether a step that was cut short may have done something that doing again does twice."""
+def may_count_as_done(plan: Plan, run: StepRun | None, tools: Toolbox) -> bool:
+    """Whether a person may say of a step that was cut short that it is not run again."""
+    step = interrupted_step(plan, run)
+    return step is not None and (step.is_program or _has_effects_outside(step, tools))
+
+
+def interrupted_step(plan: Plan, run: StepRun | None) -> Step | None:
+    """The step that did not come to its end, if it is one: a validation is none."""
     if run is None or run.status not in (RunStatus.INTERRUPTED, RunStatus.RUNNING):
-        return False
-    if run.step_index >= len(plan.steps):
-        return False
-    declared = tools.declaration_for(plan.steps[run.step_index])
+        return None
+    return plan.steps[run.step_index] if run.step_index < len(plan.steps) else None
+
+
+def _has_effects_outside(step: Step, tools: Toolbox) -> bool:
+    """Whether it may have done something that doing again does twice."""
+    declared = tools.declaration_for(step)
     return declared.side_effects and not declared.idempotent
 
 
 def refuse_to_repeat(plan: Plan, run: StepRun | None, tools: Toolbox, choices: Choices) -> None:
     """What a step does outside of the sandboxes is not silently done twice."""
-    if run is not None and choices.interrupted_step is None and has_effects_outside(plan, run, tools):
+    step = interrupted_step(plan, run)
+    if run is None or step is None or choices.interrupted_step is not None:
+        return
+    if _has_effects_outside(step, tools):
         raise StateError(
             f"Step {run.step_index + 1} ({run.step}) was interrupted, and what it does outside of the sandboxes "
             "may have happened already.",
@@ -645,7 +657,8 @@ def refuse_to_skip_nothing(plan: Plan, service: CheckpointService, tools: Toolbo
     """Whoever asks for a step to be left out must not see it run."""
     if choices.interrupted_step is AfterInterruption.SKIP and not _can_skip(plan, service, tools):
         raise StateError(
-            "There is nothing to skip: no step with effects outside of the sandboxes was interrupted.",
+            "There is nothing to skip: neither a step with effects outside of the sandboxes nor a program was "
+            "interrupted.",
             hint=f"`holdfast plan resume {plan.plan_id}` goes on; to leave a step out, correct its decision.",
         )
 
@@ -653,7 +666,7 @@ def refuse_to_skip_nothing(plan: Plan, service: CheckpointService, tools: Toolbo
 def _can_skip(plan: Plan, service: CheckpointService, tools: Toolbox) -> bool:
     run = cut_short(plan, service) or next(iter(service.store.unfinished_runs(plan.plan_id)), None)
     below = (each for each in service.store.subplans_of(plan.plan_id) if not each.is_superseded)
-    return has_effects_outside(plan, run, tools) or any(_can_skip(each, service, tools) for each in below)
+    return may_count_as_done(plan, run, tools) or any(_can_skip(each, service, tools) for each in below)
 
 
 def _temporary_folder(plan: Plan) -> Path:

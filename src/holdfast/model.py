@@ -141,6 +141,7 @@ DEFAULT_PASSED_VARIABLES = (
 )  # fmt: skip
 """What a step sees of the user's environment; the rest may hold secrets that are none of its business."""
 SUBPLANS_TOOL = "subplans"
+PROGRAM_TOOL = "program"
 
 
 class ResourceType(StrEnum):
@@ -256,6 +257,11 @@ class Step(Record, frozen=True, kw_only=True):
     parallel: Annotated[int, Meta(ge=1)] = 1
     """How many of the subplans run at the same time."""
     merge: MergeStrategy = MergeStrategy.THREE_WAY
+
+    @property
+    def is_program(self) -> bool:
+        """A program as ``holdfast run`` starts it: what it made is worth having, however it ended."""
+        return self.tool == PROGRAM_TOOL
 
 
 class Subplan(Record, frozen=True, kw_only=True):

@@ -128,10 +128,12 @@ def _checked(plan: Plan, service: CheckpointService, checkpoint: Checkpoint) -> 
     service.check_sandboxes(plan)
     half_done = cut_short(plan, service)
     if half_done is not None and half_done.group_before_id is not None:
+        keeping = f"Keep what it made with `holdfast plan resume --skip {plan.plan_id}`, or go back"
+        first = keeping if plan.steps[half_done.step_index].is_program else "Go back"
         raise StateError(
             f"Step {half_done.step_index + 1} ({half_done.step}) was cut short: going on takes all files back to "
             "before it, and what you restore now with them.",
-            hint=f"Go back first: `holdfast plan rollback {plan.plan_id} {half_done.group_before_id}`.",
+            hint=f"{first} first: `holdfast plan rollback {plan.plan_id} {half_done.group_before_id}`.",
         )
     return service.store.get(CheckpointGroup, checkpoint.group_id)
 

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 from holdfast.checkpoints import CheckpointService
 from holdfast.errors import StateError
-from holdfast.executor import AfterInterruption, Choices, has_effects_outside, refuse_to_repeat, refuse_to_skip_nothing
+from holdfast.executor import (
+    AfterInterruption,
+    Choices,
+    interrupted_step,
+    may_count_as_done,
+    refuse_to_repeat,
+    refuse_to_skip_nothing,
+)
 from holdfast.model import CheckpointGroup, Correction, Operation, OperationKind, Plan, PlanState, RunStatus, Step
 from holdfast.operations import cut_short
 from holdfast.subplans import refuse_unresolved, spawned_by
@@ -30,6 +37,8 @@ class ResumePreview:
     """What was begun and would be finished (a rollback) or undone (an apply) first."""
     subplans: tuple[str, ...] = ()
     """Of a step with subplans that was cut short: those that are not done."""
+    can_skip: bool = False
+    """The step is a program, and would be run again although what it made could be kept."""
 
 
 def preview_resume(plan: Plan, service: CheckpointService, tools: Toolbox, choices: Choices) -> ResumePreview:
@@ -48,7 +57,8 @@ def preview_resume(plan: Plan, service: CheckpointService, tools: Toolbox, choic
     going_back = next((each for each in operations if each.kind is OperationKind.ROLLBACK), None)
     if going_back is not None:
         return _after_going_back(plan, service, choices, going_back)
-    is_skipped = choices.interrupted_step is AfterInterruption.SKIP and has_effects_outside(plan, run, tools)
+    is_skipped = choices.interrupted_step is AfterInterruption.SKIP and may_count_as_done(plan, run, tools)
+    step = interrupted_step(plan, run)
     next_step = plan.next_step + is_skipped
     is_divided = run is not None and run.step_index < len(plan.steps) and bool(plan.steps[run.step_index].subplans)
     is_interrupted = run is not None and run.status in (RunStatus.RUNNING, RunStatus.INTERRUPTED)
@@ -63,6 +73,7 @@ def preview_resume(plan: Plan, service: CheckpointService, tools: Toolbox, choic
         group_id=run.group_before_id if run is not None and goes_back else None,
         operations=tuple(operation.kind for operation in operations),
         subplans=tuple(each.name for each in subplans if each.state is not PlanState.COMPLETE),
+        can_skip=not is_skipped and step is not None and step.is_program,
     )
 
 

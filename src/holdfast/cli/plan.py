@@ -84,14 +84,17 @@ def _plan_or_new(holdfast: Holdfast, named: str) -> Plan:
 @command(group, "resume", short_help="Go on after a crash, a kill, a failure or a cancel.")
 @click.option("--dry-run", is_flag=True, help="Only say from where.")
 @click.option("--rerun", is_flag=True, help="Run an interrupted step with outside effects again.")
-@click.option("--skip", is_flag=True, help="Take an interrupted step with outside effects as done.")
+@click.option(
+    "--skip", is_flag=True, help="Take an interrupted step with outside effects, or an interrupted program, as done."
+)
 @click.option("--resolved", is_flag=True, help="Take files in conflict as they are now in the sandbox.")
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def resume(invocation: Invocation, dry_run: bool, rerun: bool, skip: bool, resolved: bool, plan: str) -> Reply:
     """Go on after a crash, a kill, a failure, a cancel or a conflict, from the last checkpoint.
 
     A step that did not come to its end starts again from the state before it. One that does something outside of the
-    sandboxes is not run twice by itself: say --rerun or --skip.
+    sandboxes is not run twice by itself: say --rerun or --skip. Of a program that `holdfast run` started, --skip keeps
+    what it made: the files as it left them are the result.
     """
     from holdfast.cli.execution import run_plan
     from holdfast.cli.plan_text import resume_reply

@@ -177,7 +177,16 @@ def _next_after_status(status: PlanStatus) -> list[Next]:
         return [looking, going_back, correcting, Next("apply", f"holdfast plan apply {plan_id}")]
     if status.plan.state is PlanState.APPLIED:
         return [looking, Next("take it back", f"holdfast plan unapply {plan_id}")]
-    return [going_on, going_back, correcting] if status.checkpoints else [going_on]
+    keeping = [Next("keep its work", f"holdfast plan resume --skip {plan_id}")] if _is_of_a_program(status) else []
+    return [going_on, *keeping, going_back, correcting] if status.checkpoints else [going_on]
+
+
+def _is_of_a_program(status: PlanStatus) -> bool:
+    """Whether a program was cut short whose work can be kept."""
+    run = current_run(status.plan, status.runs)
+    if run is None or run.is_superseded or run.status not in (RunStatus.INTERRUPTED, RunStatus.RUNNING):
+        return False
+    return run.step_index < len(status.plan.steps) and status.plan.steps[run.step_index].is_program
 
 
 # plan list
@@ -303,7 +312,10 @@ def resume_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
         show_plan(screen, plan.plan_id, plan.name)
         show_facts(screen, facts())
         screen.line("Nothing was changed.")
-        show_next(screen, [Next("go on", f"holdfast plan resume {_said(preview.choices)}{plan.plan_id}")])
+        commands = [Next("go on", f"holdfast plan resume {_said(preview.choices)}{plan.plan_id}")]
+        if preview.can_skip:
+            commands.append(Next("keep its work", f"holdfast plan resume --skip {plan.plan_id}"))
+        show_next(screen, commands)
 
     return Reply(data, show)
 

@@ -18,7 +18,7 @@ import click
 
 from holdfast.cli.invocation import Invocation, reporting, with_common_options
 from holdfast.cli.output import Next, Reply, Screen, counted, name_text, show_next, show_sentence
-from holdfast.model import PlanState
+from holdfast.model import PlanState, RunStatus
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -170,6 +170,8 @@ def _reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     ]
     if not result.succeeded:
         commands.insert(0, Next("status", f"holdfast plan status {plan.plan_id}"))
+        if changes and runs[-1].status is RunStatus.INTERRUPTED:
+            commands.insert(0, Next("keep its work", f"holdfast plan resume --skip {plan.plan_id}"))
     elif changes:
         commands.insert(0, Next("apply", f"holdfast plan apply {plan.plan_id}"))
     if changes:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.model import OnFailure, Policy, ResourceType, Step
+from holdfast.model import PROGRAM_TOOL, OnFailure, Policy, ResourceType, Step
 from holdfast.planfile.document import shortened
 from holdfast.planfile.draft import LONGEST_DERIVED_NAME, PlanDraft, ResourceDraft
 
@@ -18,7 +18,7 @@ def program_draft(argv: Sequence[str], resources: Sequence[Path], folder: Path, 
     home = next((each for each in drafts if folder.resolve().is_relative_to(each.path)), drafts[0])
     inside = folder.resolve().relative_to(home.path) if folder.resolve().is_relative_to(home.path) else Path()
     command = shortened(re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", shlex.join(argv)), LONGEST_DERIVED_NAME)
-    step = Step(name=command, tool="program", args={"argv": list(argv), "folder": str(inside)}, resource=home.name)
+    step = Step(name=command, tool=PROGRAM_TOOL, args={"argv": list(argv), "folder": str(inside)}, resource=home.name)
     return PlanDraft(
         name=command,
         resources=tuple(drafts),

@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 
 from pydantic import Field, field_validator
 
+from holdfast.model import PROGRAM_TOOL
 from holdfast.process import run_supervised
 from holdfast.tools.declaration import ToolArgs, ToolContext, ToolDeclaration, ToolResult
 from holdfast.tools.shell import result_of
@@ -27,7 +28,7 @@ class ProgramArgs(ToolArgs):
 class Program:
     """Runs a program in the sandbox. However it ends by itself, the step is done: what it made is there to look at."""
 
-    declaration = ToolDeclaration(name="program", args=ProgramArgs)
+    declaration = ToolDeclaration(name=PROGRAM_TOOL, args=ProgramArgs)
 
     def run(self, args: ProgramArgs, context: ToolContext) -> ToolResult:
         process = run_supervised(

@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.integration.cli.project import Ended, Project, wait_until
 
 EDITS = "echo one > f; sleep 1.5; echo two >> f; sleep 1.5; rm f version.txt"
@@ -163,7 +165,57 @@ def test_a_program_can_be_cancelled_from_elsewhere_and_its_work_stays(project: P
     shown, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "holdfast plan status" in shown
+    assert "keep its work  holdfast plan resume --skip" in shown
     assert (Path(in_app(project, "plan", "status")["resources"][0]["sandbox_path"]) / "f").read_text() == "1\n"
+
+
+@pytest.fixture
+def killed(project: Project) -> Project:
+    """A program wrote a file, of which there is a checkpoint, and another one; then Holdfast was killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "run", "--settle", "100ms", "--", "sh", "-c", LEAVES_WORK],
+        cwd=project.app,
+        env=project.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    wait_until(lambda: any(project.home.glob("sandboxes/*/app/last")))
+    process.kill()
+    process.wait()
+    return project
+
+
+LEAVES_WORK = "echo 1 > first; sleep 1; echo 2 > last; sleep 60"
+
+
+def test_the_work_of_a_program_whose_holdfast_was_killed_can_be_kept_and_applied(killed: Project) -> None:
+    plan_id = in_app(killed, "plan", "status")["plan_id"]
+    keep = f"holdfast plan resume --skip {plan_id}"
+    assert keep in killed.run("plan", "status", cwd=killed.app).stdout
+    assert f"keep its work  {keep}" in killed.run("plan", "resume", "--dry-run", "latest", cwd=killed.app).stdout
+    told = killed.run("plan", "resume", "--dry-run", "--skip", "latest", cwd=killed.app).stdout
+    assert f"skips    {in_app(killed, 'plan', 'status')['name']}" in told
+    assert "goes on  all steps are done; the result is checked again" in told
+    assert "goes back" not in told
+    data = in_app(killed, "plan", "resume", "--skip", "latest")
+    assert data["state"] == "complete"
+    in_app(killed, "plan", "apply", "--yes", "latest")
+    assert [(killed.app / name).read_text() for name in ("first", "last")] == ["1\n", "2\n"]
+
+
+def test_of_a_program_whose_holdfast_was_killed_any_moment_can_be_kept(killed: Project) -> None:
+    listed = in_app(killed, "checkpoint", "list")["checkpoints"]
+    moment = next(each["checkpoint_id"] for each in listed if each["triggers"] == ["settled"])
+    only = ("plan", "rollback", "--yes", "--only", ".", "latest", moment)
+    refused = killed.run(*only, cwd=killed.app)
+    assert refused.exit_code == 4
+    assert "holdfast plan resume --skip" in refused.stderr
+    in_app(killed, "plan", "resume", "--skip", "latest")
+    in_app(killed, *only)
+    in_app(killed, "plan", "execute", "latest")
+    in_app(killed, "plan", "apply", "--yes", "latest")
+    assert (killed.app / "first").read_text() == "1\n"
+    assert not (killed.app / "last").exists()
 
 
 def test_interactive_programs_have_a_terminal_with_keys_and_a_size(project: Project) -> None:
