@@ -661,12 +661,15 @@ class Holdfast:
     ) -> CheckpointView:
         """Take a checkpoint of the sandboxes as they are now; one with a label is never pruned."""
         from holdfast.checkpoints import Occasion
+        from holdfast.policy import refuse_label
 
         with self._changing(reference, "checkpoint create", listener=listener) as (plan, lease):
             if plan.head_group_id is None:
                 raise StateError(
                     f"Plan {plan.plan_id} has no sandboxes yet.", hint=f"Run `holdfast plan execute {plan.plan_id}`."
                 )
+            if label is not None:
+                refuse_label(label)
             if label is not None and any(
                 each.metadata.label == label for each in self.service.list_checkpoints(plan.plan_id)
             ):

@@ -28,6 +28,7 @@ from holdfast.model import (
     ResourceType,
     is_within,
 )
+from holdfast.names import name_text
 from holdfast.real_files import Links, folders_in_use, missing_folders, refuse_busy_repository
 from holdfast.sandbox.git import merge_texts
 from holdfast.sandbox.git_apply import (
@@ -143,7 +144,7 @@ def _outside_of_submodules(resource: Resource, differences: Sequence[Difference]
     inside = inside_submodules(GitRepository.at(Path(resource.path)), [difference.path for difference in differences])
     foreign = visible(difference for difference in differences if difference.path in inside)
     if foreign:
-        listed = "\n  ".join(os.fsdecode(difference.path) for difference in foreign)
+        listed = "\n  ".join(name_text(os.fsdecode(difference.path)) for difference in foreign)
         raise SandboxError(
             f"The plan changed files of a submodule, which apply cannot do; nothing was applied:\n  {listed}",
             hint="Give the submodule's own folder as a resource, in a plan without the repository around it.",
@@ -188,7 +189,7 @@ class _Analysis:
         else:
             message = "The plan changed files that hold work of yours which is not committed; nothing was applied:"
             hint = "Commit or stash your work first, or change the files without a commit: `--no-commit`."
-        raise ConflictError("\n  ".join([message, *conflicts]), hint=hint, paths=tuple(conflicts))
+        raise ConflictError("\n  ".join([message, *map(name_text, conflicts)]), hint=hint, paths=tuple(conflicts))
 
     # Into the files
 

@@ -51,7 +51,7 @@ from holdfast.model import (
     now,
 )
 from holdfast.operations import cut_short, make_missing_sandboxes, never_begun, waiting_again
-from holdfast.policy import resource_variable
+from holdfast.policy import refuse_label, resource_variable
 from holdfast.process import DEFAULT_OUTPUT_LIMIT_BYTES, Passthrough
 from holdfast.progress import watched_by
 from holdfast.refusals import Border, explain
@@ -607,6 +607,8 @@ class _Bridge:
         return decision.decision_id
 
     def checkpoint(self, label: str | None) -> str:
+        if label is not None:
+            refuse_label(label)
         occasion = occasion_of(self._step, self._run, "asked for by the step")
         self.plan = self._executor.group(
             self.plan, self._lease, replace(occasion, triggers=(Moment.MANUAL.value,), label=label)

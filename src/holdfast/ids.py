@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 
@@ -11,6 +12,8 @@ _CHARACTER_BITS = 5
 _LENGTH = 26
 _RANDOM_BITS = 80
 _STEP_BITS = 72
+
+_FORM = re.compile(f"[{_ALPHABET}]{{{_LENGTH}}}", re.IGNORECASE)
 
 
 class _Ids:
@@ -44,3 +47,8 @@ def new_id() -> str:
     value = _ids.next()
     shifts = range((_LENGTH - 1) * _CHARACTER_BITS, -1, -_CHARACTER_BITS)
     return "".join(_ALPHABET[value >> shift & 0x1F] for shift in shifts)
+
+
+def is_id(text: str) -> bool:
+    """Whether it has the form of an id, in upper or lower case."""
+    return _FORM.fullmatch(text) is not None

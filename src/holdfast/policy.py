@@ -7,8 +7,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 
-from holdfast.errors import AmbiguousError, ConfigError, NotFoundError
+from holdfast.errors import AmbiguousError, ConfigError, NotFoundError, UsageError
+from holdfast.ids import is_id
 from holdfast.model import Checkpoint, Trigger
+from holdfast.names import NOT_IN_A_NAME, name_text
 
 TRIGGER_ALIASES = {
     "before_tool_execute": Trigger.ON_TOOL_WRITE,
@@ -22,6 +24,7 @@ LONGEST_TIMEOUT_SECONDS = 2_000_000
 DISPLAY_PREFIX = "cp_"
 SHORTEST_DISPLAY = 8
 CANDIDATES_SHOWN = 10
+LONGEST_LABEL = 100
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
@@ -131,6 +134,23 @@ def resolve_checkpoint(reference: str, checkpoints: Sequence[Checkpoint]) -> Che
             hint=f"Say which one: {_shown(list(found.values()), ordered)}.",
         )
     raise _not_found(reference, ordered)
+
+
+def refuse_label(label: str) -> None:
+    """Refuse a label that a list cannot show on a line, or that could be the id of another checkpoint."""
+    if not label.strip():
+        raise UsageError("A label must say something.", hint="Leave it out, or choose another.")
+    if NOT_IN_A_NAME.search(label):
+        raise UsageError(
+            f"The label '{name_text(label[:LONGEST_LABEL])}' holds control characters.",
+            hint="Choose a label of one line.",
+        )
+    if len(label) > LONGEST_LABEL:
+        raise UsageError(
+            f"The label has {len(label)} characters, and {LONGEST_LABEL} are the most.", hint="Choose a shorter one."
+        )
+    if label.strip().lower().startswith(DISPLAY_PREFIX) or is_id(label.strip()):
+        raise UsageError(f'The label "{label}" looks like the id of a checkpoint.', hint="Choose another label.")
 
 
 def _with_full_id(wanted: str, ordered: Sequence[Checkpoint]) -> Checkpoint | None:

@@ -27,6 +27,7 @@ from holdfast.model import (
     Resource,
     now,
 )
+from holdfast.names import name_text
 from holdfast.sandbox.git_apply import (
     NEW_INDEX,
     BranchMove,
@@ -235,7 +236,8 @@ def branch_move(resource: Resource, operation: Operation) -> BranchMove | None:
 
 def _meddled(root: Path, path: bytes) -> ConflictError:
     return ConflictError(
-        f"{os.fsdecode(path)} in {root} was changed by somebody else meanwhile; nothing was changed.",
+        f"{name_text(os.fsdecode(path))} in {name_text(str(root))} was changed by somebody else meanwhile; nothing was "
+        "changed.",
         hint="Run the command again.",
         paths=(os.fsdecode(path),),
     )

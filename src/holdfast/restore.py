@@ -26,6 +26,7 @@ from holdfast.model import (
     RollbackResult,
     now,
 )
+from holdfast.names import name_text
 from holdfast.operations import cut_short
 from holdfast.rollback import RollbackPreview, refuse_if_disabled
 from holdfast.sandbox import sandbox_for
@@ -63,7 +64,7 @@ def restore_paths(
     present = service.states_now(plan)
     selected = select_paths(plan, service, group, present, only)
     shown = _shown(selected)
-    reason = f"{', '.join(shown)} restored from {checkpoint.checkpoint_id}"
+    reason = f"{', '.join(map(name_text, shown))} restored from {checkpoint.checkpoint_id}"
     # What is made here is not collected before the journal names it.
     with service.manager.taking() as batch:
         wanted = _grafted_states(service, batch, group, present, selected)
@@ -176,6 +177,10 @@ def _shown(selected: Selected) -> tuple[str, ...]:
     return tuple(f"{name}:{os.fsdecode(path) or '.'}" for name, paths in selected.items() for path in paths)
 
 
+def _name(path: bytes) -> str:
+    return name_text(os.fsdecode(path))
+
+
 # Which paths are meant
 
 
@@ -191,8 +196,8 @@ def select_paths(
             if _is_there(service.manager.reader, resource, path, group.states, present)
         ]
         if len(found) > 1:
-            listed = ", ".join(f"{resource.name}:{os.fsdecode(path) or '.'}" for resource, path in found)
-            raise AmbiguousError(f"{text!r} is in several resources.", hint=f"Say which one: {listed}.")
+            listed = ", ".join(f"{resource.name}:{_name(path) or '.'}" for resource, path in found)
+            raise AmbiguousError(f"'{name_text(text)}' is in several resources.", hint=f"Say which one: {listed}.")
         if not found:
             raise _unknown(plan, service, group, present, text)
         resource, path = found[0]
@@ -226,7 +231,7 @@ def _normal(text: str) -> bytes:
     path = posixpath.normpath(text)
     if path.startswith("/") or path.split("/")[0] == "..":
         raise UsageError(
-            f"{text!r} is not a path inside of a resource.", hint="Give it relative to the resource's root."
+            f"'{name_text(text)}' is not a path inside of a resource.", hint="Give it relative to the resource's root."
         )
     return b"" if path == "." else os.fsencode(path)
 
@@ -246,7 +251,8 @@ def _unknown(
         for resource, path in _readings(plan, text)
     ]
     return NotFoundError(
-        f"There is no {text!r}, neither in the checkpoint nor in the sandbox.", hint=f"There is {'; '.join(listed)}."
+        f"There is no '{name_text(text)}', neither in the checkpoint nor in the sandbox.",
+        hint=f"There is {'; '.join(listed)}.",
     )
 
 
@@ -260,8 +266,8 @@ def _names_beside(
         for folder in _above(path)
         if (entries := [entry for root in roots if (entry := reader.find(root, folder)) and entry.kind == DIRECTORY])
     )
-    names = sorted({os.fsdecode(name) for entry in entries for name in reader.directory(entry)})
-    where = f"{os.fsdecode(folder)}/" if folder else ""
+    names = sorted({_name(name) for entry in entries for name in reader.directory(entry)})
+    where = f"{_name(folder)}/" if folder else ""
     shown = [where + name for name in names[:_MOST_NAMES]]
     return [*shown, f"and {len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else shown
 
@@ -269,13 +275,13 @@ def _names_beside(
 def _refuse_what_is_not_held(plan: Plan, resource: Resource, path: bytes, group: CheckpointGroup) -> None:
     if path and sandbox_for(plan, resource).hides(path):
         raise UsageError(
-            f"{os.fsdecode(path)} of {resource.name} belongs to the sandbox's repository, which is restored whole.",
+            f"{_name(path)} of {resource.name} belongs to the sandbox's repository, which is restored whole.",
             hint=f"Restore all of it with `--only {resource.name}:.`, or roll back without `--only`.",
         )
     for each in group.unheld.get(resource.name, ()):
         if each.path == unheld_name(path):
             raise StateError(
-                f"The checkpoint does not hold {resource.name}:{os.fsdecode(path)}: {each.reason}.",
+                f"The checkpoint does not hold {resource.name}:{_name(path)}: {each.reason}.",
                 hint="It stays as it is. What a checkpoint does not hold cannot be restored from it.",
             )
 
@@ -340,8 +346,8 @@ class _Graft:
                 self._changes[folder] = self._reader.find(self._theirs, folder)
             elif now_there.kind != DIRECTORY:
                 raise StateError(
-                    f"{resource}:{os.fsdecode(folder)} was a folder and is none now: {os.fsdecode(path)} has no place.",
-                    hint=f"Restore the folder: `--only {resource}:{os.fsdecode(folder)}`.",
+                    f"{resource}:{_name(folder)} was a folder and is none now: {_name(path)} has no place.",
+                    hint=f"Restore the folder: `--only {resource}:{_name(folder)}`.",
                 )
 
     def state(self, batch: Batch, present: str) -> str:

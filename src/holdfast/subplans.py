@@ -37,6 +37,7 @@ from holdfast.model import (
     Trigger,
     now,
 )
+from holdfast.names import name_text
 from holdfast.sandbox import sandbox_for
 from holdfast.sandbox.making import remove_tree
 
@@ -398,13 +399,12 @@ def _unresolved(
 
 def _conflict_lines(plan: Plan, conflicts: Sequence[Conflict]) -> str:
     """One line a conflict: the file to edit, and why."""
-    return "\n".join(
-        f"  {Path(plan.resource(each.resource).sandbox_path) / each.path}: {each.reason}" for each in conflicts
-    )
+    roots = {each.name: Path(each.sandbox_path) for each in plan.resources}
+    return "\n".join(f"  {name_text(str(roots[each.resource] / each.path))}: {each.reason}" for each in conflicts)
 
 
 def _conflict_text(subplan: Plan, conflicts: Sequence[Conflict]) -> str:
-    listed = ", ".join(f"{each.path} ({each.reason})" for each in conflicts)
+    listed = ", ".join(f"{name_text(each.path)} ({each.reason})" for each in conflicts)
     return f"subplan {subplan.name} conflicts with what the plan has: {listed}"
 
 

@@ -20,6 +20,7 @@ from holdfast.model import (
     Resource,
     ResourceType,
 )
+from holdfast.names import name_text
 from holdfast.real_files import (
     Links,
     RealChange,
@@ -145,7 +146,7 @@ class _Undoing:
 
     def refuse_conflicts(self) -> None:
         if self._conflicts:
-            listed = "\n  ".join(dict.fromkeys(self._conflicts))
+            listed = "\n  ".join(map(name_text, dict.fromkeys(self._conflicts)))
             raise ConflictError(
                 f"These files were changed after the plan was applied; nothing was taken back:\n  {listed}",
                 hint="Take those changes back first; then run the command again.",

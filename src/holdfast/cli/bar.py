@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.cli.output import Row, Screen, Span, bytes_text, cell_width, name_text, shortened
+from holdfast.cli.output import Row, Screen, Span, bytes_text, cell_width, shortened
+from holdfast.names import name_text
 
 if TYPE_CHECKING:
     from holdfast.progress import Working

@@ -18,13 +18,13 @@ from holdfast.cli.output import (
     bytes_text,
     counted,
     fits,
-    name_text,
     show_facts,
     show_next,
     show_plan,
     show_table,
     time_text,
 )
+from holdfast.names import name_text
 
 if TYPE_CHECKING:
     from holdfast.app import CheckpointView

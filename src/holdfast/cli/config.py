@@ -8,7 +8,8 @@ import click
 
 from holdfast.cli.completion import complete_key
 from holdfast.cli.invocation import Invocation, OrderedGroup, command, with_common_options
-from holdfast.cli.output import Reply, Screen, name_text, wrapped
+from holdfast.cli.output import Reply, Screen, wrapped
+from holdfast.names import name_text
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

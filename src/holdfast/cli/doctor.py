@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.invocation import Invocation, reporting, with_common_options
-from holdfast.cli.output import Reply, Screen, counted, name_text, show_facts, show_table
+from holdfast.cli.output import Reply, Screen, counted, show_facts, show_table
+from holdfast.names import name_text
 
 if TYPE_CHECKING:
     from holdfast.doctor import Finding

@@ -23,7 +23,6 @@ from holdfast.cli.output import (
     Span,
     cell_width,
     counted,
-    name_text,
     output_lines,
     seconds_text,
     shortened,
@@ -72,6 +71,7 @@ from holdfast.model import (
     Step,
     StepRun,
 )
+from holdfast.names import name_text
 from holdfast.policy import DISPLAY_PREFIX, display_ids
 
 if TYPE_CHECKING:

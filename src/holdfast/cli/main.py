@@ -29,6 +29,7 @@ from holdfast.cli.output import (
     wrapped,
     write_envelope,
 )
+from holdfast.names import name_text
 
 DEBUG_VARIABLE = "HOLDFAST_DEBUG"
 _FIRST_WORD = re.compile(r"\A[a-z]+(?= )")
@@ -179,7 +180,7 @@ def _failure(error: BaseException) -> _Failure:
         hint = "Run the command again; whatever was begun is finished or undone first."
         return _Failure("Interrupted", "Interrupted.", hint, EXIT_INTERRUPTED)
     if isinstance(error, OSError):
-        about = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        about = f"{name_text(os.fsdecode(error.filename))}: " if isinstance(error.filename, str | bytes) else ""
         hint = "Free the cause and run the command again; whatever was begun is finished or undone first."
         return _Failure(type(error).__name__, f"{about}{error.strerror or error}.", hint, SandboxError.exit_code)
     return _Failure(

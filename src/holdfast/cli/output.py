@@ -14,6 +14,8 @@ from enum import Enum, StrEnum
 from pathlib import PurePath
 from typing import Any, Protocol, TextIO
 
+from holdfast.names import valid_text
+
 Span = str | tuple[str, str]
 """Text, or text and its style: ``strong``, ``dim``, ``good``, ``bad``, ``warn``, ``id``."""
 Row = Sequence[Span]
@@ -92,23 +94,7 @@ class Next:
 
 _ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
-# With those that turn the direction of writing: they make a name look like another one.
-_NOT_IN_A_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _WORD = re.compile(r"(?:`[^`]*`|[^ `]|`)+")
-
-
-def valid_text(text: str) -> str:
-    """Without lone surrogates: a byte of a file name that is not UTF-8 is written ``\\xff``."""
-    try:
-        raw = text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        raw = text.encode("utf-8", "backslashreplace")
-    return raw.decode("utf-8", "backslashreplace")
-
-
-def name_text(name: str) -> str:
-    """A file name on one line, with nothing in it that a terminal would obey."""
-    return _NOT_IN_A_NAME.sub(lambda found: repr(found[0])[1:-1], valid_text(name))
 
 
 def output_lines(output: str, last: int | None = None) -> list[str]:

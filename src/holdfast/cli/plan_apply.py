@@ -9,7 +9,8 @@ import click
 
 from holdfast.cli.completion import complete_plan
 from holdfast.cli.invocation import Invocation, command, declined, yes_option
-from holdfast.cli.output import Next, Reply, Row, Screen, counted, name_text, show_next, show_table
+from holdfast.cli.output import Next, Reply, Row, Screen, counted, show_next, show_table
+from holdfast.names import name_text
 
 if TYPE_CHECKING:
     from holdfast.apply import ApplyResult

@@ -15,7 +15,6 @@ from holdfast.cli.output import (
     counted,
     first_line,
     fits,
-    name_text,
     output_lines,
     seconds_text,
     show_facts,
@@ -32,6 +31,7 @@ from holdfast.cli.records import (
     validation_data,
 )
 from holdfast.model import Decision, OperationKind, Plan, PlanState, RunStatus, StepRun
+from holdfast.names import name_text
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast, PlanStatus

@@ -9,23 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.bar import Bar
 from holdfast.cli.execution import lasting_ids
-from holdfast.cli.output import (
-    Next,
-    Reply,
-    Row,
-    Screen,
-    counted,
-    first_line,
-    name_text,
-    shortened,
-    show_next,
-    show_table,
-)
+from holdfast.cli.output import Next, Reply, Row, Screen, counted, first_line, shortened, show_next, show_table
 from holdfast.cli.plan_text import MOST_FILES_SHOWN
 from holdfast.cli.records import changes_data, decision_data, effect_lines, file_label, plan_data
 from holdfast.compensation import with_effects
 from holdfast.events import EffectsOutside, Event, Working
 from holdfast.model import Plan, PlanState, RollbackImpact, RollbackResult
+from holdfast.names import name_text
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.invocation import Invocation, reporting, with_common_options
-from holdfast.cli.output import Next, Reply, Screen, counted, name_text, show_next, show_sentence
+from holdfast.cli.output import Next, Reply, Screen, counted, show_next, show_sentence
 from holdfast.model import PlanState, RunStatus
+from holdfast.names import name_text
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from holdfast.cli.output import Row, Span, folded_row, plain_text, shortened, silence, table_rows, valid_text
+from holdfast.cli.output import Row, Span, folded_row, plain_text, shortened, silence, table_rows
+from holdfast.names import valid_text
 
 if TYPE_CHECKING:
     from rich.status import Status

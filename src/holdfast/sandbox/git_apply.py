@@ -12,6 +12,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 from holdfast.errors import ConflictError, SandboxError, UsageError
+from holdfast.names import name_text
 from holdfast.sandbox.git import run_git, said_by_git
 from holdfast.sandbox.making import sync_directory, temporary_folder
 from holdfast.sandbox.repository import GitRepository
@@ -227,7 +228,8 @@ def lock_index(repository: GitRepository, token: str) -> None:
         os.link(prepared, repository.index_lock)
     except FileExistsError as error:
         raise ConflictError(
-            f"Another git command is at work in {repository.root}: {repository.index_lock} exists.",
+            f"Another git command is at work in {name_text(str(repository.root))}: "
+            f"{name_text(str(repository.index_lock))} exists.",
             hint="Wait for it to end; if none is running, remove that file. Then run the command again.",
         ) from error
     finally:

@@ -57,6 +57,11 @@ def test_checkpoints_are_taken_deleted_and_pruned_by_hand(project: Project) -> N
     assert made["label"] == "lunch"
     assert project.call("checkpoint", "create", "--label", " ", "latest").exit_code == 2
     assert project.call("checkpoint", "create", "--label", "lunch", "latest").exit_code == 2
+    ids = [project.checkpoints()[0][name] for name in ("checkpoint_id", "display_id", "group_id")]
+    for label in (*ids, ids[0].lower(), "CP_mine", "two\nlines", "\x1b[31mred", "long " * 21):
+        refused = project.call("checkpoint", "create", "--label", label, "latest")
+        assert (refused.exit_code, refused.stderr.count("\n")) == (2, 2), refused
+    assert project.json("checkpoint", "create", "--label", "é" * 100, "latest")["label"] == "é" * 100
     assert "go back" in project.call("checkpoint", "create", "latest").stdout
     assert project.json("checkpoint", "delete", "--yes", "latest", "lunch")["deleted"] == 1
     assert project.call("checkpoint", "delete", "--yes", "latest", "lunch").exit_code == 3

@@ -94,3 +94,17 @@ def test_a_file_of_settings_cannot_hold_one_and_the_environment_can(project: Pro
     project.run("run", "--", "true", cwd=project.app, variables={"HOLDFAST_SANDBOX_INCLUDE_IGNORED": NAME})
     sandbox = Path(project.json("--project", str(project.app), "plan", "status")["resources"][0]["sandbox_path"])
     assert (sandbox / NAME).read_text() == "ignored\n"
+
+
+def test_a_name_of_two_lines_stays_on_one_in_what_is_refused(project: Project) -> None:
+    (project.app / "two\nlines").write_text("mine\n")
+    project.json(
+        "plan", "execute", str(project.plan("  - {name: one, run: 'for f in t*; do echo 1 > \"$f\"; done'}\n"))
+    )
+    refused = project.run("plan", "rollback", "--yes", "--only", "app:nope", "latest", project.checkpoint_before(0))
+    assert refused.exit_code == 3
+    assert "two\\nlines" in refused.stderr
+    (project.app / "two\nlines").write_text("meanwhile\n")
+    refused = project.run("plan", "apply", "--yes", "latest")
+    assert refused.exit_code == 5
+    assert "  app: two\\nlines\n" in refused.stderr

@@ -12,13 +12,12 @@ from holdfast.cli.output import (
     bytes_text,
     cell_width,
     first_line,
-    name_text,
     output_lines,
     seconds_text,
     shortened,
     table_rows,
-    valid_text,
 )
+from holdfast.names import name_text, valid_text
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from holdfast.cli.output import (
     cell_width,
     fits,
     folded_row,
-    name_text,
     plain_text,
     show_facts,
     show_plan,
@@ -29,6 +28,7 @@ from holdfast.cli.output import (
 from holdfast.cli.plan_text import show_plans
 from holdfast.ids import new_id
 from holdfast.model import Lease, Plan, PlanState
+from holdfast.names import name_text
 
 WIDTHS = [60, 80, 120, 200]
 LONG = "a plan with quite a long name that says everything about what it is going to do in this repository of the shop"
