@@ -105,7 +105,8 @@ def effects_outside(
 ) -> EffectsOutside:
     """Of the steps that are undone: all that they did outside of the sandboxes, with what became of it."""
     effects = list(_all_effects(plan, service, tools, consequences))
-    undone = tuple(effect for effect in effects if effect.note in (TO_BE_DONE, DONE))
+    # In the order in which that is done: the last step first.
+    undone = tuple(effect for effect in reversed(effects) if effect.note in (TO_BE_DONE, DONE))
     gone = tuple(
         _effect(run, run.compensation)
         for run in consequences.runs

@@ -49,7 +49,7 @@ def test_a_rollback_undoes_the_last_first_while_their_files_are_still_there(work
     assert isinstance(result, RollbackResult)
     assert log(workshop) == ["do 1", "do 3", "undo 3", "undo 1"]
     assert files(workshop.sandbox(plan)) == {"version.txt": "1\n"}
-    assert [each.step for each in result.impact.compensated] == ["first", "third"]
+    assert [each.step for each in result.impact.compensated] == ["third", "first"]
     assert result.impact.side_effects_not_undone == ()
 
 
@@ -79,8 +79,8 @@ def test_a_dry_run_says_what_would_be_undone_and_undoes_nothing(workshop: Worksh
     opened = workshop.open()
     preview = opened.rollback_preview(plan.plan_id, first_checkpoint(opened, plan))
     assert [(each.step, each.note) for each in preview.expected.impact.compensated] == [
-        ("first", "to be done"),
         ("third", "to be done"),
+        ("first", "to be done"),
     ]
     assert log(workshop) == ["do 1", "do 3"]
 
