@@ -375,9 +375,20 @@ class Holdfast:
         if root != plan and command not in _FOR_SUBPLANS_TOO:
             raise StateError(
                 f"Plan {plan.plan_id} ({plan.name}) is a subplan of {plan.parent_plan_id} and goes on with it.",
-                hint=f"Run the command for the whole plan: `holdfast {command} {root.plan_id}`.",
+                hint=self._for_the_whole_plan(plan, root, command),
             )
         return root
+
+    def _for_the_whole_plan(self, subplan: Plan, root: Plan, command: str) -> str:
+        if command != "plan correct":
+            checkpoint = " CHECKPOINT_ID" if command == "plan rollback" else ""
+            return f"Run the command for the whole plan: `holdfast {command} {root.plan_id}{checkpoint}`."
+        while subplan.parent_plan_id not in (None, root.plan_id):
+            subplan = self.store.get(Plan, subplan.parent_plan_id or "")
+        if subplan.is_superseded:
+            return f"Correct a decision of the whole plan that is in force: `holdfast plan tree {root.plan_id}`."
+        options = "--mode revert --guidance TEXT"
+        return f"Correct the decision that spawned it: `holdfast plan correct {options} {subplan.spawn_decision_id}`."
 
     def _refuse_without_content(self, plan: Plan) -> None:
         if plan.store_id == self.service.manager.objects.store_id:

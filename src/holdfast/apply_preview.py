@@ -122,7 +122,7 @@ def _result_group(plan: Plan, service: CheckpointService) -> CheckpointGroup:
     if plan.state is not PlanState.COMPLETE:
         raise StateError(
             f"Plan {plan.plan_id} is {plan.state}, only a complete plan can be applied.",
-            hint=f"Run `holdfast plan execute {plan.plan_id}` first.",
+            hint=_how_to_complete(plan, service),
         )
     # Retention may have given up the first of them; what an earlier try to apply recorded is the same result.
     ends = {Moment.POST_EXECUTE, Moment.PRE_APPLY}
@@ -135,6 +135,20 @@ def _result_group(plan: Plan, service: CheckpointService) -> CheckpointGroup:
             f"and `holdfast plan execute {plan.plan_id}`.",
         )
     return group
+
+
+def _how_to_complete(plan: Plan, service: CheckpointService) -> str:
+    if plan.parent_plan_id is None:
+        return f"Run `holdfast plan execute {plan.plan_id}` first."
+    root = plan
+    while root.parent_plan_id is not None:
+        root = service.store.get(Plan, root.parent_plan_id)
+    if plan.is_superseded:
+        return (
+            "What spawned it was rolled back or corrected. Its checkpoints are kept: "
+            f"`holdfast checkpoint list {plan.plan_id}`; `holdfast plan tree {root.plan_id}` shows what is in force."
+        )
+    return f"It goes on with the whole plan: run `holdfast plan execute {root.plan_id}` first."
 
 
 def _outside_of_submodules(resource: Resource, differences: Sequence[Difference]) -> list[Difference]:

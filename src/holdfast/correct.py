@@ -104,6 +104,12 @@ class CorrectionService:
 
     def checkpoint_before(self, plan: Plan, decision: Decision) -> Checkpoint:
         """What reverting this decision would go back to."""
+        if decision.parent_decision_id is None:
+            raise StateError(
+                f"Decision {decision.decision_id} is what the plan is for: nothing comes before it.",
+                hint=f"Correct one that followed from it (`holdfast plan tree {plan.plan_id}`), or go back to the "
+                f"start (`holdfast checkpoint list {plan.plan_id}`).",
+            )
         found = self._checkpoints_before(plan, decision)
         # A decision that was itself rolled back, as after a failure, may stand right before where the plan is now.
         leads_here = bool(found) and found[0].group_id not in self._service.superseded_groups(plan)
@@ -115,9 +121,17 @@ class CorrectionService:
         if not found:
             raise StateError(
                 f"There is no checkpoint of decision {decision.decision_id} to go back to.",
-                hint="It was pruned, or automatic checkpoints were off. See `holdfast checkpoint list`.",
+                hint="None was taken when it was made, or it was pruned. Those there are: "
+                f"`holdfast checkpoint list {plan.plan_id}`.",
             )
         return found[0]
+
+    def can_revert(self, plan: Plan, decision: Decision) -> bool:
+        try:
+            self.checkpoint_before(plan, decision)
+        except StateError:
+            return False
+        return plan.policy.rollback_enabled
 
     def _checkpoints_before(self, plan: Plan, decision: Decision) -> list[Checkpoint]:
         """Those taken when it was made. Others name it as well: the step it started has ended, or failed."""

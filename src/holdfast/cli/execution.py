@@ -62,6 +62,7 @@ from holdfast.events import (
 from holdfast.model import (
     CheckpointGroup,
     Conflict,
+    Decision,
     FileChange,
     Plan,
     PlanState,
@@ -440,7 +441,8 @@ def _failed(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     places = _places(holdfast, result)
     shown = lasting_ids(each.checkpoint_id for each in holdfast.store.checkpoints_of(plan.plan_id))
     named = {name: shown[found] for name, found in places.items() if found in shown}
-    commands = _after_failure(plan, run, named if _left_a_trace(holdfast, result) else {})
+    correctable = _correctable(holdfast, plan, run)
+    commands = _after_failure(plan, correctable, named if _left_a_trace(holdfast, result) else {})
     kept, restored = places["kept"], places["restored"]
     data = {
         **_execution_data(holdfast, result, commands),
@@ -500,7 +502,18 @@ def _failed_step_data(run: StepRun | None, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _after_failure(plan: Plan, run: StepRun | None, places: dict[str, str]) -> list[Next]:
+def _correctable(holdfast: Holdfast, plan: Plan, run: StepRun | None) -> str | None:
+    """The id of the failed step's decision, if it can be reverted."""
+    from holdfast.correct import CorrectionService
+
+    if run is None or run.decision_id is None or run.step_index >= len(plan.steps):
+        return None
+    decision = holdfast.store.get(Decision, run.decision_id)
+    can_revert = CorrectionService(holdfast.service, holdfast.tools).can_revert(plan, decision)
+    return run.decision_id if can_revert else None
+
+
+def _after_failure(plan: Plan, correctable: str | None, places: dict[str, str]) -> list[Next]:
     """``places`` are checkpoints around what the failed step changed; without any, the cause lies before it."""
     plan_id = plan.plan_id
     commands = [Next("status", f"holdfast plan status {plan_id}")]
@@ -511,9 +524,9 @@ def _after_failure(plan: Plan, run: StepRun | None, places: dict[str, str]) -> l
     else:
         commands.append(Next("checkpoints", f"holdfast checkpoint list {plan_id}"))
         going_back = [Next("go back", f"holdfast plan rollback {plan_id} CHECKPOINT_ID")]
-    if run is not None and run.decision_id and run.step_index < len(plan.steps):
+    if correctable is not None:
         guidance = '"what to do instead"'
-        correcting = f"holdfast plan correct --mode revert --guidance {guidance} {run.decision_id}"
+        correcting = f"holdfast plan correct --mode revert --guidance {guidance} {correctable}"
         going_back.append(Next("correct", correcting))
     if plan.policy.rollback_enabled:
         commands += going_back

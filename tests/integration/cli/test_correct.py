@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -14,6 +15,7 @@ STEPS = """\
   - {name: bump, tool: edit_file, args: {path: version.txt, find: "1", replace: "2"}}
   - {name: note, run: 'echo "guided by: $HOLDFAST_GUIDANCE" > note.txt'}
 """
+REVERT = ("--mode", "revert", "--guidance", "x", "--yes")
 
 
 @pytest.fixture
@@ -190,6 +192,45 @@ def test_subplans_that_would_be_undone_are_named(project: Project) -> None:
     assert [each["name"] for each in project.json(*arguments, "--dry-run")["subplans_invalidated"]] == ["part"]
     assert "subplan part" in project.call(*arguments, "--dry-run").stdout
     assert "1 subplan invalidated" in project.on_terminal(*arguments, answer="n\n", columns=300).stdout
+
+
+def test_what_refuses_the_decision_of_a_subplan_names_one_that_can_be_corrected(project: Project) -> None:
+    steps = "  - {name: parts, subplans: [{name: part, steps: [{name: p, run: echo p > part}]}]}\n"
+    project.json("plan", "execute", str(project.plan(steps)))
+    root, first = project.json("plan", "status")["plan_id"], project.checkpoints()[0]["checkpoint_id"]
+    with project.opened() as holdfast:
+        subplan = holdfast.store.subplans_of(root)[0]
+        inside = holdfast.store.decisions_of(subplan.plan_id)[-1].decision_id
+    refused = project.json("plan", "correct", *REVERT, inside, exit_code=4)["error"]
+    named = re.findall("`holdfast (.*)`", refused["hint"])[0].split()
+    assert project.call(*named, "--dry-run").exit_code == 0
+    project.json("plan", "rollback", "--yes", "latest", first)
+    assert (
+        f"`holdfast plan tree {root}`" in project.json("plan", "correct", *REVERT, inside, exit_code=4)["error"]["hint"]
+    )
+    refused = project.json("plan", "apply", "--yes", subplan.plan_id, exit_code=4)["error"]
+    assert "plan execute" not in refused["hint"]
+    for command in re.findall("`holdfast ([^`]*)`", refused["hint"]):
+        assert project.call(*command.split()).exit_code == 0
+
+
+@pytest.mark.parametrize("policy", ["auto_create_on: []", "on_failure: rollback_to_start", "on_failure: keep"])
+def test_a_failed_step_offers_a_correction_only_where_it_is_not_refused(project: Project, policy: str) -> None:
+    steps = "  - {name: one, run: echo 1 > one}\n  - {name: two, run: 'echo 2 > two; exit 1'}\n"
+    file = project.plan(steps, header=f"policy: {{{policy}}}\n")
+    failed = project.json("plan", "execute", str(file), exit_code=1)
+    offered = any("plan correct" in command for command in failed["next_commands"])
+    tried = project.call("plan", "correct", "--dry-run", *REVERT, failed["failed_step"]["decision_id"])
+    assert offered == (tried.exit_code == 0)
+    assert offered == (policy == "on_failure: keep")
+
+
+def test_the_decision_that_a_plan_begins_with_has_nothing_before_it(ran: Project) -> None:
+    root = ran.json("plan", "tree")["decisions"][0]["decision_id"]
+    refused = ran.json("plan", "correct", *REVERT, root, exit_code=4)["error"]
+    assert "nothing comes before it" in refused["message"]
+    for command in re.findall("`holdfast ([^`]*)`", refused["hint"]):
+        assert ran.call(*command.split()).exit_code == 0
 
 
 def test_mistakes_in_the_new_steps_are_named(ran: Project) -> None:

@@ -177,7 +177,7 @@ def test_the_definition_of_a_plan_changed_nothing_and_all_depends_on_it(workshop
     found = opened.explain(root.decision_id)
     assert (found.parent, found.step, found.run, found.checkpoint, found.changes) == (None, None, None, None, None)
     assert list(found.dependents) == others
-    assert "no checkpoint of decision" in (found.refusal or "")
+    assert "nothing comes before it" in (found.refusal or "")
 
 
 def test_a_failed_step_is_explained_after_it_was_rolled_back(workshop: Workshop) -> None:
