@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from subprocess import CompletedProcess
 
+from holdfast.descent import join, split
 from holdfast.errors import ConflictError, SandboxError, UsageError
 from holdfast.names import name_text
 from holdfast.sandbox.git import run_git, said_by_git
@@ -21,6 +22,7 @@ _LOCK_MARK = b"holdfast apply "
 # Git leaves objects to the operating system, and after a power cut a branch could name a commit that is not there.
 _DURABLE = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.fsync", "GIT_CONFIG_VALUE_0": "all"}
 _PACKED_LOCK = "packed-refs.lock"
+_RULES = b".gitignore"
 _GRACE_SECONDS = 0.3
 """Another git that is alive keeps such a lock for less."""
 NEW_INDEX = "index.holdfast"
@@ -29,6 +31,17 @@ NEW_INDEX = "index.holdfast"
 
 def ignored_among(repository: GitRepository, work_tree: Path, paths: Sequence[bytes]) -> set[bytes]:
     """Those of the paths that the rules in ``work_tree`` ignore and that the repository does not track."""
+    hidden = _behind_symlinks(work_tree, paths)
+    ignored = _check_ignore(repository, work_tree, [path for path in paths if path not in hidden])
+    if hidden:
+        with temporary_folder() as folder:
+            rules_only = folder.resolve()
+            _copy_rules(work_tree, rules_only, hidden)
+            ignored |= _check_ignore(repository, rules_only, sorted(hidden))
+    return ignored
+
+
+def _check_ignore(repository: GitRepository, work_tree: Path, paths: Sequence[bytes]) -> set[bytes]:
     if not paths:
         return set()
     # Not the sandbox's own repository: a step may have written its config, and config can start programs.
@@ -37,8 +50,40 @@ def ignored_among(repository: GitRepository, work_tree: Path, paths: Sequence[by
         ["check-ignore", "-z", "--stdin"], cwd=work_tree, input=b"\0".join(paths), env=environment, check=False
     )
     if answer.returncode > 1:
-        raise SandboxError(f"git check-ignore failed in {work_tree}.", hint="Run `git status` there to see why.")
+        raise SandboxError(
+            f"git check-ignore failed in {work_tree}: {said_by_git(answer)[-1]}.",
+            hint="Run `git status` there to see why.",
+        )
     return {path for path in answer.stdout.split(b"\0") if path}
+
+
+def _behind_symlinks(work_tree: Path, paths: Iterable[bytes]) -> set[bytes]:
+    """Those of the paths that lead through a symlink there; git refuses to look at them, and holds none of them."""
+    behind: set[bytes] = set()
+    for folder in sorted(_folders_of(paths)):
+        if split(folder)[0] in behind or (work_tree / os.fsdecode(folder)).is_symlink():
+            behind.add(folder)
+    return {path for path in paths if split(path)[0] in behind}
+
+
+def _folders_of(paths: Iterable[bytes]) -> set[bytes]:
+    """Every folder that one of the paths lies in, but for the root."""
+    found: set[bytes] = set()
+    for path in paths:
+        folder = split(path)[0]
+        while folder and folder not in found:
+            found.add(folder)
+            folder = split(folder)[0]
+    return found
+
+
+def _copy_rules(work_tree: Path, target: Path, paths: Collection[bytes]) -> None:
+    """The rules that hold for these paths; behind a symlink there are none, and git follows none to a file of rules."""
+    rules = {join(folder, _RULES) for folder in (b"", *_folders_of(paths))}
+    for path in map(os.fsdecode, rules - _behind_symlinks(work_tree, rules)):
+        if (work_tree / path).is_file() and not (work_tree / path).is_symlink():
+            (target / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(work_tree / path, target / path)
 
 
 def inside_submodules(repository: GitRepository, paths: Collection[bytes]) -> set[bytes]:
@@ -169,10 +214,18 @@ def _replace_in_index(
 
 
 def _by_what_git_can_hold(work_tree: Path, paths: Sequence[bytes]) -> Iterator[tuple[list[str], list[bytes]]]:
-    """The paths with the way to bring them into an index; what became a fifo is no longer there for git."""
-    fifos = [path for path in paths if (work_tree / os.fsdecode(path)).is_fifo()]
-    yield ["--force-remove"], fifos
-    yield ["--add", "--remove", "--replace"], [path for path in paths if path not in set(fifos)]
+    """The paths with the way to bring them into an index; first go those that hold nothing for git.
+
+    They are gone, or became a folder or a fifo, or lie behind a symlink that took the place of a folder.
+    """
+    hidden = _behind_symlinks(work_tree, paths)
+    held = [path for path in paths if path not in hidden and _is_file_or_symlink(work_tree / os.fsdecode(path))]
+    yield ["--force-remove"], sorted(set(paths).difference(held))
+    yield ["--add", "--replace"], held
+
+
+def _is_file_or_symlink(path: Path) -> bool:
+    return path.is_symlink() or path.is_file()
 
 
 def _tree_of(repository: GitRepository, commit: str | None) -> str:
