@@ -128,7 +128,7 @@ def _result_group(plan: Plan, service: CheckpointService) -> CheckpointGroup:
     ends = {Moment.POST_EXECUTE, Moment.PRE_APPLY}
     groups = service.store.groups_of(plan.plan_id)
     group = next((group for group in reversed(groups) if ends.intersection(group.triggers)), groups[-1])
-    if service.states_now(plan) != group.states:
+    if service.changed_since(plan, group.states):
         raise StateError(
             "The sandboxes are not what the plan left: something changed them after it was complete.",
             hint=f"Go back to the result with `holdfast plan rollback {plan.plan_id} {group.group_id}` "

@@ -48,6 +48,7 @@ from holdfast.model import (
 from holdfast.policy import GroupFacts, resolve_checkpoint, retention
 from holdfast.sandbox import sandbox_for
 from holdfast.snapshot.difference import Difference, visible
+from holdfast.snapshot.looking import was_only_looked_at
 from holdfast.snapshot.manager import CheckpointManager
 from holdfast.snapshot.restore import Restored
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
@@ -349,6 +350,17 @@ class CheckpointService:
             resource.name: self.manager.state_of(Path(resource.sandbox_path), thorough=thorough)
             for resource in plan.resources
         }
+
+    def changed_since(self, plan: Plan, recorded: dict[str, str]) -> tuple[str, ...]:
+        """The resources whose sandboxes are no longer what was recorded; looking into one does not change it."""
+        with self.manager.taking():
+            found, reader = self.states_now(plan), self.manager.reader
+            changed = [resource for resource in plan.resources if found[resource.name] != recorded[resource.name]]
+            return tuple(
+                each.name
+                for each in changed
+                if not was_only_looked_at(reader, sandbox_for(plan, each), recorded[each.name], found[each.name])
+            )
 
     # Going back
 

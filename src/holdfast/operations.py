@@ -180,8 +180,7 @@ def put_back_what_was_lost(
         return plan, None  # nothing tells what the sandboxes should be
     made = make_missing_sandboxes(plan, service)
     recorded = head.states
-    found = service.states_now(plan)
-    lost = tuple(name for name in recorded if found[name] != recorded[name] and name not in made)
+    lost = tuple(name for name in service.changed_since(plan, recorded) if name not in made)
     trusted = plan.changed(boot_id=boot_id())
     told = None
     if lost:

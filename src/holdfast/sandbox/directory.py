@@ -37,3 +37,6 @@ class DirectorySandbox:
 
     def hides(self, path: bytes) -> bool:  # noqa: ARG002 - all of a directory is the user's
         return False
+
+    def keeps_index_at(self, path: bytes) -> bool:  # noqa: ARG002 - nor would git's index be ours
+        return False

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
+from holdfast.descent import split
 from holdfast.errors import SandboxError
 from holdfast.model import Resource, Strategy
 from holdfast.sandbox.copying import TreeCopy
@@ -69,6 +70,10 @@ class GitWorktreeSandbox:
     def hides(self, path: bytes) -> bool:
         # Of submodules and nested repositories too: git itself never takes such a path for content.
         return b".git" in path.split(b"/")
+
+    def keeps_index_at(self, path: bytes) -> bool:
+        folder, name = split(path)
+        return name == b"index" and self.hides(folder)
 
 
 def matches(path: bytes, globs: Collection[str]) -> bool:

@@ -32,3 +32,7 @@ class Sandbox(Protocol):
     def hides(self, path: bytes) -> bool:
         """Whether a path is the sandbox's own affair and not part of the user's files."""
         ...
+
+    def keeps_index_at(self, path: bytes) -> bool:
+        """Whether git would keep its index there, which it writes anew also for somebody who only looks."""
+        ...
