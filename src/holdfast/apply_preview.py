@@ -223,7 +223,8 @@ class _Analysis:
         paths = _paths_for_git(real.todo, ignored)
         self._unfinished_work += _labelled(resource, not_as_committed(repository, paths) - set(real.conflicts))
         if paths:
-            refuse_a_branch_used_elsewhere(repository, ref)
+            way_out = "or leave the result on a new one: `--branch NAME`."
+            refuse_a_branch_used_elsewhere(repository, ref, way_out=way_out)
         return self._with_commit(planned, repository, head, ref, paths)
 
     def _with_commit(

@@ -43,6 +43,8 @@ from holdfast.snapshot.format import DIRECTORY, Entry
 from holdfast.snapshot.objects import Batch
 from holdfast.snapshot.selection import Selection, links_to_make, load_selection, same, select
 
+_AND_AGAIN = "then run the command again."
+
 
 @dataclass(frozen=True)
 class UnapplyPreview:
@@ -163,7 +165,7 @@ class _Undoing:
             return _branch_going(made)
         refuse_busy_repository(made.repository)
         _refuse_if_elsewhere(made)
-        refuse_a_branch_used_elsewhere(made.repository, made.ref)
+        refuse_a_branch_used_elsewhere(made.repository, made.ref, way_out=_AND_AGAIN)
         paths = changed_between(made.repository, made.old, made.new)
         self._note(resource, not_as_committed(made.repository, paths))
         return made.reversed
@@ -201,7 +203,7 @@ def _branch_going(made: BranchMove) -> BranchMove | None:
             f"The branch {name} is checked out in {repository.root}; nothing was taken back.",
             hint="Check out another branch, then run the command again.",
         )
-    refuse_a_branch_used_elsewhere(repository, made.ref)
+    refuse_a_branch_used_elsewhere(repository, made.ref, way_out=_AND_AGAIN)
     return made.reversed
 
 

@@ -34,8 +34,15 @@ _NO_REPOSITORY = {"GIT_DIR": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFI
 _SYMLINK_MODE = "120000"
 _MOST_CONFLICTS = 127
 """What `git merge-file` can count to; a higher exit code is a failure."""
+_MOST_LINES = 3
 _SNIFFED_BYTES = 8000
 """How far git looks for the NUL that makes content binary."""
+
+
+class GitFailed(SandboxError):
+    def __init__(self, command: str, complaint: str) -> None:
+        super().__init__(f"git {command} failed: {complaint}")
+        self.complaint = complaint
 
 
 def run_git(
@@ -46,7 +53,7 @@ def run_git(
     env: Mapping[str, str] | None = None,
     check: bool = True,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run git; a failure is a SandboxError that ends with what git said, unless ``check`` is off."""
+    """Run git; a failure is a GitFailed that ends with what git said, unless ``check`` is off."""
     settings = [word for setting in _SETTINGS for word in ("-c", setting)]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _KEPT}
     try:
@@ -61,11 +68,18 @@ def run_git(
     except OSError as error:
         raise _cannot_run(cwd, error) from error
     if check and completed.returncode != 0:
-        raise SandboxError(f"git {os.fspath(args[0])} failed: {said_by_git(completed)[-1]}")
+        raise GitFailed(os.fspath(args[0]), complaint_of(completed))
     return completed
 
 
-def said_by_git(completed: subprocess.CompletedProcess[bytes]) -> list[str]:
+def complaint_of(completed: subprocess.CompletedProcess[bytes]) -> str:
+    """What a failed git said is wrong, in one line and without its advice."""
+    lines = completed.stderr.decode("utf-8", errors="replace").splitlines()
+    wrong = [line.partition(": ")[2] for line in lines if line.startswith(("fatal: ", "error: "))]
+    return "; ".join(wrong[:_MOST_LINES] or _said_by_git(completed)[-1:]).rstrip(".")
+
+
+def _said_by_git(completed: subprocess.CompletedProcess[bytes]) -> list[str]:
     """The lines of a failed git's complaint, without their prefixes; at least one."""
     lines = completed.stderr.decode("utf-8", errors="replace").splitlines()
     said = [line.removeprefix("fatal: ").removeprefix("error: ") for line in lines if line.strip()]
@@ -102,7 +116,7 @@ def _git_apply(directory: Path, patch: bytes, strip: int, *options: str) -> byte
     args = ["apply", "--whitespace=nowarn", f"-p{strip}", *options]
     completed = run_git(args, cwd=directory, input=patch, env=_NO_REPOSITORY, check=False)
     if completed.returncode != 0:
-        raise UsageError(f"the patch does not apply: {'; '.join(said_by_git(completed)[:5])}")
+        raise UsageError(f"the patch does not apply: {'; '.join(_said_by_git(completed)[:5])}")
     return completed.stdout
 
 
@@ -174,5 +188,5 @@ def _merge_files(folder: Path, sides: Mapping[str, bytes], labels: Sequence[str]
     if b"Cannot merge binary files" in completed.stderr:
         return None  # what git says of a file of more than a gigabyte, too
     if not 0 <= completed.returncode <= _MOST_CONFLICTS:
-        raise SandboxError(f"git merge-file failed: {said_by_git(completed)[-1]}")
+        raise SandboxError(f"git merge-file failed: {complaint_of(completed)}")
     return MergedText(completed.stdout, completed.returncode)

@@ -9,12 +9,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from subprocess import CompletedProcess
 
 from holdfast.descent import join, split
 from holdfast.errors import ConflictError, SandboxError, UsageError
 from holdfast.names import name_text
-from holdfast.sandbox.git import run_git, said_by_git
+from holdfast.sandbox.git import GitFailed, complaint_of, run_git
 from holdfast.sandbox.making import sync_directory, temporary_folder
 from holdfast.sandbox.repository import GitRepository
 
@@ -23,6 +22,9 @@ _LOCK_MARK = b"holdfast apply "
 _DURABLE = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.fsync", "GIT_CONFIG_VALUE_0": "all"}
 _PACKED_LOCK = "packed-refs.lock"
 _RULES = b".gitignore"
+_LOCKED = ".lock': File exists"
+_NOT_WRITTEN = ("insufficient permission", "unable to create temporary file", "unable to write", "No space left")
+_NOBODY = ("ident name", "auto-detect", "no email was given", "no name was given")
 _GRACE_SECONDS = 0.3
 """Another git that is alive keeps such a lock for less."""
 NEW_INDEX = "index.holdfast"
@@ -51,7 +53,7 @@ def _check_ignore(repository: GitRepository, work_tree: Path, paths: Sequence[by
     )
     if answer.returncode > 1:
         raise SandboxError(
-            f"git check-ignore failed in {work_tree}: {said_by_git(answer)[-1]}.",
+            f"git check-ignore failed in {work_tree}: {complaint_of(answer)}.",
             hint="Run `git status` there to see why.",
         )
     return {path for path in answer.stdout.split(b"\0") if path}
@@ -100,7 +102,7 @@ def not_as_committed(repository: GitRepository, paths: Collection[bytes]) -> set
     return (repository.uncommitted() | unwatched).intersection(paths)
 
 
-def refuse_a_branch_used_elsewhere(repository: GitRepository, ref: str | None) -> None:
+def refuse_a_branch_used_elsewhere(repository: GitRepository, ref: str | None, *, way_out: str) -> None:
     """A branch that moves under another work tree would leave that one's files behind its HEAD."""
     listed = run_git(["worktree", "list", "--porcelain", "-z"], cwd=repository.root).stdout.split(b"\0\0")
     for block in listed:
@@ -112,7 +114,7 @@ def refuse_a_branch_used_elsewhere(repository: GitRepository, ref: str | None) -
         if ref is not None and is_there and facts.get(b"branch") == os.fsencode(ref):
             raise ConflictError(
                 f"The branch {branch_name(ref)} is checked out in {place} as well; nothing was changed.",
-                hint="Check out another branch in one of them, or leave the result on a new one: `--branch NAME`.",
+                hint=f"Check out another branch in one of them, {way_out}",
             )
 
 
@@ -139,41 +141,51 @@ class CommitDraft:
 def make_commit(draft: CommitDraft) -> str | None:
     """Make it; None if it would change nothing. Nothing in the repository names it yet."""
     repository = draft.repository
-    with _temporary_index(repository) as environment:
-        tree = _write_tree(draft, environment)
-    if tree == _tree_of(repository, draft.parent):
-        return None
-    is_signed = repository.is_set("commit.gpgsign")
-    signing = ["-S"] if is_signed else []
-    parents = ["-p", draft.parent] if draft.parent else []
-    answer = run_git(
-        ["commit-tree", *signing, *parents, "-F", "-", tree],
-        cwd=repository.root,
-        input=draft.message.encode(errors="replace"),
-        env=_DURABLE,
-        check=False,
-    )
-    if answer.returncode != 0:
-        raise _no_commit(repository, answer, is_signed=is_signed)
-    return answer.stdout.decode().strip()
-
-
-def _no_commit(repository: GitRepository, answer: CompletedProcess[bytes], *, is_signed: bool) -> SandboxError:
-    said = said_by_git(answer)
-    message = f"Git could not make the commit in {repository.root}: {said[-1].rstrip('.')}. Nothing was changed."
-    if is_signed and any("sign" in line or "gpg" in line for line in said):
-        return SandboxError(
-            message, hint="Your `commit.gpgsign` asks for a signature; make signing work, then try again."
-        )
-    names = "Set your name with `git config --global user.name` and `user.email`"
-    return SandboxError(message, hint=f"{names}, or use `--no-commit`.")
+    with _refusals_told(repository):
+        with _temporary_index(repository) as environment:
+            tree = _write_tree(draft, environment)
+        if tree == _tree_of(repository, draft.parent):
+            return None
+        signing = ["-S"] if _is_signed(repository) else []
+        parents = ["-p", draft.parent] if draft.parent else []
+        message = draft.message.encode(errors="replace")
+        args = ["commit-tree", *signing, *parents, "-F", "-", tree]
+        return run_git(args, cwd=repository.root, input=message, env=_DURABLE).stdout.decode().strip()
 
 
 def changed_by(draft: CommitDraft) -> set[bytes]:
     """The paths in which it would differ from its parent; the repository gets no object of it."""
-    with _temporary_index(draft.repository) as environment:
+    with _refusals_told(draft.repository), _temporary_index(draft.repository) as environment:
         _fill_index(draft, environment, only_look=True)
         return _staged(draft.repository, draft.parent, environment)
+
+
+def _is_signed(repository: GitRepository) -> bool:
+    return repository.is_set("commit.gpgsign")
+
+
+@contextmanager
+def _refusals_told(repository: GitRepository) -> Iterator[None]:
+    """Turn what git says when it cannot make a commit into what a person can do about it."""
+    try:
+        yield
+    except GitFailed as failure:
+        raise SandboxError(
+            f"Git could not make the commit in {repository.root}: {failure.complaint}. Nothing was changed.",
+            hint=_way_out(repository, failure.complaint),
+        ) from failure
+
+
+def _way_out(repository: GitRepository, complaint: str) -> str:
+    if any(words in complaint for words in _NOT_WRITTEN):
+        return f"Check who may write to {repository.common_dir / 'objects'} and the space on its disk, then try again."
+    if any(words in complaint for words in _NOBODY):
+        return "Set your name with `git config --global user.name` and `user.email`, or use `--no-commit`."
+    if "filter" in complaint:
+        return "Make that filter of your git settings work, then try again, or use `--no-commit`."
+    if _is_signed(repository):
+        return "Your `commit.gpgsign` asks for a signature; make signing work, then try again."
+    return "Remove that cause and try again, or use `--no-commit`."
 
 
 def _staged(repository: GitRepository, commit: str | None, environment: Mapping[str, str] | None = None) -> set[bytes]:
@@ -403,7 +415,7 @@ def move_branch(move: BranchMove, reason: str) -> None:
     args = [name, move.new, move.old or nothing] if move.new else ["-d", name, move.old or nothing]
     answer = run_git(["update-ref", "-m", reason, *args], cwd=repository.root, env=_DURABLE, check=False)
     if answer.returncode != 0:
-        raise _moved(repository, said_by_git(answer)[-1])
+        raise _moved(repository, complaint_of(answer))
     place = (repository.common_dir / move.ref).parent if move.ref else repository.git_dir
     if place.is_dir():
         sync_directory(place)
@@ -411,9 +423,10 @@ def move_branch(move: BranchMove, reason: str) -> None:
 
 
 def _moved(repository: GitRepository, reason: str) -> ConflictError:
+    if_none = "if none is running, remove that file. Then" if _LOCKED in reason else "then"
     return ConflictError(
         f"A branch of {repository.root} could not be moved; nothing was changed: {reason}.",
-        hint="Wait for other git commands there to end; then run the command again.",
+        hint=f"Wait for other git commands there to end; {if_none} run the command again.",
     )
 
 

@@ -376,10 +376,10 @@ def test_a_submodule_on_a_branch_is_a_resource_like_any_other(desk: Desk):
     git(around, "submodule", "--quiet", "add", str(desk.app), "app")
     branch = git(around / "app", "branch", "--show-current").strip()
     repository = GitRepository.at(around / "app")
-    refuse_a_branch_used_elsewhere(repository, f"refs/heads/{branch}")
+    refuse_a_branch_used_elsewhere(repository, f"refs/heads/{branch}", way_out="then again.")
     git(around / "app", "worktree", "add", "--quiet", "--force", str(desk.folder / "second"), branch)
     with pytest.raises(ConflictError, match="is checked out in"):
-        refuse_a_branch_used_elsewhere(repository, f"refs/heads/{branch}")
+        refuse_a_branch_used_elsewhere(repository, f"refs/heads/{branch}", way_out="then again.")
 
 
 def test_a_lock_of_another_git_is_respected(desk: Desk):

@@ -95,6 +95,63 @@ def test_a_signature_that_fails_refuses_and_changes_nothing(desk: Desk):
     assert "gpgsig" not in git(desk.app, "cat-file", "commit", "HEAD")
 
 
+def test_a_signature_by_ssh_that_fails_is_not_blamed_on_the_name(desk: Desk):
+    plan = desk.run(app="echo more >> a.txt")
+    for key, value in {"commit.gpgsign": "true", "gpg.format": "ssh", "user.signingkey": "/no/such/key"}.items():
+        git(desk.app, "config", key, value)
+    with pytest.raises(SandboxError, match="/no/such/key") as refusal:
+        desk.apply(plan)
+    assert "commit.gpgsign" in refusal.value.hint
+
+
+# What else git may refuse
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root may make a folder immutable")
+def test_objects_that_cannot_be_written_are_not_blamed_on_the_name(desk: Desk):
+    plan = desk.run(app="rm a.txt")
+    subprocess.run(["chattr", "+i", desk.app / ".git" / "objects"], check=True)
+    before = desk.what_counts()
+    with pytest.raises(SandboxError, match="unable to create temporary file") as refusal:
+        desk.apply(plan)
+    assert str(desk.app / ".git" / "objects") in refusal.value.hint
+    assert "user.name" not in refusal.value.hint
+    desk.assert_put_back(before)
+
+
+@pytest.mark.parametrize("branch", [None, "topic"])
+def test_a_filter_that_fails_is_told_with_the_way_out(desk: Desk, branch: str | None):
+    write(desk.app / ".gitattributes", "*.x filter=bad\n")
+    git(desk.app, "add", "--all")
+    git(desk.app, "commit", "-q", "-m", "with a filter")
+    git(desk.app, "config", "filter.bad.clean", "false")
+    git(desk.app, "config", "filter.bad.required", "true")
+    plan = desk.run(app="echo q > q.x")
+    before = desk.what_counts()
+    with pytest.raises(SandboxError, match=r"q\.x: clean filter 'bad' failed.* Nothing was changed") as refusal:
+        desk.apply(plan, branch=branch)
+    with pytest.raises(SandboxError, match="clean filter 'bad' failed"), desk.open() as holdfast:
+        holdfast.apply_preview(plan.plan_id, branch=branch).commits()
+    assert "--no-commit" in refusal.value.hint
+    desk.assert_put_back(before)
+    desk.apply(plan, commit=False)
+    assert (desk.app / "q.x").read_text() == "q\n"
+
+
+@pytest.mark.parametrize("name", ["HEAD.lock", "refs/heads/main.lock"])
+def test_a_lock_on_the_branch_is_named(desk: Desk, name: str):
+    plan = desk.run(app="echo more >> a.txt", data="echo more >> one.csv")
+    lock = write(desk.app / ".git" / name, "another git")
+    before = desk.what_counts()
+    with pytest.raises(ConflictError, match=f"{lock}': File exists") as refusal:
+        desk.apply(plan)
+    assert not refusal.value.message.endswith("..")
+    assert "remove that file" in refusal.value.hint
+    assert compare(before, desk.what_counts(), ignoring=["mtime_ns"]) == []
+    lock.unlink()
+    desk.apply(plan)
+
+
 # Where it may go
 
 

@@ -277,7 +277,9 @@ def test_a_merge_in_progress_is_refused(desk: Desk):
 def test_a_branch_that_another_work_tree_uses_too_is_refused(desk: Desk, plan: Plan):
     desk.apply(plan)
     git(desk.app, "worktree", "add", "--quiet", "--force", str(desk.folder / "tree"), "main")
-    assert "checked out in" in str(refused(desk, plan).value)
+    refusal = refused(desk, plan).value
+    assert "checked out in" in refusal.message
+    assert "--branch" not in refusal.hint
 
 
 def test_only_an_applied_plan_is_taken_back_and_only_once(desk: Desk, plan: Plan):
