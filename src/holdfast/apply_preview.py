@@ -29,7 +29,13 @@ from holdfast.model import (
     is_within,
 )
 from holdfast.names import name_text
-from holdfast.real_files import Links, folders_in_use, missing_folders, refuse_busy_repository
+from holdfast.real_files import (
+    Links,
+    folders_in_use,
+    missing_folders,
+    refuse_busy_repository,
+    refuse_closed_folders,
+)
 from holdfast.sandbox.git import merge_texts
 from holdfast.sandbox.git_apply import (
     CommitDraft,
@@ -187,7 +193,15 @@ class _Analysis:
                 planned = [self._in_the_files(resource, differences, batch) for resource, differences in changes]
                 batch.commit()
         self._refuse_conflicts()
+        self._refuse_closed_folders(planned)
         return tuple(planned)
+
+    def _refuse_closed_folders(self, planned: Sequence[ResourceChange]) -> None:
+        into_files = planned if self._options.branch is None else ()
+        refuse_closed_folders(
+            [(Path(each.resource.path).resolve(), each.differences) for each in into_files],
+            [each.commit.repository for each in planned if each.commit is not None],
+        )
 
     def _refuse_conflicts(self) -> None:
         conflicts = list(dict.fromkeys([*self._conflicts, *self._unfinished_work]))

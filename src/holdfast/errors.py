@@ -19,6 +19,8 @@ A failed step is not an error: it is a result, and the command that ran it exits
 
 from __future__ import annotations
 
+import os
+
 EXIT_STEP_FAILED = 1
 EXIT_INTERRUPTED = 130
 
@@ -32,6 +34,12 @@ class HoldfastError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+
+def described(error: OSError) -> str:
+    """What the operating system refused, after the path it is about if that is known."""
+    about = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+    return f"{about}{error.strerror or error}"
 
 
 class UsageError(HoldfastError):

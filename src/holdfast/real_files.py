@@ -6,14 +6,14 @@ Both ways go through here: a plan's result into the real files, and the real fil
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from holdfast.checkpoints import CheckpointService
 from holdfast.descent import split
-from holdfast.errors import ConflictError, LeaseLostError, SandboxError
+from holdfast.errors import ConflictError, LeaseLostError, SandboxError, described
 from holdfast.ids import new_id
 from holdfast.model import (
     Lease,
@@ -49,6 +49,7 @@ from holdfast.snapshot.objects import Batch
 from holdfast.snapshot.selection import (
     Selection,
     change,
+    closed_directories,
     directories_in_use,
     links_among,
     links_to_make,
@@ -116,6 +117,26 @@ def refuse_busy_repository(repository: GitRepository) -> None:
         )
 
 
+def refuse_closed_folders(
+    changes: Iterable[tuple[Path, Sequence[Difference]]], repositories: Iterable[GitRepository]
+) -> None:
+    """Refuse where somebody else has to let us write first: to the files' folders, and for a commit to git's own."""
+    closed = [
+        root / os.fsdecode(path)
+        for root, differences in changes
+        for path in sorted(closed_directories(root, differences))
+    ]
+    for repository in repositories:
+        places = (repository.git_dir, repository.common_dir / "objects")
+        closed += [place for place in places if not os.access(place, os.W_OK | os.X_OK, effective_ids=True)]
+    if closed:
+        listed = "\n  ".join(map(str, closed))
+        raise SandboxError(
+            f"These folders cannot be written to; nothing was changed:\n  {listed}",
+            hint="See with `ls -ld` whose they are, and whether their disk may be written to; then try again.",
+        )
+
+
 # Doing it
 
 
@@ -149,8 +170,8 @@ def change_real_files(
     except OSError as error:
         _undo_unless_done(plan, lease, service, operation)
         raise SandboxError(
-            f"The real files could not be changed: {error.strerror or error}. They are as they were before.",
-            hint="Free the cause and run the command again.",
+            f"The real files could not be changed: {described(error)}. They are as they were before.",
+            hint="Check your permissions and the space on the disk; then run the command again.",
         ) from error
     except BaseException:  # an interruption from the keyboard too
         _undo_unless_done(plan, lease, service, operation)
@@ -294,8 +315,8 @@ def undo_change(plan: Plan, lease: Lease, service: CheckpointService, operation:
         edited = [path for resource in plan.resources for path in _undo(service, resource, operation)]
     except OSError as failure:
         raise SandboxError(
-            f"The real files could not be put back yet: {failure.strerror or failure}.",
-            hint="Free the cause; the next command on this plan puts them back.",
+            f"The real files could not be put back yet: {described(failure)}.",
+            hint="Check your permissions and the space on the disk; the next command on this plan puts them back.",
         ) from failure
     error = None
     if edited:

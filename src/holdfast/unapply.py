@@ -29,6 +29,7 @@ from holdfast.real_files import (
     folders_in_use,
     missing_folders,
     refuse_busy_repository,
+    refuse_closed_folders,
 )
 from holdfast.sandbox.git_apply import (
     BranchMove,
@@ -92,6 +93,11 @@ def preview_unapply(plan: Plan, service: CheckpointService) -> UnapplyPreview:
         resources = tuple(undoing.take(resource, batch) for resource in plan.resources)
         batch.commit()
     undoing.refuse_conflicts()
+    moves = [each.branch for each in resources if each.branch is not None]
+    refuse_closed_folders(
+        [(each.root, each.differences) for each in resources],
+        [move.repository for move in moves if move.is_checked_out],
+    )
     return UnapplyPreview(plan, operation, tuple(each for each in resources if each.differences or each.branch))
 
 

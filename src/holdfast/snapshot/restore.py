@@ -147,7 +147,12 @@ def carry_out(
         work = Work.WRITING if workshop.durable else Work.RESTORING
         with meter_of(work, workshop.name, lambda: _to_do(plan)) as meter:
             restorer = _Restorer(reader, descent, workshop, bench, contents, meter)
-            restorer.run(plan)
+            try:
+                restorer.run(plan)
+            except OSError as error:
+                # The call itself knows only the last part of it, or a temporary name.
+                error.filename, error.filename2 = restorer.at, None
+                raise
         return restorer.restored
     finally:
         if bench is not None:
@@ -189,15 +194,19 @@ class _Restorer:
         self._contents, self._meter = contents, meter
         self._names = temporary_names()
         self._opened: dict[bytes, int] = {}
+        self.at = b""
+        """The path that is being changed."""
         self.restored = Restored()
 
     def run(self, plan: RestorePlan) -> None:
         if plan.in_the_way:
             for path in plan.in_the_way:
+                self.at = path
                 self._move_aside(path)
             self._descent.forget()
         removals = [difference for difference in plan.differences if difference.is_removal]
         for difference in reversed(removals):
+            self.at = difference.path
             self._remove(difference)
             if difference.new is None and difference.is_of_file:
                 self._meter.advance(1)
@@ -206,6 +215,7 @@ class _Restorer:
         self._make_all(plan)
         for difference in sorted(plan.differences, key=lambda difference: depth(difference.path), reverse=True):
             if difference.new is not None and difference.new.kind == DIRECTORY:
+                self.at = difference.path
                 self._finish_directory(difference, difference.new)
         self._close_opened()
         if self._workshop.durable:
@@ -218,11 +228,13 @@ class _Restorer:
         linked = {path for group in plan.links for path in group[1:]}
         for difference in plan.differences:
             if difference.new is not None:
+                self.at = difference.path
                 if difference.path not in linked:
                     self._make(difference)
                 if difference.is_of_file:
                     self._meter.advance(1)
         for group in plan.links:
+            self.at = group[0]
             self._link(group)
 
     def _writable(self, directory: bytes) -> int:

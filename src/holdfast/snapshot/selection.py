@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.descent import Descent, depth, join, split
+from holdfast.descent import IS_ROOT, Descent, depth, join, split
 from holdfast.progress import Work, meter_of
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.entries import directory_entry, read_entry
@@ -160,7 +160,37 @@ def change(
     plan = RestorePlan(wanted, (), links)
     contents = check_content(reader, plan, root.name)
     with Descent(root) as descent:
-        carry_out(plan, reader, descent, Workshop(root.name, aside=root, durable=True), contents)
+        try:
+            carry_out(plan, reader, descent, Workshop(root.name, aside=root, durable=True), contents)
+        except OSError as error:
+            error.filename = os.path.join(os.fsencode(root), error.filename)
+            raise
+
+
+def closed_directories(root: Path, differences: Iterable[Difference]) -> set[bytes]:
+    """Directories in which something is to come, to go or to be replaced, and to which we may not write.
+
+    Our own are none of them: they are opened while something is changed in them.
+    """
+    concerned = {split(each.path)[0] for each in differences if _changes_its_directory(each)}
+    with Descent(root) as descent:
+        return {path for path in sorted(concerned) if _is_closed(descent, path)}
+
+
+def _changes_its_directory(difference: Difference) -> bool:
+    old, new = difference.old, difference.new
+    if old is None or new is None or old.kind != new.kind:
+        return True
+    return old.kind != DIRECTORY and old.content != new.content
+
+
+def _is_closed(descent: Descent, path: bytes) -> bool:
+    try:
+        descriptor = descent.open(path)
+    except OSError:
+        return False  # not there yet: it will be ours
+    may_write = os.access(b".", os.W_OK | os.X_OK, dir_fd=descriptor, effective_ids=True)
+    return not may_write and (IS_ROOT or os.fstat(descriptor).st_uid != os.geteuid())
 
 
 def directories_in_use(root: Path, going: Collection[bytes]) -> set[bytes]:

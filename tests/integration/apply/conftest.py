@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from holdfast.apply import ApplyResult
 from holdfast.model import Plan
 from holdfast.unapply import UnapplyPreview
 from tests.support.repositories import git, make_repository, settings_of_a_person
-from tests.support.trees import Thing, compare, describe, write
+from tests.support.trees import IS_ROOT, Thing, compare, describe, write
 
 
 @pytest.fixture(autouse=True)
@@ -114,6 +115,16 @@ class Desk:
         for place in (self.real, self.home):
             shutil.rmtree(place)
             subprocess.run(["cp", "-a", self.folder / "kept" / place.name, place], check=True)
+
+
+@contextmanager
+def unchangeable(path: Path) -> Iterator[None]:
+    if not IS_ROOT or subprocess.run(["chattr", "+i", path], check=False, capture_output=True).returncode != 0:
+        pytest.skip("files cannot be made unchangeable here")
+    try:
+        yield
+    finally:
+        subprocess.run(["chattr", "-i", path], check=True)
 
 
 @pytest.fixture

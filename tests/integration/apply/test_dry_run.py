@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import ConflictError, SandboxError, StateError
 from holdfast.model import Plan
-from tests.integration.apply.conftest import Desk
+from tests.integration.apply.conftest import Desk, unchangeable
 from tests.support.crashes import count_of_changes, killed_at
 from tests.support.repositories import git, head, status
 from tests.support.trees import compare, write
@@ -92,6 +92,37 @@ def test_conflicts_are_the_same_refusal(desk: Desk):
             holdfast.apply_preview(plan.plan_id) if dry_run else holdfast.apply(plan.plan_id)
         refusals.append((refusal.value.message, refusal.value.hint, refusal.value.paths, refusal.value.exit_code))
     assert refusals[0] == refusals[1]
+
+
+FOLDERS = ["app", "app/.git", "app/.git/objects", "data"]
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_that_may_not_be_written_is_the_same_refusal(desk: Desk, plan: Plan, name: str):
+    before = desk.what_counts()
+    with unchangeable(desk.real / name):
+        with pytest.raises(SandboxError) as refusal, desk.open() as holdfast:
+            holdfast.apply_preview(plan.plan_id)
+        assert refusal.value.message.endswith(f"nothing was changed:\n  {desk.real / name}")
+        with pytest.raises(SandboxError) as real_refusal:
+            desk.apply(plan)
+        assert real_refusal.value.message == refusal.value.message
+        desk.assert_put_back(before)
+    desk.apply(plan)
+    after = desk.what_counts()
+    with unchangeable(desk.real / name):
+        with pytest.raises(SandboxError, match=f"\n  {desk.real / name}$"), desk.open() as holdfast:
+            holdfast.unapply_preview(plan.plan_id)
+        desk.assert_put_back(after)
+    desk.unapply(plan)
+
+
+def test_a_folder_in_which_nothing_changes_may_be_closed(desk: Desk, plan: Plan):
+    with unchangeable(desk.data / "deep"), desk.open() as holdfast:
+        holdfast.apply_preview(plan.plan_id)
+    on_branch = desk.run(app="echo more >> a.txt")
+    with unchangeable(desk.app), desk.open() as holdfast:
+        holdfast.apply_preview(on_branch.plan_id, branch="topic")
 
 
 def test_a_sandbox_that_is_gone_is_not_made_anew(desk: Desk, plan: Plan):

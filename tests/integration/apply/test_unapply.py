@@ -397,7 +397,7 @@ def test_a_disk_that_may_only_be_read_leaves_it_applied(desk: Desk, plan: Plan):
     subprocess.run(["mount", "--bind", desk.data, desk.data], check=True)
     try:
         subprocess.run(["mount", "-o", "remount,bind,ro", desk.data], check=True)
-        with pytest.raises(SandboxError, match="as they were before"):
+        with pytest.raises(SandboxError, match=f"nothing was changed:\n  {desk.data}"):
             desk.unapply(plan)
         assert_applied_still(desk, after)
         assert desk.state(plan) == ("apply", "applied")
