@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.descent import join
 from holdfast.sandbox.git import MergedText, merge_texts
-from holdfast.snapshot.difference import Difference, StateReader
+from holdfast.snapshot.difference import Difference, StateReader, visible
 from holdfast.snapshot.format import DIRECTORY, PIECES_FROM_BYTES, Entry, State
 from holdfast.snapshot.grafting import grafted
 from holdfast.snapshot.objects import Batch
@@ -27,6 +27,8 @@ class PathConflict:
     reason: str
     is_marked: bool
     """The merged file holds both versions of the lines, between marks; otherwise it is ours."""
+    is_of_folders: bool = False
+    """It is a folder on both sides: they disagree on the folder itself, not on what it holds."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,9 @@ class _Merging:
 
     def take(self, difference: Difference) -> None:
         path, old, new = difference
-        if any(above in self.conflicts for above in _above(path)):
+        if self._lies_in_a_conflict(path):
+            if new is not None and visible([difference]):
+                self._conflict(path, "the folder it lies in is something else now")
             return
         present = self.reader.find(self.ours, path)
         if _is_directory(present) and _is_directory(old) and new is None:
@@ -85,6 +89,13 @@ class _Merging:
             self.changes[path] = new
         elif not _alike(present, new):
             self._take_file(path, old, present, new)
+
+    def _lies_in_a_conflict(self, path: bytes) -> bool:
+        """Whether a folder above it is one on one side only, so that nothing in it can be brought together."""
+        return any(above in self.conflicts and not self._is_folder_of_both(above) for above in _above(path))
+
+    def _is_folder_of_both(self, path: bytes) -> bool:
+        return all(_is_directory(self.reader.find(side, path)) for side in (self.ours, self.theirs))
 
     def _is_untouched(self, present: Entry | None, old: Entry | None) -> bool:
         """Whether we left it as it was; of a directory that is to be something else, with all it holds."""
@@ -138,7 +149,7 @@ class _Merging:
         return msgspec.structs.replace(entry, size=len(content), content=digest, mtime_ns=time.time_ns())
 
     def _conflict(self, path: bytes, reason: str, *, is_marked: bool = False) -> None:
-        self.conflicts[path] = PathConflict(path, reason, is_marked)
+        self.conflicts[path] = PathConflict(path, reason, is_marked, self._is_folder_of_both(path))
 
     def result(self) -> Merged:
         self._make_way()
@@ -203,6 +214,8 @@ def _reason(old: Entry | None, present: Entry | None, new: Entry | None) -> str:
         return "one removed it, the other changed it"
     if new is None:
         return "one changed it, the other removed it"
+    if _is_directory(present) != _is_directory(new):
+        return "it is a folder for one and something else for the other"
     if old is None:
         return "both made it, each in its own way"
     return "both changed it, and it cannot be merged line by line"

@@ -40,6 +40,9 @@ from holdfast.model import (
 from holdfast.names import name_text
 from holdfast.sandbox import sandbox_for
 from holdfast.sandbox.making import remove_tree
+from holdfast.snapshot.difference import Difference, StateReader
+from holdfast.snapshot.format import DIRECTORY, Entry, State
+from holdfast.snapshot.selection import change, with_ancestors
 
 _CONFLICTS = ".conflicts"
 _MARKS = (b"<<<<<<< ", b">>>>>>> ")
@@ -328,35 +331,41 @@ class SubplanRunner:
     def _conflicts(
         self, plan: Plan, subplan: Plan, merged: dict[str, Merged], sides: dict[str, dict[str, str]]
     ) -> tuple[Conflict, ...]:
-        return tuple(
-            Conflict(
-                resource=name,
-                path=os.fsdecode(each.path),
-                subplan=subplan.name,
-                reason=each.reason,
-                is_marked=each.is_marked,
-                kept=self._keep_versions(plan, subplan, name, each, sides),
-            )
-            for name, result in merged.items()
-            for each in result.conflicts
-        )
+        versions = plan_folder(plan) / _CONFLICTS / subplan.plan_id
+        remove_tree(versions)  # a merge that was cut short may have left some
+        found = []
+        for name, result in merged.items():
+            kept: dict[bytes, list[str]] = {each.path: [] for each in result.conflicts}
+            for side, states in sides.items() if kept else ():
+                place = versions / side / name
+                for path in self._keep_versions(place, states[name], result.conflicts):
+                    kept[path].append(os.fsdecode(os.path.join(os.fsencode(place), path)))
+            found += [
+                Conflict(
+                    resource=name,
+                    path=os.fsdecode(each.path),
+                    subplan=subplan.name,
+                    reason=each.reason,
+                    is_marked=each.is_marked,
+                    kept=tuple(kept[each.path]),
+                )
+                for each in result.conflicts
+            ]
+        return tuple(found)
 
-    def _keep_versions(
-        self, plan: Plan, subplan: Plan, resource: str, conflict: PathConflict, sides: dict[str, dict[str, str]]
-    ) -> tuple[str, ...]:
-        """Both versions of a file in conflict as files to look at and to take from, beside the sandboxes."""
+    def _keep_versions(self, folder: Path, state_hash: str, conflicts: Sequence[PathConflict]) -> list[bytes]:
+        """One side of everything in conflict, to look at and to take from; the paths it has at all."""
         reader = self._service.manager.reader
-        kept = []
-        for side, states in sides.items():
-            entry = reader.find(reader.state(states[resource]), conflict.path)
-            if entry is not None and entry.is_file:
-                folder = plan_folder(plan) / _CONFLICTS / subplan.plan_id / side / resource
-                place = Path(os.fsdecode(os.path.join(os.fsencode(folder), conflict.path)))
-                place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                with place.open("wb") as file:
-                    file.writelines(reader.content(entry))
-                kept.append(str(place))
-        return tuple(kept)
+        state = reader.state(state_hash)
+        held = [each for each in conflicts if reader.find(state, each.path) is not None]
+        entries = {path: reader.find(state, path) for path in with_ancestors(each.path for each in held) if path}
+        for each in held:
+            if not each.is_of_folders:
+                entries |= reader.walk(state, each.path)
+        folder.mkdir(parents=True, mode=0o700)
+        made = [Difference(path, None, entry) for path, entry in entries.items()]
+        change(folder, reader, made, durable=False)
+        return [each.path for each in held]
 
 
 def refuse_unresolved(plan: Plan, service: CheckpointService, *, take_as_is: bool = False) -> None:
@@ -387,14 +396,20 @@ def _unresolved(
     present = service.states_now(plan)
     for conflict in conflicts:
         path = os.fsencode(conflict.path)
-        entry = reader.find(reader.state(present[conflict.resource]), path)
+        entry = _at_or_above(reader, reader.state(present[conflict.resource]), path)
         if conflict.is_marked:
             lines = b"".join(reader.content(entry)).splitlines() if entry is not None and entry.is_file else []
             if any(line.startswith(_MARKS) for line in lines):
                 found.append(conflict)
-        elif entry == reader.find(reader.state(left[conflict.resource]), path):
+        elif entry == _at_or_above(reader, reader.state(left[conflict.resource]), path):
             found.append(conflict)
     return found
+
+
+def _at_or_above(reader: StateReader, state: State, path: bytes) -> Entry | None:
+    """What is at that path, or is in the place of a folder it would lie in."""
+    on_the_way = (reader.find(state, place) for place in sorted(with_ancestors([path])))
+    return next((each for each in on_the_way if each is None or each.kind != DIRECTORY), reader.find(state, path))
 
 
 def _conflict_lines(plan: Plan, conflicts: Sequence[Conflict]) -> str:

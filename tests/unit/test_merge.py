@@ -212,6 +212,27 @@ def test_what_lies_in_a_folder_that_is_a_file_here_is_a_conflict(bench: Bench) -
     assert bench.files() == {"c": "1", "d": "a file"}
 
 
+def test_what_they_changed_in_a_folder_that_is_a_file_here_is_named_path_by_path(bench: Bench) -> None:
+    ours = both(remove("d"), write(d="a file"))
+    merged = bench.merge(write(d__x="1", d__same="1"), ours, write(d__x="theirs", d__n="new"))
+    assert [(each.path, each.reason) for each in merged.conflicts] == [
+        (b"d", "it is a folder for one and something else for the other"),
+        (b"d/n", "the folder it lies in is something else now"),
+        (b"d/x", "the folder it lies in is something else now"),
+    ]
+    assert bench.files() == {"d": "a file"}
+
+
+def test_what_lies_in_a_folder_whose_mode_both_changed_comes_together(bench: Bench) -> None:
+    def theirs(tree: Path) -> None:
+        (tree / "d").chmod(0o750)
+        (tree / "d" / "a").write_text("theirs")
+
+    merged = bench.merge(write(d__a="1"), lambda tree: (tree / "d").chmod(0o700), theirs)
+    assert [each.path for each in merged.conflicts] == [b"d"]
+    assert bench.files() == {"d/a": "theirs"}
+
+
 def test_both_changed_the_mode_of_a_folder(bench: Bench) -> None:
     merged = bench.merge(
         write(d__a="1"), lambda tree: (tree / "d").chmod(0o700), lambda tree: (tree / "d").chmod(0o750)

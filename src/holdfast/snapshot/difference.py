@@ -121,8 +121,9 @@ class StateReader:
                     if before.get(name) != after.get(name)
                 )
 
-    def walk(self, state: State) -> Iterator[tuple[bytes, Entry]]:
-        for difference in self._between(b"", None, state.root):
+    def walk(self, state: State, top: bytes = b"") -> Iterator[tuple[bytes, Entry]]:
+        """Everything that is there, from that path down."""
+        for difference in self._between(top, None, self.find(state, top)):
             assert difference.new is not None
             yield difference.path, difference.new
 

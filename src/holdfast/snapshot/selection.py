@@ -151,6 +151,8 @@ def change(
     reader: StateReader,
     differences: Iterable[Difference],
     links: tuple[tuple[bytes, ...], ...] = (),
+    *,
+    durable: bool = True,
 ) -> None:
     """Carry out exactly these changes; a directory that still holds something else stays."""
     ordered = sorted(differences, key=lambda difference: difference.path)
@@ -161,7 +163,7 @@ def change(
     contents = check_content(reader, plan, root.name)
     with Descent(root) as descent:
         try:
-            carry_out(plan, reader, descent, Workshop(root.name, aside=root, durable=True), contents)
+            carry_out(plan, reader, descent, Workshop(root.name, aside=root, durable=durable), contents)
         except OSError as error:
             error.filename = os.path.join(os.fsencode(root), error.filename)
             raise

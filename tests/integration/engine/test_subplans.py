@@ -219,6 +219,73 @@ def test_a_conflict_between_files_that_are_no_text_waits_until_somebody_chose(wo
     assert image.read_bytes() == b"r\0"
 
 
+AS_FILE = sub("a", "rm -rf d; echo file > d")
+AS_LINK = sub("a", "mv d d2; ln -s d2 d")
+IN_FOLDER = sub("b", "echo y >> d/x; mkdir d/e; echo n > d/e/n")
+FOLDER = {"d": "folder", "d/e": "folder", "d/e/n": "n\n", "d/same": "s\n", "d/x": "x\ny\n"}
+
+
+def folder_against_something_else(workshop: Workshop, *divided: dict[str, Any]) -> tuple[Plan, Path]:
+    """The plan, constrained, and where the versions are kept."""
+    (workshop.app / "d").mkdir()
+    (workshop.app / "d" / "x").write_text("x\n")
+    (workshop.app / "d" / "same").write_text("s\n")
+    plan = workshop.create(together(*divided))
+    assert workshop.open().execute(plan.plan_id).plan.state is PlanState.CONSTRAINED
+    [versions] = (workshop.sandbox(plan).parent / ".conflicts").iterdir()
+    return plan, versions
+
+
+def held(folder: Path) -> dict[str, str]:
+    """Everything below, by path; no symlink is followed."""
+    found = {}
+    for place in folder.rglob("*"):
+        kind = f"-> {place.readlink()}" if place.is_symlink() else "folder" if place.is_dir() else place.read_text()
+        found[str(place.relative_to(folder))] = kind
+    return found
+
+
+@pytest.mark.parametrize(("other", "version"), [(AS_FILE, {"d": "file\n"}), (AS_LINK, {"d": "-> d2"})])
+@pytest.mark.parametrize("folder_first", [True, False])
+def test_a_folder_in_conflict_is_kept_whole_beside_what_the_other_made_of_it(
+    workshop: Workshop, other: dict[str, Any], version: dict[str, str], *, folder_first: bool
+) -> None:
+    divided, sides = [other, IN_FOLDER], [version, FOLDER]
+    if folder_first:
+        divided, sides = divided[::-1], sides[::-1]
+    plan, versions = folder_against_something_else(workshop, *divided)
+    assert [held(versions / side / "app") for side in ("ours", "theirs")] == sides
+    kept = {conflict.path: conflict.kept for _, conflict in workshop.open().conflicts(plan_now(workshop, plan))}
+    assert kept["d"] == tuple(str(versions / side / "app" / "d") for side in ("ours", "theirs"))
+    if not folder_first:  # of these the sandbox has nothing
+        assert {path: kept[path] for path in kept if path != "d"} == {
+            path: (str(versions / "theirs" / "app" / path),) for path in ("d/e/n", "d/x")
+        }
+
+
+def test_a_folder_in_conflict_is_resolved_by_taking_the_version_that_was_kept(workshop: Workshop) -> None:
+    plan, versions = folder_against_something_else(workshop, AS_FILE, IN_FOLDER)
+    with pytest.raises(ConflictError) as refusal:
+        workshop.open().execute(plan.plan_id)
+    assert refusal.value.paths == ("d", "d/e/n", "d/x")
+    sandbox = workshop.sandbox(plan)
+    (sandbox / "d").unlink()
+    shutil.copytree(versions / "theirs" / "app" / "d", sandbox / "d")
+    assert workshop.open().execute(plan.plan_id).succeeded
+    assert held(sandbox / "d") == {path[2:]: content for path, content in FOLDER.items() if path != "d"}
+    assert not versions.parent.exists()
+
+
+def test_what_lay_in_a_folder_is_resolved_with_the_file_in_its_place(workshop: Workshop) -> None:
+    plan, _ = folder_against_something_else(workshop, AS_FILE, IN_FOLDER)
+    (workshop.sandbox(plan) / "d").write_text("file, with n and y\n")
+    assert workshop.open().execute(plan.plan_id).succeeded
+
+
+def plan_now(workshop: Workshop, plan: Plan) -> Plan:
+    return workshop.open().find_plan(plan.plan_id)
+
+
 def test_a_person_can_say_that_a_conflict_is_resolved_as_it_is(workshop: Workshop) -> None:
     plan = workshop.create(
         together(sub("left", "printf 'l\\000' > image"), sub("right", "printf 'r\\000' > image")),
