@@ -53,7 +53,17 @@ from holdfast.sandbox.repository import GitRepository
 from holdfast.snapshot.difference import Difference, StateReader, visible
 from holdfast.snapshot.format import DIRECTORY, FILE, PIECES_FROM_BYTES, Entry, State
 from holdfast.snapshot.objects import Batch
-from holdfast.snapshot.selection import change, links_to_make, same, select, with_ancestors
+from holdfast.snapshot.selection import (
+    access_list,
+    change,
+    links_to_make,
+    merged_xattrs,
+    same,
+    same_but_for_xattrs,
+    same_kind,
+    select,
+    with_ancestors,
+)
 
 _LABELS = ("your file", "when the plan started", "the plan")
 _UNSAID = (DecisionType.PROMPT_DEFINITION, DecisionType.TOOL_INVOCATION)
@@ -287,7 +297,11 @@ class _Analysis:
     def _on_a_branch(self, resource: Resource, differences: Sequence[Difference]) -> ResourceChange:
         repository = self._ready(resource)
         ignored, left_out = self._ignored(repository, resource, differences)
-        wanted = [found for found in differences if found.path not in left_out and not same(found.old, found.new)]
+        wanted = [
+            found
+            for found in differences
+            if found.path not in left_out and not same_but_for_xattrs(found.old, found.new)
+        ]
         planned = ResourceChange(resource, tuple(wanted), left_out=_shown(left_out))
         if not wanted:
             return planned
@@ -369,15 +383,32 @@ class _Comparison:
         path, old, new = difference
         if same(present, new):
             return
-        if not same(present, old):
-            merged = self._merge(path, old, present, new)
-            if merged is None:
-                self.conflicts.append(path)
-            else:
-                new = merged
-                if same(present, new):
-                    return
-        self.todo.append(Difference(path, present, _with_owner_of(present, new)))
+        if present is None or new is None:
+            fits, wanted = _is_as_it_was(present, old), new
+        else:
+            together = self._together(path, old, present, new)
+            fits, wanted = together is not None, together or new
+        if not fits:
+            self.conflicts.append(path)
+        elif same(present, wanted):
+            return
+        self.todo.append(Difference(path, present, _with_owner_of(present, wanted)))
+
+    def _together(self, path: bytes, old: Entry | None, present: Entry, new: Entry) -> Entry | None:
+        """What is there with the plan's change of it; None where that does not go together."""
+        xattrs = merged_xattrs(old, present, new) if same_kind(present, new) else new.xattrs
+        are_attributes_all = same_but_for_xattrs(old, new) and same_kind(present, new) and path not in self._linked
+        found: Entry | None
+        if same_but_for_xattrs(present, new) or are_attributes_all:
+            found = present
+        else:
+            found = new if same_but_for_xattrs(present, old) else self._merge(path, old, present, new)
+        if found is None or xattrs is None:
+            return None
+        together = msgspec.structs.replace(found, xattrs=xattrs)
+        # Setting a mode changes the access list, and the other way round: they must be of one piece.
+        is_of_one_piece = present.mode == new.mode or access_list(together) == access_list(found)
+        return together if is_of_one_piece else None
 
     def _merge(self, path: bytes, old: Entry | None, present: Entry | None, new: Entry | None) -> Entry | None:
         """The file with both changes in it; None where they do not go together, or are not of text alone."""
@@ -395,6 +426,14 @@ class _Comparison:
         return msgspec.structs.replace(new, content=digest, size=len(text.content), mtime_ns=time.time_ns())
 
 
+def _is_as_it_was(present: Entry | None, old: Entry | None) -> bool:
+    """Whether the user left it alone; an attribute that only the real file has, the copy may not have carried."""
+    if present is None or old is None:
+        return present is old
+    before = dict(old.xattrs)
+    return same_but_for_xattrs(present, old) and all(before.get(name, value) == value for name, value in present.xattrs)
+
+
 def _with_owner_of(present: Entry | None, new: Entry | None) -> Entry | None:
     """A file that is changed stays whose it is."""
     if present is None or new is None:
@@ -403,11 +442,13 @@ def _with_owner_of(present: Entry | None, new: Entry | None) -> Entry | None:
 
 
 def _paths_for_git(differences: Iterable[Difference], ignored: Collection[bytes]) -> list[bytes]:
-    """The paths git has an opinion on: not directories, nor what it ignores."""
+    """The paths git has an opinion on: not directories, extended attributes, nor what it ignores."""
     return [
         path
         for path, old, new in differences
-        if not all(entry is None or entry.kind == DIRECTORY for entry in (old, new)) and path not in ignored
+        if not all(entry is None or entry.kind == DIRECTORY for entry in (old, new))
+        and not same_but_for_xattrs(old, new)
+        and path not in ignored
     ]
 
 

@@ -31,7 +31,7 @@ class FileDiff:
     removed_lines: int
     is_binary: bool
     note: str
-    """What changed beside the text: kind or mode."""
+    """What changed beside the text: kind, mode or extended attributes."""
     patch: tuple[str, ...]
 
 
@@ -77,4 +77,6 @@ def _note(old: Entry | None, new: Entry | None) -> str:
         return _KINDS.get(entry.kind, "") if entry else ""
     if _KINDS.get(old.kind) != _KINDS.get(new.kind):
         return f"{_KINDS.get(old.kind, 'file')} became {_KINDS.get(new.kind, 'file')}"
-    return f"mode {old.mode:04o} became {new.mode:04o}" if old.mode != new.mode else ""
+    notes = [f"mode {old.mode:04o} became {new.mode:04o}"] if old.mode != new.mode else []
+    notes += ["other extended attributes"] if old.xattrs != new.xattrs else []
+    return ", ".join(notes)

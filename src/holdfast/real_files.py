@@ -56,6 +56,7 @@ from holdfast.snapshot.selection import (
     load_selection,
     remove_temporaries,
     same,
+    same_content,
     select,
     store_selection,
     with_ancestors,
@@ -388,9 +389,9 @@ def _put_back(
 
 
 def _is_edited(present: Entry | None, old: Selection, new: Selection, path: bytes) -> bool:
-    """Whether it holds something that is neither what was there nor what was made; its mode may be half done."""
+    """Whether it holds something that is neither what was there nor what was made; its attributes may be half done."""
     known = [entry for entry in (old.get(path), new.get(path)) if entry is not None]
-    return present is not None and not any(same(present, entry, but_for_mode=True) for entry in known)
+    return present is not None and not any(same_content(present, entry) for entry in known)
 
 
 def _differing(present: Selection, old: Selection, paths: Collection[bytes]) -> Iterator[Difference]:

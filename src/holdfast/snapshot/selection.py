@@ -18,7 +18,7 @@ import msgspec
 from holdfast.descent import IS_ROOT, Descent, depth, join, split
 from holdfast.progress import Work, meter_of
 from holdfast.snapshot.difference import Difference, StateReader
-from holdfast.snapshot.entries import directory_entry, read_entry
+from holdfast.snapshot.entries import Xattrs, directory_entry, read_entry
 from holdfast.snapshot.format import DIRECTORY, Entry, encode_directory, encode_state
 from holdfast.snapshot.objects import Batch
 from holdfast.snapshot.restore import RestorePlan, Workshop, carry_out, check_content
@@ -133,17 +133,51 @@ def load_selection(reader: StateReader, state_hash: str) -> dict[bytes, Entry]:
     return dict(reader.walk(reader.state(state_hash)))
 
 
-def same(one: Entry | None, other: Entry | None, *, but_for_mode: bool = False) -> bool:
+def same(one: Entry | None, other: Entry | None) -> bool:
     """Whether a person would call them the same file: times and owner do not count, nor what a directory holds."""
+    return same_but_for_xattrs(one, other) and (one is None or other is None or one.xattrs == other.xattrs)
+
+
+def same_but_for_xattrs(one: Entry | None, other: Entry | None) -> bool:
+    """Whether git would call them the same file, too."""
+    return same_content(one, other) and (one is None or other is None or one.mode == other.mode)
+
+
+def same_content(one: Entry | None, other: Entry | None) -> bool:
+    """Whether they differ in their attributes at most."""
     if one is None or other is None:
         return one is other
-    if not but_for_mode and one.mode != other.mode:
-        return False
     if one.kind == other.kind == DIRECTORY:
         return True
-    return ((one.is_file and other.is_file) or one.kind == other.kind) and (one.size, one.content) == (
-        other.size, other.content,
-    )  # fmt: skip
+    return same_kind(one, other) and (one.size, one.content) == (other.size, other.content)
+
+
+def same_kind(one: Entry, other: Entry) -> bool:
+    return one.kind == other.kind or (one.is_file and other.is_file)
+
+
+def access_list(entry: Entry) -> bytes | None:
+    return dict(entry.xattrs).get(b"system.posix_acl_access")
+
+
+def merged_xattrs(old: Entry | None, present: Entry, new: Entry) -> Xattrs | None:
+    """The extended attributes that are there, with what changed from old to new; None if both changed one of them.
+
+    One that is there and was not in the old entry either may be one that a copy could not carry, and stays.
+    """
+    before, after = dict(old.xattrs) if old is not None else {}, dict(new.xattrs)
+    merged = dict(present.xattrs)
+    for name in before.keys() | after.keys():
+        wanted = after.get(name)
+        if wanted == before.get(name):
+            continue
+        if merged.get(name) not in (before.get(name), wanted):
+            return None
+        if wanted is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = wanted
+    return tuple(sorted(merged.items()))
 
 
 def change(
