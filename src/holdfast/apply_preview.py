@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -35,6 +35,8 @@ from holdfast.real_files import (
     missing_folders,
     refuse_busy_repository,
     refuse_closed_folders,
+    told,
+    without_folders_that_stay,
 )
 from holdfast.sandbox.git import merge_texts
 from holdfast.sandbox.git_apply import (
@@ -105,7 +107,7 @@ class ApplyPreview:
 
     @property
     def changes(self) -> tuple[FileChange, ...]:
-        return tuple(_file_change(each, found) for each in self.resources for found in visible(each.differences))
+        return tuple(_file_change(each, found) for each in self.resources for found in told(each.differences))
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -311,6 +313,8 @@ class _Analysis:
                 hint=f"Apply it without a branch: `holdfast plan apply {self._plan.plan_id}`.",
             )
         paths = _paths_for_git(wanted, ignored)
+        for_git = set(paths)
+        planned = replace(planned, differences=tuple(each for each in wanted if each.path in for_git))
         parent = self._start_of(resource, repository, paths)
         return self._with_commit(planned, repository, parent, f"refs/heads/{self._options.branch}", paths)
 
@@ -378,6 +382,7 @@ class _Comparison:
             if path in real:
                 self.conflicts.append(path)  # something else is in its place
         self.conflicts = sorted({*self.conflicts, *folders_in_use(self._root, self.todo)})
+        self.todo = without_folders_that_stay(self._root, self.todo)
 
     def _take(self, difference: Difference, present: Entry | None) -> None:
         path, old, new = difference

@@ -43,7 +43,7 @@ from holdfast.sandbox.git_apply import (
     take_out_of_index,
 )
 from holdfast.sandbox.repository import GitRepository
-from holdfast.snapshot.difference import Difference
+from holdfast.snapshot.difference import Difference, visible
 from holdfast.snapshot.format import DIRECTORY, Entry, digest_of
 from holdfast.snapshot.objects import Batch
 from holdfast.snapshot.selection import (
@@ -107,6 +107,27 @@ def folders_in_use(root: Path, todo: Sequence[Difference]) -> list[bytes]:
     }
     going = {difference.path for difference in todo if difference.new is None}
     return sorted(directories_in_use(root, going | replaced) & replaced) if replaced else []
+
+
+def without_folders_that_stay(root: Path, todo: Sequence[Difference]) -> list[Difference]:
+    """Folders that are to go, and hold something of the user's that is not, are no part of the change."""
+    staying = directories_in_use(root, {difference.path for difference in todo if difference.new is None})
+    return [difference for difference in todo if difference.path not in staying]
+
+
+def told(differences: Sequence[Difference]) -> list[Difference]:
+    """What a person hears of a change of real files: of folders that come or go only those without anything in them.
+
+    The entry of a folder of a user stands for itself only, so what is in it is known from the other differences.
+    """
+    holders = with_ancestors(split(difference.path)[0] for difference in differences)
+    return [each for each in differences if _is_told(each, holders)]
+
+
+def _is_told(difference: Difference, holders: Collection[bytes]) -> bool:
+    if difference.old is None or difference.new is None:
+        return difference.is_of_file or difference.path not in holders
+    return bool(visible([difference]))
 
 
 def refuse_busy_repository(repository: GitRepository) -> None:

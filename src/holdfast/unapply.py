@@ -30,6 +30,8 @@ from holdfast.real_files import (
     missing_folders,
     refuse_busy_repository,
     refuse_closed_folders,
+    told,
+    without_folders_that_stay,
 )
 from holdfast.sandbox.git_apply import (
     BranchMove,
@@ -39,7 +41,7 @@ from holdfast.sandbox.git_apply import (
     refuse_a_branch_used_elsewhere,
 )
 from holdfast.sandbox.repository import GitRepository
-from holdfast.snapshot.difference import Difference, visible
+from holdfast.snapshot.difference import Difference
 from holdfast.snapshot.format import DIRECTORY, Entry
 from holdfast.snapshot.objects import Batch
 from holdfast.snapshot.selection import Selection, links_to_make, load_selection, same, select
@@ -65,7 +67,7 @@ class UnapplyPreview:
                 action="removed" if difference.new is None else "restored",
             )
             for each in self.resources
-            for difference in visible(each.differences)
+            for difference in told(each.differences)
         )
 
     @property
@@ -146,6 +148,7 @@ class _Undoing:
             conflicts |= {path} & real.keys()  # something else is in its place
         conflicts |= set(folders_in_use(root, todo))
         self._note(resource, conflicts)
+        todo = without_folders_that_stay(root, todo)
         groups = links_to_make(links, [each.path for each in todo], _changed_names(links, old, real))
         return RealChange(resource, tuple(todo), groups, branch=move)
 
