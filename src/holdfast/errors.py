@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import os
 
+from holdfast.names import name_text
+
 EXIT_STEP_FAILED = 1
 EXIT_INTERRUPTED = 130
 
@@ -38,7 +40,7 @@ class HoldfastError(Exception):
 
 def described(error: OSError) -> str:
     """What the operating system refused, after the path it is about if that is known."""
-    about = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+    about = f"{name_text(os.fsdecode(error.filename))}: " if isinstance(error.filename, str | bytes) else ""
     return f"{about}{error.strerror or error}"
 
 

@@ -29,7 +29,6 @@ from holdfast.cli.output import (
     wrapped,
     write_envelope,
 )
-from holdfast.names import name_text
 
 DEBUG_VARIABLE = "HOLDFAST_DEBUG"
 _FIRST_WORD = re.compile(r"\A[a-z]+(?= )")
@@ -180,15 +179,34 @@ def _failure(error: BaseException) -> _Failure:
         hint = "Run the command again; whatever was begun is finished or undone first."
         return _Failure("Interrupted", "Interrupted.", hint, EXIT_INTERRUPTED)
     if isinstance(error, OSError):
-        about = f"{name_text(os.fsdecode(error.filename))}: " if isinstance(error.filename, str | bytes) else ""
-        hint = "Free the cause and run the command again; whatever was begun is finished or undone first."
-        return _Failure(type(error).__name__, f"{about}{error.strerror or error}.", hint, SandboxError.exit_code)
+        return _of_the_system(error)
     return _Failure(
         type(error).__name__,
         f"Holdfast has a bug, or met something nobody thought of: {type(error).__name__}: {error}",
         f"Set {DEBUG_VARIABLE}=1 and run it again to see where; nothing that was saved is lost.",
         SandboxError.exit_code,
     )
+
+
+def _of_the_system(error: OSError) -> _Failure:
+    from holdfast.errors import SandboxError, described
+
+    message = f"{described(error)}."
+    hint = (
+        "Check your permissions and the space on the disk, then run the command again; "
+        "whatever was begun is finished or undone first."
+    )
+    if isinstance(error, FileNotFoundError) and _is_nowhere():
+        message, hint = "The current folder is gone.", "Go to a folder that is there, with `cd`; then run it again."
+    return _Failure(type(error).__name__, message, hint, SandboxError.exit_code)
+
+
+def _is_nowhere() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _complain(failure: _Failure, screen: Screen) -> None:

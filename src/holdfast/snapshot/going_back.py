@@ -21,7 +21,8 @@ def refreshed(index: TreeIndex, batch: Batch, told: Told, *, thorough: bool = Fa
         return index.refresh(batch, told.changes, is_all=told.is_all and not thorough)
     except OSError as error:
         raise SandboxError(
-            f"Reading {index.root} failed: {error.strerror or error}.", hint="Free the cause and try again."
+            f"Reading {index.root} failed: {error.strerror or error}.",
+            hint="Check its permissions and its disk, then try again.",
         ) from error
 
 
@@ -54,7 +55,7 @@ class GoingBack:
                 self._index.forget()
                 raise SandboxError(
                     f"Restoring {self._index.root} failed: {error.strerror or error}.",
-                    hint="Free the cause and run the same command again; it goes on where it stopped.",
+                    hint="Check its permissions and its disk, then run the same command again; it goes on where it stopped.",
                 ) from error
             self._verify(descent, plan, restored, shape)
             return plan, restored
