@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.checkpoints import CheckpointService
-from holdfast.descent import join, split
+from holdfast.descent import join, shown, split
 from holdfast.errors import ConflictError, SandboxError, StateError
 from holdfast.model import (
     CheckpointGroup,
@@ -477,7 +477,7 @@ def _refuse_one_repository_twice(planned: Sequence[ResourceChange]) -> None:
 
 
 def _labelled(resource: Resource, paths: Iterable[bytes]) -> list[str]:
-    return [f"{resource.name}: {os.fsdecode(path)}" for path in sorted(paths)]
+    return [f"{resource.name}: {shown(path)}" for path in sorted(paths)]
 
 
 def _shown(paths: Iterable[bytes]) -> tuple[str, ...]:
@@ -485,7 +485,7 @@ def _shown(paths: Iterable[bytes]) -> tuple[str, ...]:
 
 
 def _file_change(each: ResourceChange, difference: Difference) -> FileChange:
-    name, file = each.resource.name, os.fsdecode(difference.path)
+    name, file = each.resource.name, shown(difference.path)
     if difference.new is None:
         return FileChange(resource=name, file=file, action="removed")
     if difference.old is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from holdfast.db.store import Store
+from holdfast.descent import shown
 from holdfast.errors import ContentError, HoldfastError, QuotaError, SandboxError, StateError
 from holdfast.ids import new_id
 from holdfast.model import (
@@ -325,7 +325,11 @@ class CheckpointService:
             if before != after:
                 hides = sandbox_for(plan, resource).hides
                 differences = reader.differences(reader.state(before), reader.state(after))
-                found[resource.name] = [each for each in differences if each.path and not hides(each.path)]
+                # The folder of a work tree itself is no part of a repository.
+                has_root = resource.type is ResourceType.DIRECTORY
+                found[resource.name] = [
+                    each for each in differences if (each.path or has_root) and not hides(each.path)
+                ]
         return found
 
     def file_changes(self, plan: Plan, old: dict[str, str], new: dict[str, str]) -> tuple[FileChange, ...]:
@@ -861,4 +865,4 @@ def _names_a_commit(difference: Difference) -> bool:
 
 def _file_change(resource: str, difference: Difference) -> FileChange:
     action: Literal["removed", "restored"] = "removed" if difference.new is None else "restored"
-    return FileChange(resource=resource, file=os.fsdecode(difference.path), action=action)
+    return FileChange(resource=resource, file=shown(difference.path), action=action)

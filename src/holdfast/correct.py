@@ -70,7 +70,7 @@ class CorrectionService:
             decision=decision,
             checkpoint=checkpoint,
             files=tuple(
-                f"{name}: {difference.path.decode(errors='backslashreplace')}"
+                f"{name}: {difference.path.decode(errors='backslashreplace') or '.'}"
                 for name, listed in changes.items()
                 for difference in listed
             ),

@@ -145,5 +145,10 @@ def join(directory: bytes, name: bytes) -> bytes:
     return directory + b"/" + name if directory else name
 
 
+def shown(path: bytes) -> str:
+    """A path as a person reads it; the tree itself is ``.``."""
+    return os.fsdecode(path) or "."
+
+
 def depth(path: bytes) -> int:
     return path.count(b"/") + 1 if path else 0

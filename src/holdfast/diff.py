@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from holdfast.descent import shown
 from holdfast.model import CheckpointGroup, Moment
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.format import DIRECTORY, SYMLINK, Entry
@@ -36,7 +37,7 @@ class FileDiff:
 
 
 def file_diff(reader: StateReader, resource: str, difference: Difference) -> FileDiff:
-    path, old, new = os.fsdecode(difference.path), difference.old, difference.new
+    path, old, new = shown(difference.path), difference.old, difference.new
     status: Literal["added", "removed", "changed"] = "added" if old is None else "removed" if new is None else "changed"
     before, after = _text(reader, old), _text(reader, new)
     if before is None or after is None:

@@ -57,7 +57,7 @@ def merge_states(
     merging = _Merging(reader, batch, reader.state(ours), reader.state(theirs), labels, theirs_wins)
     differences = reader.differences(reader.state(base), reader.state(theirs))
     for difference in differences:
-        if difference.path and not hides(difference.path):
+        if not hides(difference.path):
             merging.take(difference)
     return merging.result()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.checkpoints import CheckpointService
-from holdfast.descent import split
+from holdfast.descent import shown, split
 from holdfast.errors import ConflictError, LeaseLostError, SandboxError, described
 from holdfast.ids import new_id
 from holdfast.model import (
@@ -279,10 +279,10 @@ def branch_move(resource: Resource, operation: Operation) -> BranchMove | None:
 
 def _meddled(root: Path, path: bytes) -> ConflictError:
     return ConflictError(
-        f"{name_text(os.fsdecode(path))} in {name_text(str(root))} was changed by somebody else meanwhile; nothing was "
+        f"{name_text(shown(path))} in {name_text(str(root))} was changed by somebody else meanwhile; nothing was "
         "changed.",
         hint="Run the command again.",
-        paths=(os.fsdecode(path),),
+        paths=(shown(path),),
     )
 
 
@@ -406,7 +406,7 @@ def _put_back(
         differences = [each for each in _differing(present, old, paths) if each.path not in edited]
         groups = links_to_make(links, [difference.path for difference in differences], edited)
         change(root, service.manager.reader, differences, groups)
-    return sorted(os.fsdecode(path) for path in edited)
+    return sorted(shown(path) for path in edited)
 
 
 def _is_edited(present: Entry | None, old: Selection, new: Selection, path: bytes) -> bool:

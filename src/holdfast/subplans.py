@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.checkpoints import CheckpointService, Occasion
+from holdfast.descent import shown
 from holdfast.errors import ConflictError, HoldfastError
 from holdfast.events import Event, SubplanEnded, SubplanMerged, SubplanStarted
 from holdfast.ids import new_id
@@ -343,7 +344,7 @@ class SubplanRunner:
             found += [
                 Conflict(
                     resource=name,
-                    path=os.fsdecode(each.path),
+                    path=shown(each.path),
                     subplan=subplan.name,
                     reason=each.reason,
                     is_marked=each.is_marked,
@@ -357,7 +358,7 @@ class SubplanRunner:
         """One side of everything in conflict, to look at and to take from; the paths it has at all."""
         reader = self._service.manager.reader
         state = reader.state(state_hash)
-        held = [each for each in conflicts if reader.find(state, each.path) is not None]
+        held = [each for each in conflicts if each.path and reader.find(state, each.path) is not None]
         entries = {path: reader.find(state, path) for path in with_ancestors(each.path for each in held) if path}
         for each in held:
             if not each.is_of_folders:
@@ -395,7 +396,7 @@ def _unresolved(
     reader, found = service.manager.reader, []
     present = service.states_now(plan)
     for conflict in conflicts:
-        path = os.fsencode(conflict.path)
+        path = b"" if conflict.path == "." else os.fsencode(conflict.path)
         entry = _at_or_above(reader, reader.state(present[conflict.resource]), path)
         if conflict.is_marked:
             lines = b"".join(reader.content(entry)).splitlines() if entry is not None and entry.is_file else []

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.checkpoints import CheckpointService
+from holdfast.descent import shown
 from holdfast.errors import ConflictError, StateError
 from holdfast.model import (
     FileChange,
@@ -63,7 +63,7 @@ class UnapplyPreview:
         return tuple(
             FileChange(
                 resource=each.resource.name,
-                file=os.fsdecode(difference.path),
+                file=shown(difference.path),
                 action="removed" if difference.new is None else "restored",
             )
             for each in self.resources
@@ -153,7 +153,7 @@ class _Undoing:
         return RealChange(resource, tuple(todo), groups, branch=move)
 
     def _note(self, resource: Resource, paths: Collection[bytes]) -> None:
-        self._conflicts += [f"{resource.name}: {os.fsdecode(path)}" for path in sorted(paths)]
+        self._conflicts += [f"{resource.name}: {shown(path)}" for path in sorted(paths)]
 
     def refuse_conflicts(self) -> None:
         if self._conflicts:

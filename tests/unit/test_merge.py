@@ -241,6 +241,14 @@ def test_both_changed_the_mode_of_a_folder(bench: Bench) -> None:
     assert stat.S_IMODE((bench.tree / "d").stat().st_mode) == 0o700
 
 
+def test_a_change_of_the_tree_itself_comes_along(bench: Bench) -> None:
+    bench.tree.chmod(0o755)
+    merged = bench.merge(write(a="1"), write(a="2"), lambda tree: tree.chmod(0o711))
+    assert merged.conflicts == ()
+    assert bench.files() == {"a": "2"}
+    assert stat.S_IMODE(bench.tree.stat().st_mode) == 0o711
+
+
 def test_empty_folders_and_links_of_theirs_come_along(bench: Bench) -> None:
     def theirs(tree: Path) -> None:
         (tree / "empty").mkdir()

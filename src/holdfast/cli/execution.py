@@ -41,6 +41,7 @@ from holdfast.cli.records import (
     steps_data,
     switched_off,
 )
+from holdfast.descent import shown
 from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED, ConflictError
 from holdfast.events import (
     CheckpointTaken,
@@ -365,7 +366,7 @@ def changes_of(holdfast: Holdfast, plan: Plan) -> list[FileChange]:
     return [
         FileChange(
             resource=name,
-            file=os.fsdecode(each.path),
+            file=shown(each.path),
             action="added" if each.old is None else "removed" if each.new is None else "changed",
         )
         for name, differences in found.items()

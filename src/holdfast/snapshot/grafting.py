@@ -23,7 +23,8 @@ def grafted(
     is changed by paths of its own. ``links`` are the changed paths that share one file; a changed path leaves the
     others it shared its file with.
     """
-    root = _changed(reader, batch, b"", state.root, _below(changes))
+    top = msgspec.structs.replace(changes.get(b"") or state.root, content=state.root.content)
+    root = _changed(reader, batch, b"", top, _below(changes))
     kept = ((path for path in group if not _is_changed(path, changes)) for group in state.links)
     groups = [tuple(group) for group in (*kept, *links)]
     return batch.add(encode_state(root, tuple(sorted(group for group in groups if len(group) > 1)))).hex()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast.apply_preview import ApplyPreview
+from holdfast.errors import ConflictError
 from holdfast.unapply import UnapplyPreview
 from tests.integration.apply.conftest import Desk
+from tests.support.crashes import count_of_changes, killed_at
 from tests.support.trees import compare, write
 
 Told = set[tuple[str, str]]
@@ -60,3 +62,43 @@ def test_a_branch_of_its_own_has_no_empty_folder(desk: Desk):
     plan = desk.run(app="mkdir empty; echo more >> a.txt")
     with desk.open() as holdfast:
         assert told(holdfast.apply_preview(plan.plan_id, branch="result")) == {("a.txt", "changed")}
+
+
+def test_the_mode_of_the_resource_itself_arrives_and_goes_back(desk: Desk):
+    desk.data.chmod(0o755)
+    before = desk.everything()
+    plan = desk.run(data="chmod 711 .; echo more >> one.csv")
+    changes = {(".", "changed"), ("one.csv", "changed")}
+    with desk.open() as holdfast:
+        assert {(each.path, each.status) for each in holdfast.diff(plan.plan_id)} == changes
+        assert told(holdfast.apply_preview(plan.plan_id)) == changes
+    assert {(each.file, each.action) for each in desk.apply(plan).changes} == changes
+    assert desk.data.stat().st_mode & 0o777 == 0o711
+    assert told(desk.unapply(plan)) == {(".", "restored"), ("one.csv", "restored")}
+    assert compare(before, desk.everything(), ignoring=["mtime_ns"]) == []
+
+
+def test_a_mode_of_the_resource_itself_that_both_changed_is_refused(desk: Desk):
+    desk.data.chmod(0o755)
+    plan = desk.run(data="chmod 711 .")
+    desk.data.chmod(0o750)
+    with pytest.raises(ConflictError) as refusal:
+        desk.apply(plan)
+    assert refusal.value.paths == ("data: .",)
+    assert desk.data.stat().st_mode & 0o777 == 0o750
+
+
+def test_killed_while_the_resource_itself_is_changed_it_is_put_back(desk: Desk):
+    desk.data.chmod(0o755)
+    plan = desk.run(data="chmod 711 .")
+    before = desk.what_counts()
+    desk.keep()
+    changes = count_of_changes(lambda: desk.apply(plan))
+    desk.start_over()
+    for moment in range(changes - 5, changes + 1):
+        killed_at(moment, lambda: desk.apply(plan))
+        if desk.next_command(plan).state == "complete":
+            assert compare(before, desk.what_counts()) == []
+            desk.apply(plan)
+        assert desk.data.stat().st_mode & 0o777 == 0o711
+        desk.start_over()

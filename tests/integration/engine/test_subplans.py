@@ -282,6 +282,15 @@ def test_what_lay_in_a_folder_is_resolved_with_the_file_in_its_place(workshop: W
     assert workshop.open().execute(plan.plan_id).succeeded
 
 
+def test_a_conflict_of_the_resource_itself_is_resolved_by_its_mode(workshop: Workshop) -> None:
+    plan, _ = folder_against_something_else(workshop, sub("a", "chmod 711 ."), sub("b", "chmod 750 ."))
+    with pytest.raises(ConflictError) as refusal:
+        workshop.open().execute(plan.plan_id)
+    assert refusal.value.paths == (".",)
+    workshop.sandbox(plan).chmod(0o750)
+    assert workshop.open().execute(plan.plan_id).succeeded
+
+
 def plan_now(workshop: Workshop, plan: Plan) -> Plan:
     return workshop.open().find_plan(plan.plan_id)
 
