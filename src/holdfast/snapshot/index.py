@@ -12,6 +12,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -212,10 +213,15 @@ class TreeIndex:
         )
         temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
         content = msgspec.msgpack.encode(cache)
-        with temporary.open("wb") as written:
-            written.write(digest_of(content))
-            written.write(content)
-        temporary.replace(file)
+        try:
+            with temporary.open("wb") as written:
+                written.write(digest_of(content))
+                written.write(content)
+            temporary.replace(file)
+        except OSError:
+            # The disk is full, say: whatever else failed for it is what the user must hear.
+            with suppress(OSError):
+                temporary.unlink()
 
     def _packed_nodes(self) -> list[CachedNode]:
         packed: list[CachedNode] = []
