@@ -40,10 +40,19 @@ def leased(
     keeper.start()
     try:
         yield lease
-    finally:
-        over.set()
-        keeper.join()
-        store.release_lease(lease)
+    except BaseException:
+        # What went wrong first is what the caller must hear; a lease that stays is that of a dead process soon.
+        with suppress(HoldfastError):
+            _let_go(store, lease, over, keeper)
+        raise
+    else:
+        _let_go(store, lease, over, keeper)
+
+
+def _let_go(store: Store, lease: Lease, over: threading.Event, keeper: threading.Thread) -> None:
+    over.set()
+    keeper.join()
+    store.release_lease(lease)
 
 
 def _asked_for(plan_id: str, command: str) -> Lease:
