@@ -12,6 +12,7 @@
     │   └── QuotaError        6   saved content would take more space than it may
     ├── ContentError          7   saved content is missing or damaged
     ├── DatabaseError         8   the records cannot be read or written
+    │   └── DatabaseFullError 8   because no space is left for them
     └── ConfigError           9   a setting is wrong
 
 A failed step is not an error: it is a result, and the command that ran it exits with 1.
@@ -25,6 +26,11 @@ from holdfast.names import name_text
 
 EXIT_STEP_FAILED = 1
 EXIT_INTERRUPTED = 130
+
+HOW_TO_FREE_SPACE = (
+    "Free some space on that disk, then run the command again. `holdfast plan delete` and `holdfast checkpoint prune` "
+    "free some, also when nothing is left."
+)
 
 
 class HoldfastError(Exception):
@@ -96,6 +102,10 @@ class ContentError(HoldfastError):
 
 class DatabaseError(HoldfastError):
     exit_code = 8
+
+
+class DatabaseFullError(DatabaseError):
+    pass
 
 
 class ConfigError(HoldfastError):

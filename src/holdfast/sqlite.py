@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import DatabaseError
+from holdfast.errors import HOW_TO_FREE_SPACE, DatabaseError, DatabaseFullError
+from holdfast.reserve import is_nearly_full
 
 SAFE_VERSION = (3, 51, 3)
 """Before it, several processes that checkpoint the write-ahead log can lose acknowledged commits."""
@@ -42,7 +43,7 @@ _MEANINGS = {
     ),
     sqlite3.SQLITE_FULL: (
         "There is no space left for the database {path}; nothing of this change was saved.",
-        "Free some space on that disk, then run the command again.",
+        HOW_TO_FREE_SPACE,
     ),
     sqlite3.SQLITE_CORRUPT: ("The database {path} is damaged: {error}.", _DOCTOR),
     sqlite3.SQLITE_NOTADB: (
@@ -121,6 +122,10 @@ def translated_errors(path: Path) -> Iterator[None]:
         raise database_error(error, path) from error
 
 
+def no_space(path: Path) -> DatabaseError:
+    return _meaning(sqlite3.SQLITE_FULL, path)
+
+
 def is_damage(error: Exception) -> bool:
     """Whether the file is not what was written, or the disk does not give it back."""
     return _code(error) == sqlite3.SQLITE_CORRUPT or getattr(error, "sqlite_errorcode", 0) in _UNREADABLE
@@ -133,7 +138,8 @@ def database_error(error: Exception, path: Path) -> DatabaseError:
 def _meaning(code: int, path: Path, error: Exception | None = None) -> DatabaseError:
     unknown = ("The database {path} cannot be used: {error}.", _DOCTOR)
     message, hint = _MEANINGS.get(_SAME_MEANING.get(code, code), unknown)
-    return DatabaseError(message.format(path=path, error=error), hint=hint)
+    kind = DatabaseFullError if code == sqlite3.SQLITE_FULL else DatabaseError
+    return kind(message.format(path=path, error=error), hint=hint)
 
 
 def _code(error: Exception) -> int:
@@ -170,6 +176,9 @@ def _configure(connection: sqlite3.Connection, path: Path, auto_vacuum: bool) ->
         )
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
+    if is_nearly_full(path.parent):
+        # A log of which only a part can be copied into the file takes up the space that is left, and frees none.
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
 
 
 def _patiently(action: Callable[[], None]) -> None:

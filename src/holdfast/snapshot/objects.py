@@ -20,8 +20,9 @@ from typing import Any
 import zstandard
 
 from holdfast.errors import ContentError, HoldfastError, QuotaError
+from holdfast.reserve import free_bytes, is_nearly_full
 from holdfast.snapshot.format import digest_of
-from holdfast.sqlite import Error, connect, database_error, is_damage, translated_errors
+from holdfast.sqlite import Error, connect, database_error, is_damage, no_space, translated_errors
 
 _RAW, _ZSTD = b"\x00", b"\x01"
 _LEVEL = 1
@@ -29,6 +30,8 @@ _FLUSH_BYTES = 32 << 20
 """New content is committed in portions of this size: the memory in use and the write-ahead log stay bounded."""
 _WAITING_BYTES = 4 << 20
 _ASKED_AT_ONCE = 500
+_FEWEST_PAGES = 64
+"""As many are moved at once even where there seems to be no room."""
 _SCHEMA_VERSION = 1
 _NEWS_BYTES = 8
 _CACHE_KB = 16_000
@@ -310,6 +313,8 @@ class ObjectStore:
         """Everything in one durable transaction."""
         if not rows and not snapshots:
             return
+        if rows:
+            self._refuse_without_room_for(sum(len(data) for _, _, data in rows))
         healed = [row for row in rows if row[0] in self._damaged]
         with self._writing():
             if healed:
@@ -360,8 +365,41 @@ class ObjectStore:
                     self._connection.executemany("DELETE FROM damaged WHERE digest = ?", outdated)
                 self._connection.executemany("DELETE FROM object WHERE digest = ?", [(d,) for d, _ in doomed])
                 self._connection.executemany("DELETE FROM snapshot WHERE checkpoint_id = ?", orphans)
-            self._rows("PRAGMA incremental_vacuum")
+            self._give_back()
             return sum(size for _, size in doomed)
+
+    def _give_back(self) -> None:
+        """Return free pages to the disk, in portions for whose way through the log it has room."""
+        free_pages, page_bytes = self._pragma("freelist_count"), self._pragma("page_size")
+        while free_pages:
+            room_bytes = free_bytes(self.path.parent)
+            self._rows(f"PRAGMA incremental_vacuum({max(_FEWEST_PAGES, room_bytes // 2 // page_bytes)})")
+            if is_nearly_full(self.path.parent):
+                self._copy_log_into_file()
+            before, free_pages = free_pages, self._pragma("freelist_count")
+            if free_pages >= before:
+                return
+
+    def _copy_log_into_file(self) -> None:
+        """Only if all of it fits: a part of it would take up space and free none."""
+        if self._growth_bytes() <= free_bytes(self.path.parent):
+            self._rows("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _growth_bytes(self, added_bytes: int = 0) -> int:
+        """By how much the file grows when all that is in its log, and so much more, is copied into it."""
+        size_bytes = self._pragma("page_count") * self._pragma("page_size") + added_bytes
+        return max(0, size_bytes - self.path.stat().st_size)
+
+    def _refuse_without_room_for(self, added_bytes: int) -> None:
+        """What fits into the log but not from there into the file would hold the space of both, for good."""
+        if self._has_room_for(added_bytes):
+            return
+        self._copy_log_into_file()
+        if not self._has_room_for(added_bytes):
+            raise no_space(self.path)
+
+    def _has_room_for(self, added_bytes: int) -> bool:
+        return free_bytes(self.path.parent) >= added_bytes + self._growth_bytes(added_bytes)
 
     def size_bytes(self) -> int:
         return sum(path.stat().st_size for path in (self.path, self._wal_path()) if path.exists())
@@ -370,10 +408,11 @@ class ObjectStore:
         return self.path.with_name(self.path.name + "-wal")
 
     def content_bytes(self) -> int:
-        pages, free, size = (
-            self._row(f"PRAGMA {pragma}")[0] for pragma in ("page_count", "freelist_count", "page_size")
-        )
-        return int((pages - free) * size)
+        pages, free, size = (self._pragma(name) for name in ("page_count", "freelist_count", "page_size"))
+        return (pages - free) * size
+
+    def _pragma(self, name: str) -> int:
+        return int(self._row(f"PRAGMA {name}")[0])
 
     def damaged(self) -> list[bytes]:
         """The names of all objects whose content does not match them."""
