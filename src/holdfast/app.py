@@ -6,11 +6,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.config import Settings, home_directory, load_settings
 from holdfast.db.store import Store, open_store
@@ -18,6 +18,8 @@ from holdfast.errors import (
     AmbiguousError,
     ConflictError,
     ContentError,
+    DatabaseError,
+    HoldfastError,
     NotFoundError,
     SandboxError,
     StateError,
@@ -44,6 +46,7 @@ from holdfast.model import (
     StepRun,
     now,
 )
+from holdfast.reserve import Reserve, full_disk
 
 if TYPE_CHECKING:
     from holdfast.apply import ApplyResult
@@ -61,6 +64,8 @@ if TYPE_CHECKING:
     from holdfast.rollback import RollbackPreview
     from holdfast.tools import Toolbox
     from holdfast.unapply import UnapplyPreview
+
+T = TypeVar("T")
 
 LATEST = "latest"
 _FOR_SUBPLANS_TOO = ("plan apply", "plan unapply", "checkpoint delete", "checkpoint prune")
@@ -120,6 +125,7 @@ class Holdfast:
         self.home = home
         self.settings = settings
         self._environment = environment
+        self._reserve = Reserve(home)
 
     @classmethod
     def open(
@@ -141,6 +147,7 @@ class Holdfast:
             self.service.close()
         if "store" in self.__dict__:
             self.store.close()
+            self._reserve.keep()
 
     def __enter__(self) -> Holdfast:
         return self
@@ -153,7 +160,17 @@ class Holdfast:
     @cached_property
     def store(self) -> Store:
         self._make_home()
-        return open_store(self.settings.database_url, self.home)
+        self._reserve.keep()
+        return self._opened(lambda: open_store(self.settings.database_url, self.home))
+
+    def _opened(self, opening: Callable[[], T]) -> T:
+        """Even to be read, a database takes some space: SQLite makes an index of its write-ahead log."""
+        try:
+            return opening()
+        except DatabaseError:
+            if not self._reserve.give_up_if_full():
+                raise
+            return opening()
 
     def _make_home(self) -> None:
         try:
@@ -173,7 +190,8 @@ class Holdfast:
         from holdfast.snapshot.objects import ObjectStore
 
         store = self.store
-        manager = CheckpointManager(ObjectStore(self.home / "objects.db"), self.home / "indexes")
+        objects = self._opened(lambda: ObjectStore(self.home / "objects.db"))
+        manager = CheckpointManager(objects, self.home / "indexes")
         return CheckpointService(store, manager, max_bytes=self.settings.max_bytes)
 
     @cached_property
@@ -322,15 +340,11 @@ class Holdfast:
         listener: Listener | None = None,
     ) -> Iterator[tuple[Plan, Lease]]:
         """The plan, ours alone, with everything put right that a dead process left."""
-        from holdfast.lease import leased
         from holdfast.operations import recover
         from holdfast.progress import watched_by
         from holdfast.restore import finish_restore
 
-        plan = self.find_plan(reference)
         service = self.service
-        self._refuse_without_content(plan)
-        root = self._root_for(plan, command)
 
         def finish_rollback(plan: Plan, lease: Lease, operation: Operation) -> Plan:
             return service.finish_rollback(plan, lease, operation, self._executor(listener).compensate)
@@ -338,23 +352,39 @@ class Holdfast:
         def finish_paths(plan: Plan, lease: Lease, operation: Operation) -> Plan:
             return finish_restore(plan, lease, service, operation)
 
-        def undo(plan: Plan, lease: Lease, operation: Operation) -> Plan:
-            from holdfast.real_files import undo_change
-
-            return undo_change(plan, lease, service, operation)
-
-        with (
-            watched_by(listener),
-            leased(self.store, root.plan_id, command, on_stop_request=on_stop_request) as lease,
-        ):
-            recoveries = {
-                OperationKind.ROLLBACK: finish_rollback,
-                OperationKind.RESTORE_PATHS: finish_paths,
-                OperationKind.APPLY: undo,
-                OperationKind.UNAPPLY: undo,
-            }
+        recoveries = {
+            OperationKind.ROLLBACK: finish_rollback,
+            OperationKind.RESTORE_PATHS: finish_paths,
+            OperationKind.APPLY: self._undo,
+            OperationKind.UNAPPLY: self._undo,
+        }
+        with watched_by(listener), self._holding(reference, command, on_stop_request) as (plan, root, lease):
             root = recover(root.plan_id, lease, service, recoveries, listener or (lambda _: None))
             yield root if root.plan_id == plan.plan_id else self.store.get(Plan, plan.plan_id), lease
+
+    @contextmanager
+    def _holding(
+        self, reference: str, command: str, on_stop_request: Callable[[], None] = lambda: None
+    ) -> Iterator[tuple[Plan, Plan, Lease]]:
+        """The plan and the one whose lease it needs, ours alone, as a dead process may have left them."""
+        from holdfast.lease import leased
+
+        plan = self.find_plan(reference)
+        self._refuse_without_content(plan)
+        root = self._root_for(plan, command)
+        try:
+            with leased(self.store, root.plan_id, command, on_stop_request=on_stop_request) as lease:
+                yield plan, root, lease
+        except OSError as error:
+            full = full_disk(error, self.home)
+            if full is None:
+                raise
+            raise full from error
+
+    def _undo(self, plan: Plan, lease: Lease, operation: Operation) -> Plan:
+        from holdfast.real_files import undo_change
+
+        return undo_change(plan, lease, self.service, operation)
 
     def _at_rest(self, reference: str, command: str) -> Plan:
         """The plan, only to be looked at; refused while somebody works on it, or something of it was cut short."""
@@ -425,7 +455,7 @@ class Holdfast:
 
         cancelled = cancelled or threading.Event()
         changing = self._changing(reference, "plan execute", on_stop_request=cancelled.set, listener=listener)
-        with changing as (plan, lease):
+        with ExitStack() as room, changing as (plan, lease):
             if plan.state is PlanState.COMPLETE:
                 make_missing_sandboxes(plan, self.service)
             if plan.state in (PlanState.COMPLETE, PlanState.APPLIED):
@@ -433,7 +463,17 @@ class Holdfast:
             if plan.head_group_id is None:
                 check_plan(plan, self.tools, self.home, with_space=True)
             refuse_to_skip_nothing(plan, self.service, self.tools, choices or Choices())
-            return self._executor(listener, cancelled, choices, outfit).execute(plan, lease)
+            executor = self._executor(listener, cancelled, choices, outfit)
+            try:
+                return executor.execute(plan, lease)
+            except (HoldfastError, OSError) as error:
+                full = full_disk(error, self.home)
+                if full is None:
+                    raise
+                room.enter_context(self._reserve.given_up())
+                with suppress(HoldfastError):  # then the next command finds it interrupted
+                    executor.broken_off(self.store.get(Plan, plan.plan_id), lease, full.message)
+                raise full from error
 
     def _executor(
         self,
@@ -648,19 +688,35 @@ class Holdfast:
 
     def delete(self, reference: str) -> Plan:
         """Forget a plan: its sandboxes, its records and the content only it needs."""
+        from holdfast.operations import put_right_outside
+
+        def compensate(plan: Plan, lease: Lease, operation: Operation) -> Plan:
+            self.service.compensate_rollback(plan, lease, operation, self._executor().compensate)
+            return plan
+
+        recoveries = {
+            OperationKind.ROLLBACK: compensate,
+            OperationKind.APPLY: self._undo,
+            OperationKind.UNAPPLY: self._undo,
+        }
+        with self._reserve.given_up():
+            with self._holding(reference, "plan delete") as (plan, _, lease):
+                put_right_outside(plan.plan_id, lease, self.service, recoveries)
+                self._delete(plan, lease)
+            self.service.collect()
+        return plan
+
+    def _delete(self, plan: Plan, lease: Lease) -> None:
         from holdfast.sandbox.making import remove_tree, sync_directory
 
-        with self._changing(reference, "plan delete") as (plan, lease):
-            for resource in plan.resources:
-                self.service.manager.forget(Path(resource.sandbox_path))
-            # The records go last: killed before that, the plan can be deleted again.
-            for each in (*self._below(plan), plan):
-                remove_tree(self.home / "sandboxes" / each.plan_id)
-            sync_directory(self.home / "sandboxes")
-            with self.store.transaction(lease):
-                self.store.delete(Plan, plan.plan_id)
-        self.service.collect()
-        return plan
+        for resource in plan.resources:
+            self.service.manager.forget(Path(resource.sandbox_path))
+        # The records go last: killed before that, the plan can be deleted again.
+        for each in (*self._below(plan), plan):
+            remove_tree(self.home / "sandboxes" / each.plan_id)
+        sync_directory(self.home / "sandboxes")
+        with self.store.transaction(lease):
+            self.store.delete(Plan, plan.plan_id)
 
     def _below(self, plan: Plan) -> Iterator[Plan]:
         for subplan in self.store.subplans_of(plan.plan_id):
@@ -691,12 +747,15 @@ class Holdfast:
 
     def delete_checkpoint(self, reference: str, checkpoint: str) -> int:
         wanted = self._checkpoint_of(self.find_plan(reference), checkpoint)
-        with self._changing(reference, "checkpoint delete") as (plan, lease):
+        with self._reserve.given_up(), self._holding(reference, "checkpoint delete") as (plan, _, lease):
             return self.service.delete_checkpoint(plan, lease, wanted)
 
     def prune(self, reference: str, keep: int | None = None) -> int:
-        """Prune to ``keep`` checkpoints, or to what the plan's policy says; how many went."""
-        with self._changing(reference, "checkpoint prune") as (plan, lease):
+        """Prune to ``keep`` checkpoints, or to what the plan's policy says; how many went.
+
+        What something cut short needs is kept; putting it right is left to the next command, as it may take space.
+        """
+        with self._reserve.given_up(), self._holding(reference, "checkpoint prune") as (plan, _, lease):
             policy = CheckpointRetentionPolicy(max_checkpoints=keep) if keep is not None else plan.policy.retention
             return self.service.prune_checkpoints(plan, lease, policy)
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from holdfast.db.store import Store
 from holdfast.descent import shown
-from holdfast.errors import ContentError, HoldfastError, QuotaError, SandboxError, StateError
+from holdfast.errors import ContentError, DatabaseFullError, HoldfastError, QuotaError, SandboxError, StateError
 from holdfast.ids import new_id
 from holdfast.model import (
     Checkpoint,
@@ -471,10 +471,14 @@ class CheckpointService:
 
     def finish_rollback(self, plan: Plan, lease: Lease, operation: Operation, compensate: Compensate) -> Plan:
         """Complete a rollback that was cut short; everything it did already is done again or found done."""
-        self.make_empty_sandboxes(plan)
-        compensate(plan, lease, self.store.get(CheckpointGroup, operation.data["target_group_id"]))
+        self.compensate_rollback(plan, lease, operation, compensate)
         rows = self.store.checkpoints_of_group(operation.data["target_group_id"])
         return self._roll_back(plan, lease, operation, rows[0]).plan
+
+    def compensate_rollback(self, plan: Plan, lease: Lease, operation: Operation, compensate: Compensate) -> None:
+        """The part of a rollback that was cut short which is about what lies outside of the sandboxes."""
+        self.make_empty_sandboxes(plan)
+        compensate(plan, lease, self.store.get(CheckpointGroup, operation.data["target_group_id"]))
 
     def make_empty_sandboxes(self, plan: Plan) -> None:
         """Where a sandbox is gone, an empty one that the restore to come will fill."""
@@ -809,6 +813,12 @@ class CheckpointService:
             self.unfreed = (
                 f"No saved content was freed, because something that is kept cannot be read in full: {error.message} "
                 "`holdfast checkpoint verify` names the checkpoints; once they are deleted, content is freed again."
+            )
+            return 0
+        except DatabaseFullError:
+            self.unfreed = (
+                "The saved content that was given up still takes its space: the disk is too full to give it back. "
+                "Delete a plan or something else on that disk; the next prune then gives it back."
             )
             return 0
 

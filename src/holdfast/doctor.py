@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from holdfast.confinement import Confinement, confinement_of, gaps, landlock_abi
 from holdfast.errors import ConfigError, ContentError, DatabaseError, HoldfastError
 from holdfast.model import Lease, Plan, PlanState
+from holdfast.reserve import Reserve
 from holdfast.sqlite import damage_in
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def examine(holdfast: Holdfast) -> list[Finding]:
     findings.append(finding)
     if store is None:
         return findings
+    findings += _reserve(holdfast.home)
     try:
         damaged = store.damaged_records()
         findings.append(_records(damaged))
@@ -160,6 +162,13 @@ def _space(home: Path) -> Finding:
     if free < LITTLE_SPACE_BYTES:
         return Finding("space", "warning", detail, "Free some space before running a large plan.")
     return Finding("space", "ok", detail)
+
+
+def _reserve(home: Path) -> Iterator[Finding]:
+    """Opening the home has made it, if that was possible."""
+    if Reserve(home).is_missing():
+        detail = "There is no room for the reserve that `plan delete` and `checkpoint prune` use when the disk is full."
+        yield Finding("space", "warning", detail, "Free some space; the next command makes the reserve.")
 
 
 # The records

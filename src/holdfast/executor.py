@@ -146,7 +146,7 @@ class PlanExecutor:
             return replace(self._execute(plan, lease), effects=tuple(self.effects))
         except HoldfastError as error:
             if not isinstance(error, LeaseLostError):
-                self._broken_off(self._store.get(Plan, plan.plan_id), lease, error.message)
+                self.broken_off(self._store.get(Plan, plan.plan_id), lease, error.message)
             raise
 
     def _execute(self, plan: Plan, lease: Lease) -> ExecutionResult:
@@ -555,7 +555,8 @@ class PlanExecutor:
             self._store.save(plan)
         return ExecutionResult(plan, run)
 
-    def _broken_off(self, plan: Plan, lease: Lease, error: str) -> None:
+    def broken_off(self, plan: Plan, lease: Lease, error: str) -> None:
+        """Record why it does not go on."""
         if waiting_again(plan, lease, self.service) is None:
             self._errored(plan, lease, error)
 

@@ -1,6 +1,7 @@
 """Putting right what a crash left: operations begun and not finished, a step that was cut short, a lost sandbox.
 
-Every verb that changes a plan calls ``recover`` as soon as it holds the plan's lease.
+Every verb that changes a plan calls ``recover`` as soon as it holds the plan's lease; those that only free space
+leave it to the next one.
 """
 
 from __future__ import annotations
@@ -60,6 +61,24 @@ def recover(
     if put_back is not None:
         tell(put_back)
     return plan
+
+
+def put_right_outside(
+    plan_id: str, lease: Lease, service: CheckpointService, recoveries: Mapping[OperationKind, Recovery]
+) -> None:
+    """Before a plan is deleted: what a dead process left running, and what it left undone outside of the sandboxes.
+
+    All else goes with the plan, and putting it right may take space that there is not.
+    """
+    store = service.store
+    for subplan in store.subplans_of(plan_id):
+        put_right_outside(subplan.plan_id, lease, service, recoveries)
+    plan = store.get(Plan, plan_id)
+    for run in store.unfinished_runs(plan_id):
+        end_leftovers(run.run_id)
+    for operation in store.unfinished_operations(plan_id):
+        if operation.kind in recoveries:
+            plan = recoveries[operation.kind](plan, lease, operation)
 
 
 def refuse_cut_short(plan: Plan, root: Plan, service: CheckpointService) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import re
@@ -160,7 +161,14 @@ def _refused(error: BaseException, arguments: Sequence[str], invocation: Invocat
 
 
 def _failure(error: BaseException) -> _Failure:
-    from holdfast.errors import EXIT_INTERRUPTED, ConflictError, HoldfastError, PlanFileError, SandboxError, UsageError
+    from holdfast.errors import (
+        EXIT_INTERRUPTED,
+        ConflictError,
+        HoldfastError,
+        PlanFileError,
+        SandboxError,
+        UsageError,
+    )
 
     if isinstance(error, HoldfastError):
         details: dict[str, Any] = {}
@@ -189,13 +197,15 @@ def _failure(error: BaseException) -> _Failure:
 
 
 def _of_the_system(error: OSError) -> _Failure:
-    from holdfast.errors import SandboxError, described
+    from holdfast.errors import HOW_TO_FREE_SPACE, SandboxError, described
 
     message = f"{described(error)}."
     hint = (
         "Check your permissions and the space on the disk, then run the command again; "
         "whatever was begun is finished or undone first."
     )
+    if error.errno == errno.ENOSPC:
+        hint = HOW_TO_FREE_SPACE
     if isinstance(error, FileNotFoundError) and _is_nowhere():
         message, hint = "The current folder is gone.", "Go to a folder that is there, with `cd`; then run it again."
     return _Failure(type(error).__name__, message, hint, SandboxError.exit_code)

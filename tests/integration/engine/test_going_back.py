@@ -192,7 +192,7 @@ def test_appending_needs_steps(workshop: Workshop, plan: Plan) -> None:
 def test_what_cannot_be_corrected_is_refused(workshop: Workshop, plan: Plan) -> None:
     opened = workshop.open()
     root = opened.decisions(plan.plan_id)[0]
-    with pytest.raises(StateError, match="no checkpoint of decision"):
+    with pytest.raises(StateError, match="nothing comes before it"):
         opened.correct(root.decision_id, guidance="start over")
     _rolled_back(opened, plan, 1)
     superseded = next(d for d in opened.decisions(plan.plan_id) if d.step_index == 2)
