@@ -87,9 +87,9 @@ Feature: Effects outside
       Then it ends with exit code 0
       And the data has
         | value                                  | is   |
-        | impact.compensated[0].step             | book |
+        | impact.compensated[0].step             | pay  |
         | impact.compensated[0].note             | done |
-        | impact.compensated[1].step             | pay  |
+        | impact.compensated[1].step             | book |
         | impact.side_effects_not_undone[0].step | send |
       And I note the answer's "left_checkpoint_id" as {what was left}
       And in the sandbox of "shop" this prints
