@@ -18,11 +18,13 @@ _MEASURED = tuple(
     for place in (
         "unit",
         "integration/process",
+        "integration/cli/test_after_a_crash.py",
         "integration/cli/test_apply.py",
         "integration/cli/test_completion_and_pager.py",
         "integration/cli/test_demo.py",
         "integration/cli/test_doctor.py",
         "integration/cli/test_formats.py",
+        "integration/cli/test_full_disk.py",
         "integration/cli/test_plan_life.py",
         "integration/cli/test_progress_bar.py",
         "integration/cli/test_run.py",

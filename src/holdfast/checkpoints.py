@@ -451,8 +451,11 @@ class CheckpointService:
             is_kept = last.step_index == plan.next_step and last.group_before_id in (None, head.group_id)
             if is_kept and not plan.is_finished:
                 return False
-        has_one_after_every_step = _AFTER_STEPS.issubset(plan.policy.auto_create_on)
-        return has_one_after_every_step or head.last_completed_step == plan.last_completed_step
+        return self.records_every_step(plan) or head.last_completed_step == plan.last_completed_step
+
+    def records_every_step(self, plan: Plan) -> bool:
+        """Whether there is a group of what each step left, as soon as it has ended."""
+        return _AFTER_STEPS.issubset(plan.policy.auto_create_on)
 
     def is_as_at(self, plan: Plan, head: CheckpointGroup) -> bool:
         """Whether plan and sandboxes are what that group holds."""

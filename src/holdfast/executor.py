@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -274,6 +275,9 @@ class PlanExecutor:
             first = self._store.get(Decision, run.decision_id or "").sequence
             last = self._store.next_sequence(Decision, plan.plan_id) - 1
             plan = plan.advanced_past(run.step_index, first, last)
+            if not self.service.records_every_step(plan):
+                # Nothing but the files will say what it did, so they are on the disk before it counts as done.
+                os.sync()
             plan = self.trigger(plan, lease, triggers, occasion_of(step, run, f"after {step.name}"), [run])
         else:
             with self._store.transaction(lease):

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import coverage
+
 import holdfast
 
 _SCRIPTS = ("__main__", "supervisor", "python_tool", "migrations")
@@ -50,6 +52,9 @@ def _become(arguments: list[str], cwd: Path, environment: dict[str, str], output
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
+    if "COVERAGE_PROCESS_CONFIG" in environment:
+        # A program would do so when it starts.
+        coverage.process_startup()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number, output in enumerate(outputs, 1):
         os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), number)

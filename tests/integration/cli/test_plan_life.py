@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -322,3 +323,20 @@ def test_a_plan_file_with_mistakes_is_refused_with_every_one_of_them(project: Pr
     assert (shown.exit_code, shown.stdout) == (2, "")
     assert "plan.yaml:4" in shown.stderr
     assert not Path(project.home / "sandboxes").exists() or not list((project.home / "sandboxes").iterdir())
+
+
+def test_the_status_of_a_plan_that_waits_for_a_person_names_what_is_to_be_resolved(project: Project) -> None:
+    steps = """\
+  - name: parts
+    parallel: 2
+    subplans:
+      - {name: one, steps: [{name: p, run: echo a > version.txt}]}
+      - {name: two, steps: [{name: p, run: echo b > version.txt}]}
+"""
+    assert project.call("plan", "execute", str(project.plan(steps))).exit_code != 0
+    said = project.call("plan", "status").stdout
+    assert "To be resolved in the sandbox:" in said
+    assert "version.txt" in said.partition("To be resolved in the sandbox:")[2]
+    assert re.search(r"conflict +parts", said)
+    assert re.search(r"ok +one", said)
+    assert "go on    holdfast plan resume" in said

@@ -48,6 +48,27 @@ def last_decision(opened: Holdfast, plan: Plan) -> str:
     return [each for each in opened.decisions(plan.plan_id) if each.step_index is not None][-1].decision_id
 
 
+# On the disk
+
+
+def test_where_no_checkpoint_will_hold_what_a_step_did_its_files_are_on_the_disk_before_it_counts(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = workshop.create(run("echo r > result"), policy={"auto_create_on": ["before_step"]})
+    opened, counted = workshop.open(), []
+
+    def sync() -> None:
+        assert (workshop.sandbox(plan) / "result").exists()
+        counted.append(opened.find_plan(plan.plan_id).last_completed_step)
+
+    monkeypatch.setattr("os.sync", sync)
+    assert opened.execute(plan.plan_id).succeeded
+    assert counted == [-1]
+    recorded = workshop.create(run("echo r > result"))
+    assert opened.execute(recorded.plan_id).succeeded
+    assert counted == [-1]
+
+
 # Validation
 
 
