@@ -116,7 +116,9 @@ def test_a_command_that_ended_in_time_is_not_called_cancelled(run):
 def executor_at_work(tmp_path: Path) -> subprocess.Popen[bytes]:
     """A process that runs a step with a child, a daemon and a mark."""
     program = (
-        "import os, pathlib\n"
+        "import os, pathlib, signal\n"
+        # Who runs the tests in the background may have it ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from holdfast.process import run_supervised\n"
         f"run_supervised({f'echo $PPID > supervisor; {DAEMON}; {CHILD_IN_GROUP}; sleep 1000'!r},"
         " cwd=pathlib.Path.cwd(), environment=dict(os.environ), mark='the-mark')\n"
