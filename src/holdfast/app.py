@@ -299,7 +299,7 @@ class Holdfast:
         """It says processing, but its process is dead."""
         from holdfast.lease import holder_of
 
-        return plan.state is PlanState.PROCESSING and holder_of(self.store, self._root_of(plan).plan_id) is None
+        return plan.state is PlanState.PROCESSING and holder_of(self.store, self.store.root_of(plan).plan_id) is None
 
     def status(self, reference: str) -> PlanStatus:
         from holdfast.confinement import confinement_of, expanded
@@ -401,7 +401,7 @@ class Holdfast:
 
     def _root_for(self, plan: Plan, command: str) -> Plan:
         """The plan whose lease the command needs."""
-        root = self._root_of(plan)
+        root = self.store.root_of(plan)
         if root != plan and command not in _FOR_SUBPLANS_TOO:
             raise StateError(
                 f"Plan {plan.plan_id} ({plan.name}) is a subplan of {plan.parent_plan_id} and goes on with it.",
@@ -433,11 +433,6 @@ class Holdfast:
             f"The checkpoints of plan {plan.plan_id} are kept on another machine or in another home.",
             hint="Run the command there.",
         )
-
-    def _root_of(self, plan: Plan) -> Plan:
-        while plan.parent_plan_id is not None:
-            plan = self.store.get(Plan, plan.parent_plan_id)
-        return plan
 
     def execute(
         self,
@@ -683,7 +678,7 @@ class Holdfast:
 
         plan = self.find_plan(reference)
         if is_dry_run:
-            refuse_if_held(self.store, self._root_of(plan).plan_id)
+            refuse_if_held(self.store, self.store.root_of(plan).plan_id)
         return preview_resume(plan, self.service, self.tools, choices or Choices())
 
     def delete(self, reference: str) -> Plan:

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.checkpoints import CheckpointService
-from holdfast.descent import join, shown, split
+from holdfast.descent import join, shown, split, with_ancestors
 from holdfast.errors import ConflictError, SandboxError, StateError
 from holdfast.model import (
     CheckpointGroup,
@@ -64,7 +64,6 @@ from holdfast.snapshot.selection import (
     same_but_for_xattrs,
     same_kind,
     select,
-    with_ancestors,
 )
 
 _LABELS = ("your file", "when the plan started", "the plan")
@@ -158,9 +157,7 @@ def _result_group(plan: Plan, service: CheckpointService) -> CheckpointGroup:
 def _how_to_complete(plan: Plan, service: CheckpointService) -> str:
     if plan.parent_plan_id is None:
         return f"Run `holdfast plan execute {plan.plan_id}` first."
-    root = plan
-    while root.parent_plan_id is not None:
-        root = service.store.get(Plan, root.parent_plan_id)
+    root = service.store.root_of(plan)
     if plan.is_superseded:
         return (
             "What spawned it was rolled back or corrected. Its checkpoints are kept: "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
@@ -143,6 +144,16 @@ def split(path: bytes) -> tuple[bytes, bytes]:
 
 def join(directory: bytes, name: bytes) -> bytes:
     return directory + b"/" + name if directory else name
+
+
+def with_ancestors(paths: Iterable[bytes]) -> set[bytes]:
+    """These, and every directory that one of them lies in, up to the tree itself."""
+    wanted = {b""}
+    for path in paths:
+        while path not in wanted:
+            wanted.add(path)
+            path = split(path)[0]
+    return wanted
 
 
 def shown(path: bytes) -> str:

@@ -629,15 +629,8 @@ class _Bridge:
 
 def may_count_as_done(plan: Plan, run: StepRun | None, tools: Toolbox) -> bool:
     """Whether a person may say of a step that was cut short that it is not run again."""
-    step = interrupted_step(plan, run)
+    step = plan.interrupted_step(run)
     return step is not None and (step.is_program or _has_effects_outside(step, tools))
-
-
-def interrupted_step(plan: Plan, run: StepRun | None) -> Step | None:
-    """The step that did not come to its end, if it is one: a validation is none."""
-    if run is None or run.status not in (RunStatus.INTERRUPTED, RunStatus.RUNNING):
-        return None
-    return plan.steps[run.step_index] if run.step_index < len(plan.steps) else None
 
 
 def _has_effects_outside(step: Step, tools: Toolbox) -> bool:
@@ -648,7 +641,7 @@ def _has_effects_outside(step: Step, tools: Toolbox) -> bool:
 
 def refuse_to_repeat(plan: Plan, run: StepRun | None, tools: Toolbox, choices: Choices) -> None:
     """What a step does outside of the sandboxes is not silently done twice."""
-    step = interrupted_step(plan, run)
+    step = plan.interrupted_step(run)
     if run is None or step is None or choices.interrupted_step is not None:
         return
     if _has_effects_outside(step, tools):

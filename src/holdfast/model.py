@@ -322,6 +322,12 @@ class Plan(Record, frozen=True, kw_only=True):
     def is_finished(self) -> bool:
         return self.next_step >= len(self.steps)
 
+    def interrupted_step(self, run: StepRun | None) -> Step | None:
+        """The step that did not come to its end, if it is one: a validation is none."""
+        if run is None or run.status not in (RunStatus.INTERRUPTED, RunStatus.RUNNING):
+            return None
+        return self.steps[run.step_index] if run.step_index < len(self.steps) else None
+
     def resource(self, name: str) -> Resource:
         return next(resource for resource in self.resources if resource.name == name)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.checkpoints import CheckpointService
-from holdfast.descent import shown, split
+from holdfast.descent import shown, split, with_ancestors
 from holdfast.errors import ConflictError, LeaseLostError, SandboxError, described
 from holdfast.ids import new_id
 from holdfast.model import (
@@ -59,7 +59,6 @@ from holdfast.snapshot.selection import (
     same_content,
     select,
     store_selection,
-    with_ancestors,
 )
 
 Links = tuple[tuple[bytes, ...], ...]

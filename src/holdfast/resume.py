@@ -9,7 +9,6 @@ from holdfast.errors import StateError
 from holdfast.executor import (
     AfterInterruption,
     Choices,
-    interrupted_step,
     may_count_as_done,
     refuse_to_repeat,
     refuse_to_skip_nothing,
@@ -58,7 +57,7 @@ def preview_resume(plan: Plan, service: CheckpointService, tools: Toolbox, choic
     if going_back is not None:
         return _after_going_back(plan, service, choices, going_back)
     is_skipped = choices.interrupted_step is AfterInterruption.SKIP and may_count_as_done(plan, run, tools)
-    step = interrupted_step(plan, run)
+    step = plan.interrupted_step(run)
     next_step = plan.next_step + is_skipped
     is_divided = run is not None and run.step_index < len(plan.steps) and bool(plan.steps[run.step_index].subplans)
     is_interrupted = run is not None and run.status in (RunStatus.RUNNING, RunStatus.INTERRUPTED)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.checkpoints import CheckpointService, Occasion
-from holdfast.descent import shown
+from holdfast.descent import shown, with_ancestors
 from holdfast.errors import ConflictError, HoldfastError
 from holdfast.events import Event, SubplanEnded, SubplanMerged, SubplanStarted
 from holdfast.ids import new_id
@@ -43,7 +43,7 @@ from holdfast.sandbox import sandbox_for
 from holdfast.sandbox.making import remove_tree
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.format import DIRECTORY, Entry, State
-from holdfast.snapshot.selection import change, with_ancestors
+from holdfast.snapshot.selection import change
 
 _CONFLICTS = ".conflicts"
 _MARKS = (b"<<<<<<< ", b">>>>>>> ")

@@ -161,14 +161,7 @@ def _refused(error: BaseException, arguments: Sequence[str], invocation: Invocat
 
 
 def _failure(error: BaseException) -> _Failure:
-    from holdfast.errors import (
-        EXIT_INTERRUPTED,
-        ConflictError,
-        HoldfastError,
-        PlanFileError,
-        SandboxError,
-        UsageError,
-    )
+    from holdfast.errors import EXIT_INTERRUPTED, ConflictError, HoldfastError, PlanFileError, SandboxError, UsageError
 
     if isinstance(error, HoldfastError):
         details: dict[str, Any] = {}

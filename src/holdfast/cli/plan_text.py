@@ -184,9 +184,8 @@ def _next_after_status(status: PlanStatus) -> list[Next]:
 def _is_of_a_program(status: PlanStatus) -> bool:
     """Whether a program was cut short whose work can be kept."""
     run = current_run(status.plan, status.runs)
-    if run is None or run.is_superseded or run.status not in (RunStatus.INTERRUPTED, RunStatus.RUNNING):
-        return False
-    return run.step_index < len(status.plan.steps) and status.plan.steps[run.step_index].is_program
+    step = status.plan.interrupted_step(run)
+    return run is not None and not run.is_superseded and step is not None and step.is_program
 
 
 # plan list

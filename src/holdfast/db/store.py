@@ -156,6 +156,12 @@ class Store:
         order = "plan.created_at, plan.plan_id"
         return self._select(Plan, "plan.parent_plan_id = ?", plan_id, order=order)
 
+    def root_of(self, plan: Plan) -> Plan:
+        """The plan that it is a subplan of, over all levels; itself if it is none."""
+        while plan.parent_plan_id is not None:
+            plan = self.get(Plan, plan.parent_plan_id)
+        return plan
+
     # What belongs to a plan
 
     def decisions_of(self, plan_id: str) -> list[Decision]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.descent import join, split
+from holdfast.descent import join, split, with_ancestors
 from holdfast.errors import ConflictError, SandboxError, UsageError
 from holdfast.names import name_text
 from holdfast.sandbox.git import GitFailed, complaint_of, run_git
@@ -62,26 +62,15 @@ def _check_ignore(repository: GitRepository, work_tree: Path, paths: Sequence[by
 def _behind_symlinks(work_tree: Path, paths: Iterable[bytes]) -> set[bytes]:
     """Those of the paths that lead through a symlink there; git refuses to look at them, and holds none of them."""
     behind: set[bytes] = set()
-    for folder in sorted(_folders_of(paths)):
+    for folder in sorted(with_ancestors(split(path)[0] for path in paths) - {b""}):
         if split(folder)[0] in behind or (work_tree / os.fsdecode(folder)).is_symlink():
             behind.add(folder)
     return {path for path in paths if split(path)[0] in behind}
 
 
-def _folders_of(paths: Iterable[bytes]) -> set[bytes]:
-    """Every folder that one of the paths lies in, but for the root."""
-    found: set[bytes] = set()
-    for path in paths:
-        folder = split(path)[0]
-        while folder and folder not in found:
-            found.add(folder)
-            folder = split(folder)[0]
-    return found
-
-
 def _copy_rules(work_tree: Path, target: Path, paths: Collection[bytes]) -> None:
     """The rules that hold for these paths; behind a symlink there are none, and git follows none to a file of rules."""
-    rules = {join(folder, _RULES) for folder in (b"", *_folders_of(paths))}
+    rules = {join(folder, _RULES) for folder in with_ancestors(split(path)[0] for path in paths)}
     for path in map(os.fsdecode, rules - _behind_symlinks(work_tree, rules)):
         if (work_tree / path).is_file() and not (work_tree / path).is_symlink():
             (target / path).parent.mkdir(parents=True, exist_ok=True)

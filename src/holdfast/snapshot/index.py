@@ -138,8 +138,11 @@ class TreeIndex:
             node = self.node_at(directory)
             if node is None:
                 continue
-            for each in (node,) if names is not None else _all_below(node):
-                each.distrust(each.stamps.keys() if names is None else names)
+            if names is not None:
+                node.distrust(names)
+                continue
+            for _, each in self.nodes(directory, node):
+                each.distrust(each.stamps.keys())
 
     def known_state(self) -> State | None:
         """The tree as it was when it was last looked at."""
@@ -232,8 +235,9 @@ class TreeIndex:
             packed.append(node.packed(parent))
         return packed
 
-    def nodes(self) -> Iterable[tuple[bytes, Node]]:
-        pending = [(b"", self.top)]
+    def nodes(self, top: bytes = b"", node: Node | None = None) -> Iterable[tuple[bytes, Node]]:
+        """All that are known, or ``node``, which is at ``top``, and all below it."""
+        pending = [(top, node or self.top)]
         while pending:
             path, node = pending.pop()
             yield path, node
@@ -257,14 +261,6 @@ class TreeIndex:
             nodes[cached.parent].children[cached.head.name] = node
         self.top, self.state, self._finding = nodes[0], cache.state, cache.finding
         self.unheld, self.links = cache.unheld, Links(cache.linked, cache.link_counts)
-
-
-def _all_below(node: Node) -> Iterable[Node]:
-    pending = [node]
-    while pending:
-        node = pending.pop()
-        yield node
-        pending.extend(node.children.values())
 
 
 class _Look:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.descent import IS_ROOT, Descent, depth, join, split
+from holdfast.descent import IS_ROOT, Descent, depth, join, split, with_ancestors
 from holdfast.progress import Work, meter_of
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.entries import Xattrs, directory_entry, read_entry
@@ -44,15 +44,6 @@ def select(root: Path, paths: Iterable[bytes], batch: Batch) -> dict[bytes, Entr
             if entry is not None:
                 found[path] = entry
     return found
-
-
-def with_ancestors(paths: Iterable[bytes]) -> set[bytes]:
-    wanted = {b""}
-    for path in paths:
-        while path not in wanted:
-            wanted.add(path)
-            path = split(path)[0]
-    return wanted
 
 
 def _entry_at(descent: Descent, path: bytes, batch: Batch) -> Entry | None:
