@@ -21,6 +21,7 @@ from typing import Any
 
 from holdfast.app import Holdfast
 from holdfast.cli.main import run
+from tests.support.warm import run_warm
 
 ENVELOPE = {"command", "status", "exit_code", "data", "timing", "messages"}
 
@@ -56,8 +57,8 @@ class Project:
         (self.app / "src" / "main.py").write_text("print('hello')\n")
         (self.data / "orders.csv").write_text("1;2;3\n")
         self.git("init", "--quiet", "--initial-branch", "main")
-        self.git("config", "user.name", "Test")
-        self.git("config", "user.email", "test@example.com")
+        with (self.app / ".git" / "config").open("a") as config:
+            config.write("[user]\n\tname = Test\n\temail = test@example.com\n")
         self.git("add", ".")
         self.git("commit", "--quiet", "--message", "first")
 
@@ -103,16 +104,7 @@ class Project:
         )
 
     def run(self, *arguments: str, variables: Mapping[str, str] = {}, cwd: Path | None = None) -> Ended:
-        ended = subprocess.run(
-            [sys.executable, "-m", "holdfast", *arguments],
-            cwd=cwd or self.folder,
-            env={**self.environment, **variables},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return Ended(ended.returncode, ended.stdout, ended.stderr)
+        return Ended(*run_warm(arguments, cwd or self.folder, {**self.environment, **variables}))
 
     def call(self, *arguments: str) -> Ended:
         """Like ``run``, but in this process, which is ten times as fast."""

@@ -252,9 +252,10 @@ def test_what_no_snapshot_holds_now_is_moved_aside_only_if_it_stands_in_the_way(
 # Refusals
 
 
-@pytest.mark.parametrize(
-    ("only", "error", "words", "hint"),
-    [
+def test_a_path_that_is_not_one_of_the_plan_is_refused(workshop: Workshop, plan: Plan) -> None:
+    opened = workshop.open()
+    groups = workshop.groups(plan)
+    for only, error, words, hint in (
         ("src/nothing", NotFoundError, "neither in the checkpoint nor in the sandbox", "src/a, src/b"),
         ("nothing/at/all", NotFoundError, "nothing/at/all", "app: .git, other, src"),
         ("app:sheet", NotFoundError, "app:sheet", "other"),
@@ -266,17 +267,11 @@ def test_what_no_snapshot_holds_now_is_moved_aside_only_if_it_stands_in_the_way(
         ("../data/sheet", UsageError, "not a path inside", "relative"),
         ("app:src/../../data", UsageError, "not a path inside", "relative"),
         ("app:.git/config", UsageError, "sandbox's repository", "--only app:."),
-    ],
-)
-def test_a_path_that_is_not_one_of_the_plan_is_refused(
-    workshop: Workshop, plan: Plan, only: str, error: type[Exception], words: str, hint: str
-) -> None:
-    opened = workshop.open()
-    groups = workshop.groups(plan)
-    with pytest.raises(error, match=words) as caught:
-        _restored(opened, plan, "src", only)
-    assert hint in caught.value.hint  # type: ignore[attr-defined]
-    assert workshop.groups(plan) == groups
+    ):
+        with pytest.raises(error, match=words) as caught:
+            _restored(opened, plan, "src", only)
+        assert hint in caught.value.hint, only
+        assert workshop.groups(plan) == groups
 
 
 def test_of_many_names_that_could_be_meant_some_are_told(workshop: Workshop) -> None:

@@ -26,8 +26,8 @@ class Workshop:
         (self.app / "version.txt").write_text("1\n")
         (self.data / "orders.csv").write_text("1;2\n")
         self.git("init", "--quiet", "--initial-branch", "main")
-        self.git("config", "user.name", "Test")
-        self.git("config", "user.email", "test@example.com")
+        with (self.app / ".git" / "config").open("a") as config:
+            config.write("[user]\n\tname = Test\n\temail = test@example.com\n")
         self.git("add", "--all")
         self.git("commit", "--quiet", "--message", "first")
         self._opened: list[Holdfast] = []
