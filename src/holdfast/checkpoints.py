@@ -47,6 +47,7 @@ from holdfast.model import (
 )
 from holdfast.policy import GroupFacts, resolve_checkpoint, retention
 from holdfast.sandbox import sandbox_for
+from holdfast.sandbox.making import made_whole
 from holdfast.snapshot.difference import Difference, visible
 from holdfast.snapshot.looking import was_only_looked_at
 from holdfast.snapshot.manager import CheckpointManager
@@ -661,12 +662,17 @@ class CheckpointService:
             self.store.save(operation.model_copy(update={"state": OperationState.UNDONE, "finished_at": now()}))
 
     def restore_sandbox(self, plan: Plan, resource: Resource) -> None:
-        """Make a sandbox that is gone anew, as the last group recorded it."""
+        """Make a sandbox that is gone anew, as the last group recorded it, whole or not at all.
+
+        One that is there counts as what was recorded, so a part of one must never stand in its place.
+        """
         group = self.store.get(CheckpointGroup, plan.head_group_id or "")
         path = Path(resource.sandbox_path)
         self.manager.forget(path)
-        path.mkdir(parents=True, mode=0o700)
-        self._restore(resource, group)
+        with made_whole(path) as unfinished:
+            unfinished.mkdir(mode=0o700)
+            self.manager.rollback_to(unfinished, group.states[resource.name], aside=self._aside(resource))
+            self.manager.forget(unfinished)
 
     def bring_to(self, plan: Plan, states: dict[str, str]) -> tuple[str, ...]:
         """Turn the sandboxes into these states, and say where to what stood in the way was set aside.
@@ -789,10 +795,14 @@ class CheckpointService:
         damaged: dict[bytes, list[Checkpoint]] = {}
         checked = 0
         for plan in plans:
+            checkpoints = self.store.checkpoints_of(plan.plan_id)
             states = {group.group_id: group.states for group in self.store.groups_of(plan.plan_id)}
-            for checkpoint in self.store.checkpoints_of(plan.plan_id):
+            # What was pruned meanwhile has no group any more, and perhaps no content.
+            for checkpoint in [each for each in checkpoints if each.group_id in states]:
+                bad = [verifier.bad_objects_of(state) for state in states[checkpoint.group_id].values()]
+                if any(bad) and self.store.find(Checkpoint, checkpoint.checkpoint_id) is None:
+                    continue
                 checked += 1
-                bad = (verifier.bad_objects_of(state) for state in states[checkpoint.group_id].values())
                 for digest in frozenset[bytes]().union(*bad):
                     damaged.setdefault(digest, []).append(checkpoint)
         found = [

@@ -65,14 +65,18 @@ def restore_paths(
     selected = select_paths(plan, service, group, present, only)
     shown = _shown(selected)
     reason = f"{', '.join(map(name_text, shown))} restored from {checkpoint.checkpoint_id}"
-    # What is made here is not collected before the journal names it.
     with service.manager.taking() as batch:
         wanted = _grafted_states(service, batch, group, present, selected)
         batch.commit()
         expected = _expected(plan, service, checkpoint, present, wanted, shown)
-        if wanted == present:
-            return expected
-        plan = service.keep_present(plan, lease, group, reason)
+    if wanted == present:
+        return expected
+    # This may prune and collect, which waits for everybody who holds the store.
+    plan = service.keep_present(plan, lease, group, reason)
+    # Made once more: now it is not collected before the journal names it.
+    with service.manager.taking() as batch:
+        wanted = _grafted_states(service, batch, group, present, selected)
+        batch.commit()
         operation = Operation(
             operation_id=new_id(),
             plan_id=plan.plan_id,

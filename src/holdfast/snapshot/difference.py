@@ -130,21 +130,26 @@ class StateReader:
     def reachable(self, state_hashes: set[str]) -> set[bytes]:
         """The names of all objects those states need."""
         found: set[bytes] = set()
+        looked_into: set[tuple[int, bytes]] = set()
         for state_hash in state_hashes:
             found.add(bytes.fromhex(state_hash))
-            self._mark(self.state(state_hash).root, found)
+            self._mark(self.state(state_hash).root, found, looked_into)
         return found
 
-    def _mark(self, root: Entry, found: set[bytes]) -> None:
+    def _mark(self, root: Entry, found: set[bytes], looked_into: set[tuple[int, bytes]]) -> None:
         pending = [root]
         while pending:
             entry = pending.pop()
-            if not entry.content or entry.content in found or entry.kind not in _WITH_OBJECT:
+            if not entry.content or entry.kind not in _WITH_OBJECT:
                 continue
             found.add(entry.content)
+            # That its name is known does not mean that what it names is: a file can hold what a directory is stored as.
+            if entry.kind == FILE or (entry.kind, entry.content) in looked_into:
+                continue
+            looked_into.add((entry.kind, entry.content))
             if entry.kind == DIRECTORY:
                 pending.extend(self.directory(entry).values())
-            elif entry.kind == PIECES:
+            else:
                 found.update(self.pieces(entry))
 
 

@@ -69,10 +69,19 @@ def read_entry(directory: int, name: bytes, taker: Taker, *, is_file: bool = Fal
     if kind == stat.S_IFREG:
         return _read_file(directory, name, taker)
     through = f"/proc/self/fd/{directory}/".encode() + name
-    content = os.readlink(name, dir_fd=directory) if kind == stat.S_IFLNK else b""
+    content = _link_target(directory, name) if kind == stat.S_IFLNK else b""
     mode, shape = stat.S_IMODE(found.st_mode), SYMLINK if kind == stat.S_IFLNK else FIFO
     xattrs = _xattrs(through, follow_symlinks=False)
     return Entry(name, shape, mode, found.st_mtime_ns, *_owner(found), 0, content, xattrs), found
+
+
+def _link_target(directory: int, name: bytes) -> bytes:
+    try:
+        return os.readlink(name, dir_fd=directory)
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # it was replaced by something else
+            raise Moved from error
+        raise
 
 
 def _read_file(directory: int, name: bytes, taker: Taker) -> tuple[Entry, os.stat_result]:

@@ -66,21 +66,23 @@ class GoingBack:
     ) -> Iterator[RestorePlan]:
         """What has to be done. If that is not done after all, what the kernel told is not lost."""
         told = self._tracker.take() if self._tracker else NOTHING_TOLD
-        plan = None
-        if told.is_all and not unheld:
-            plan = plan_from_changes(self._index, self._reader, descent, told.changes, self._target)
-        if plan is None or self._tracker is None:
-            present = refreshed(self._index, self._batch, told)
-            self._batch.commit()
-            known = self._reader.state(present.hex())
-            yield plan_restore(self._reader, known, self._target, list(self._index.unheld), unheld)
-            return
-        is_done = False
+        is_known = False
         try:
+            plan = None
+            if told.is_all and not unheld:
+                plan = plan_from_changes(self._index, self._reader, descent, told.changes, self._target)
+            if plan is None:
+                # Directories that were opened up for us are closed again, as they are to be found.
+                descent.forget()
+                present = refreshed(self._index, self._batch, told)
+                self._batch.commit()
+                is_known = True
+                known = self._reader.state(present.hex())
+                plan = plan_restore(self._reader, known, self._target, list(self._index.unheld), unheld)
             yield plan
-            is_done = not is_only_a_plan
+            is_known = is_known or not is_only_a_plan
         finally:
-            if not is_done:
+            if not is_known and self._tracker is not None:
                 self._tracker.put_back(told.changes)
 
     def _verify(self, descent: Descent, plan: RestorePlan, restored: Restored, shape: int | None) -> None:

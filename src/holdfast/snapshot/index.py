@@ -330,6 +330,7 @@ class _Look:
         parent = self._index.node_at(parent_path)
         assert parent is not None
         self._index.forget_entry(parent_path, parent, name)
+        self._to_encode[parent_path] = parent
         self._index.unheld[directory] = "not readable for this user"
 
     def _open(self, directory: bytes) -> int:
@@ -390,10 +391,13 @@ class _Look:
             node = self._index.node_at(directory)
             if node is None:
                 continue  # new, and found through its parent
-            if names is None:
-                self.at_subtree(directory, node)
-            else:
-                self._at_names(directory, node, names)
+            try:
+                if names is None:
+                    self.at_subtree(directory, node)
+                else:
+                    self._at_names(directory, node, names)
+            except PermissionError as error:
+                raise Moved from error  # looking at everything finds what is closed to us now
         for path in self._index.links.with_names_outside():
             self._at_linked(path)
 

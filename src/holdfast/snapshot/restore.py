@@ -25,7 +25,6 @@ from holdfast.snapshot.format import (
     DIRECTORY,
     FILE,
     PIECE_BYTES,
-    PIECES,
     SYMLINK,
     Entry,
     State,
@@ -372,7 +371,7 @@ class _Restorer:
             for piece in self._reader.content(entry) if known is None else (known,):
                 _write_sparsely(descriptor, piece)
                 self._meter.advance(size_bytes=len(piece))
-            if entry.kind == PIECES:
+            if entry.size >= PIECE_BYTES:
                 os.ftruncate(descriptor, entry.size)  # it may end in a hole
             _set_attributes_through(descriptor, entry)
             if self._workshop.durable:

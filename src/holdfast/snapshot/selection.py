@@ -16,9 +16,10 @@ from pathlib import Path
 import msgspec
 
 from holdfast.descent import IS_ROOT, Descent, depth, join, split, with_ancestors
+from holdfast.errors import SandboxError
 from holdfast.progress import Work, meter_of
 from holdfast.snapshot.difference import Difference, StateReader
-from holdfast.snapshot.entries import Xattrs, directory_entry, read_entry
+from holdfast.snapshot.entries import Moved, Xattrs, directory_entry, read_entry
 from holdfast.snapshot.format import DIRECTORY, Entry, encode_directory, encode_state
 from holdfast.snapshot.objects import Batch
 from holdfast.snapshot.restore import RestorePlan, Workshop, carry_out, check_content
@@ -31,6 +32,7 @@ UNHELD = 255
 """The kind of something that no snapshot can hold; it is equal to nothing a plan could want there."""
 
 _TEMPORARY = re.compile(re.escape(TEMPORARY_PREFIX) + rb"[0-9a-f]{16}\Z")
+_RESTLESS_TRIES = 3
 _HELD = (stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO)
 
 
@@ -40,10 +42,20 @@ def select(root: Path, paths: Iterable[bytes], batch: Batch) -> dict[bytes, Entr
     wanted = sorted(with_ancestors(paths))
     with Descent(root) as descent, meter_of(Work.CHECKING, root.name, lambda: (len(wanted), None)) as meter:
         for path in meter.each(wanted):
-            entry = _entry_at(descent, path, batch)
+            entry = _settled_entry_at(descent, path, batch)
             if entry is not None:
                 found[path] = entry
     return found
+
+
+def _settled_entry_at(descent: Descent, path: bytes, batch: Batch) -> Entry | None:
+    for _ in range(_RESTLESS_TRIES):
+        with suppress(Moved):
+            return _entry_at(descent, path, batch)
+    raise SandboxError(
+        f"{os.fsdecode(path)!r} keeps changing while it is read.",
+        hint="Stop the program that writes it, then run the command again.",
+    )
 
 
 def _entry_at(descent: Descent, path: bytes, batch: Batch) -> Entry | None:
@@ -83,7 +95,10 @@ def links_among(root: Path, paths: Iterable[bytes]) -> tuple[tuple[bytes, ...], 
     names: dict[tuple[int, int], list[bytes]] = {inode: [] for inode in inodes}
     for folder, _, files in os.walk(os.fsencode(root)):
         for file in files:
-            found = os.lstat(os.path.join(folder, file))
+            try:
+                found = os.lstat(os.path.join(folder, file))
+            except FileNotFoundError:
+                continue  # gone meanwhile
             if (found.st_dev, found.st_ino) in names:
                 path = os.path.relpath(os.path.join(folder, file), os.fsencode(root))
                 names[found.st_dev, found.st_ino].append(path)

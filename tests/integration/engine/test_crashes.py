@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,8 +14,9 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.errors import ConflictError, LeaseLostError
+from holdfast.errors import ConflictError, ContentError, LeaseLostError
 from holdfast.model import Lease, PlanState, RunStatus
+from tests.integration.cli.damage import damage_content
 from tests.integration.engine.workshop import Workshop, files, run
 
 
@@ -237,9 +239,21 @@ def test_a_crash_between_a_failure_and_what_the_policy_says_of_it_leaves_nothing
     assert files(workshop.sandbox(plan))["log"] == "dirt\n"
 
 
-def test_a_complete_plan_whose_sandbox_was_removed_can_be_applied(workshop: Workshop) -> None:
-    import shutil
+def test_a_sandbox_that_cannot_be_made_anew_is_not_there_in_part(workshop: Workshop) -> None:
+    """An empty one would count as what the steps before it made: the others would run in it, and apply delete all."""
+    plan = workshop.create(run("echo 2 > version.txt"), run(f"test -e {workshop.outside / 'go'}"))
+    opened = workshop.open()
+    assert not opened.execute(plan.plan_id).succeeded
+    shutil.rmtree(workshop.sandbox(plan))
+    damage_content(workshop.home / "objects.db")
+    (workshop.outside / "go").touch()
+    for _ in range(2):
+        with pytest.raises(ContentError):
+            workshop.open().execute(plan.plan_id)
+        assert list(workshop.sandbox(plan).parent.glob("*app*")) == []
 
+
+def test_a_complete_plan_whose_sandbox_was_removed_can_be_applied(workshop: Workshop) -> None:
     plan = workshop.create(run("echo 2 > version.txt"))
     workshop.open().execute(plan.plan_id)
     shutil.rmtree(workshop.sandbox(plan))

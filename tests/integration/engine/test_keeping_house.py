@@ -8,6 +8,7 @@ import pytest
 from holdfast import sqlite
 from holdfast.errors import ContentError, NotFoundError, QuotaError, StateError, UsageError
 from holdfast.model import Plan, PlanState, RollbackResult
+from holdfast.snapshot.verify import Verifier
 from tests.integration.engine.workshop import Workshop, files, run
 
 
@@ -104,6 +105,24 @@ def test_verify_finds_nothing_where_nothing_is_wrong(workshop: Workshop) -> None
     assert result.damaged == ()
     assert result.checkpoints == opened.store.checkpoint_count(plan.plan_id)
     assert result.objects > 5
+
+
+def test_verify_does_not_call_damaged_what_another_process_prunes_meanwhile(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = workshop.create(*[run(f"head -c 9000 /dev/urandom > file; echo {number}") for number in range(6)])
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    bad_objects_of, pruned = Verifier.bad_objects_of, []
+
+    def after_pruning(verifier: Verifier, state: str) -> frozenset[bytes]:
+        if not pruned:
+            pruned.append(workshop.open().prune(plan.plan_id, 2))
+        return bad_objects_of(verifier, state)
+
+    monkeypatch.setattr(Verifier, "bad_objects_of", after_pruning)
+    assert opened.verify(plan.plan_id).damaged == ()
+    assert pruned != [0]
 
 
 @pytest.mark.parametrize(

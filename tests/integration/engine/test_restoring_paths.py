@@ -323,6 +323,20 @@ def test_the_same_things_forbid_it_as_forbid_a_rollback(workshop: Workshop, plan
     (workshop.folder / "away").rename(workshop.sandbox(plan, "data"))
 
 
+def test_pruning_for_it_can_collect(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.checkpoints._COLLECT_AFTER_BYTES", 0)
+    steps = [run(f"head -c 9000 /dev/urandom > file; echo {number} > other") for number in range(4)]
+    made = workshop.create(*steps, policy={"max_checkpoints": 3})
+    opened = workshop.open()
+    opened.execute(made.plan_id)
+    first = opened.checkpoints(made.plan_id)[0].checkpoint.checkpoint_id
+    for number in range(3):
+        (workshop.sandbox(made) / "file").write_bytes(bytes([number]) * 9000)
+        _restored(opened, made, "file", checkpoint=first)
+        assert not (workshop.sandbox(made) / "file").exists()
+    assert opened.verify(made.plan_id).damaged == ()
+
+
 def test_an_applied_plan_and_one_that_forbids_rollback_are_left_alone(workshop: Workshop, plan: Plan) -> None:
     opened = workshop.open()
     opened.apply(plan.plan_id)

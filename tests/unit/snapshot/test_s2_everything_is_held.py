@@ -414,6 +414,12 @@ def test_s2_a_sparse_file_stays_sparse(place: Place, root: Path):
     assert disk_bytes(file) < 8 * MIB
 
 
+@pytest.mark.parametrize("size", [MIB - 1, MIB, MIB + 1, 2 * MIB, 4 * MIB])
+def test_s2_a_file_of_zeros_comes_back_at_its_size(place: Place, root: Path, size: int):
+    write(root / "blank", bytes(size))
+    assert_comes_back(place, lambda root: write(root / "blank", "no longer blank"))
+
+
 def test_s2_a_file_of_holes_only_comes_back(place: Place, root: Path):
     make_sparse(root / "sparse", 16 * MIB, data={})
     make_sparse(root / "small and sparse", 100_000, data={})

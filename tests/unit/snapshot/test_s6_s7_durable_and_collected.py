@@ -24,6 +24,24 @@ def start(script: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
+def test_s7_a_file_that_holds_what_a_directory_or_a_list_of_pieces_is_stored_as_hides_nothing(place: Place, root: Path):
+    write(root / "folder" / "important", "important content")
+    write(root / "large", os.urandom(5 * MIB))
+    reader = place.manager.reader
+    entries = reader.directory(place.manager.state(place.take().state_hash).root)
+    for name in (b"folder", b"large"):
+        # One is met before what it looks like, one after it.
+        for other in (b"a", b"z"):
+            write(root / os.fsdecode(other + name), place.manager.objects.read(entries[name].content))
+    before, checkpoint = describe(root), place.take()
+    place.manager.collect(lambda: {checkpoint.state_hash})
+    for name in ("folder/important", "large"):
+        (root / name).unlink()
+    place.next_process()
+    place.go_back(checkpoint)
+    assert compare(before, describe(root)) == []
+
+
 # S6
 
 TAKES_CHECKPOINTS = """

@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 import struct
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -284,6 +285,27 @@ def test_s2_what_is_done_in_a_directory_that_was_closed_when_the_watch_began_is_
     assert compare(before, describe(folder / "tree")) == []
 
 
+def close_a_directory_of_which_was_told(folder: str) -> bool:
+    place = Place(Path(folder), watching=True)
+    checkpoint = place.take()
+    with (place.root / "d" / "x").open("a"):
+        pass  # told of, although nothing is written
+    (place.root / "d").chmod(0o300)
+    place.go_back(checkpoint)
+    same = place.take().state_hash == checkpoint.state_hash
+    place.close()
+    return same
+
+
+def test_s2_a_directory_that_was_closed_meanwhile_is_opened_again(folder: Path):
+    write(folder / "tree" / "d" / "x", "x")
+    (folder / "tree" / "d").chmod(0o700)
+    give_away(folder / "tree")
+    before = describe(folder / "tree")
+    assert run_unprivileged(close_a_directory_of_which_was_told, str(folder))
+    assert compare(before, describe(folder / "tree")) == []
+
+
 def take(folder: str) -> dict[str, str]:
     place = Place(Path(folder))
     held = place.unheld
@@ -317,6 +339,33 @@ def test_s3_what_others_closed_to_this_user_is_listed_as_not_held(folder: Path):
     make_foreign(folder / "tree")
     reason = "not readable for this user"
     assert run_unprivileged(take, str(folder)) == {"theirs": reason, "their directory": reason}
+
+
+def take_before_and_after_it_is_closed(folder: str, watching: str) -> tuple[bool, dict[str, str]]:
+    place = Place(Path(folder), watching=bool(watching))
+    time.sleep(0.05)  # only time stamps that are old enough are trusted
+    before = place.take().state_hash
+    closed = place.root / "ours" / "theirs"
+    # What somebody else does, who is root: this process can become it again for a moment.
+    os.setresuid(0, 0, 0)
+    closed.chmod(0o700)
+    os.setresuid(NOBODY, NOBODY, 0)
+    after = place.take()
+    place.next_process(remembering=True)
+    same = place.take().state_hash == after.state_hash
+    place.close()
+    return same and after.state_hash != before, {each.path: each.reason for each in after.unheld}
+
+
+@pytest.mark.parametrize("watching", ["", "watching"])
+def test_s3_what_others_close_to_this_user_later_is_listed_then(folder: Path, watching: str):
+    write(folder / "tree" / "ours" / "file", "x")
+    give_away(folder / "tree")
+    write(folder / "tree" / "ours" / "theirs" / "inside", "x")
+    (folder / "tree" / "ours" / "theirs").chmod(0o755)
+    os.chown(folder / "tree" / "ours", NOBODY, NOBODY)
+    found = run_unprivileged(take_before_and_after_it_is_closed, str(folder), watching)
+    assert found == [True, {"ours/theirs": "not readable for this user"}]
 
 
 def change_ours_and_go_back(folder: str) -> list[str]:
