@@ -525,10 +525,6 @@ class CheckpointService:
             plan = self._take_back(plan, target, left, consequences, operation)
             if operation.data["correction"]:
                 plan = self.corrected(plan, Correction.model_validate(operation.data["correction"]))
-                # Who goes back to where the correction begins does not give it up.
-                head = self.store.get(CheckpointGroup, plan.head_group_id or "")
-                position = {name: getattr(plan, name) for name in ("attempt", "revision", "active_decisions")}
-                self.store.save(head.model_copy(update=position))
             self.store.save(operation.model_copy(update={"state": OperationState.DONE, "finished_at": now()}))
         return RollbackResult(
             plan=plan,
@@ -618,7 +614,10 @@ class CheckpointService:
         )
 
     def corrected(self, plan: Plan, correction: Correction) -> Plan:
-        """Record the intervention and put its steps in force; to be called in the transaction that goes back."""
+        """Record the intervention and put its steps in force, from the plan's head on, which is to be new.
+
+        To be called in the transaction that goes back, if it does.
+        """
         sequence = self.store.next_sequence(Decision, plan.plan_id)
         attempt = self.store.latest_attempt(plan.plan_id) + 1
         self.store.insert(
@@ -650,6 +649,11 @@ class CheckpointService:
             error=None,
         )
         self.store.save(plan)
+        if plan.head_group_id is not None:
+            # Who goes back to where the correction begins does not give it up.
+            head = self.store.get(CheckpointGroup, plan.head_group_id)
+            position = {name: getattr(plan, name) for name in ("attempt", "revision", "active_decisions")}
+            self.store.save(head.model_copy(update=position))
         return plan
 
     def put_back(self, plan: Plan, lease: Lease, operation: Operation) -> None:

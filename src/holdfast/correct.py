@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.checkpoints import CheckpointService, Compensate, Consequences
+from holdfast.checkpoints import CheckpointService, Compensate, Consequences, Occasion
 from holdfast.errors import StateError
 from holdfast.model import (
     Checkpoint,
@@ -12,12 +12,14 @@ from holdfast.model import (
     Correction,
     Decision,
     Lease,
+    Moment,
     Plan,
     PlanState,
     RollbackImpact,
     RollbackResult,
     Step,
 )
+from holdfast.operations import cut_short
 from holdfast.rollback import full_impact, refuse_if_disabled
 from holdfast.tools import Toolbox
 
@@ -150,6 +152,15 @@ class CorrectionService:
         """Nothing is undone, so the new steps are all there is to say; or the refusal. Changes nothing."""
         if plan.state in (PlanState.APPLIED, PlanState.CANCELLED):
             raise StateError(f"Plan {plan.plan_id} is {plan.state}.", hint="Make a new plan for the new work.")
+        half_done = cut_short(plan, self._service)
+        if half_done is not None:
+            raise StateError(
+                f"Step {half_done.step_index + 1} ({half_done.step}) did not come to its end: going on may take the "
+                "plan back to before it, and what you add now with it.",
+                hint=f"Go on first: `holdfast plan resume {plan.plan_id}`.",
+            )
+        if plan.head_group_id is not None:
+            self._service.check_sandboxes(plan)
         return CorrectionPreview(
             plan=plan,
             decision=decision,
@@ -175,8 +186,13 @@ class CorrectionService:
             parent_decision_id=preview.decision.decision_id,
             steps=preview.steps,
         )
+        plan = preview.plan
+        if plan.head_group_id is not None:
+            # Whatever takes the plan back after a failure finds a group that has the new steps.
+            occasion = Occasion((Moment.MANUAL,), reason="steps are added at the end")
+            plan = self._service.create_checkpoint(plan, lease, occasion)
         with self._service.store.transaction(lease):
-            return self._service.corrected(preview.plan, correction)
+            return self._service.corrected(plan, correction)
 
 
 def _reason(decision: Decision) -> str:

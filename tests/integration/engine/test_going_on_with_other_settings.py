@@ -98,6 +98,33 @@ def test_a_killed_validation_is_not_taken_for_a_step_that_is_added(workshop: Wor
     assert opened.execute(plan.plan_id).succeeded
 
 
+def test_nothing_is_added_while_a_step_is_cut_short_because_going_on_would_lose_it(workshop: Workshop) -> None:
+    plan = workshop.create(run("echo 1 > one"), run("echo 2 > two"))
+    killed(workshop, plan, started(1))
+    opened, steps = workshop.open(), workshop.steps_file(run("echo 3 > three"))
+
+    def add() -> None:
+        opened.correct(last_decision(opened, plan), guidance="more", mode="append", steps_file=steps)
+
+    with pytest.raises(StateError, match=r"Step 2 .* did not come to its end") as refusal:
+        add()
+    assert f"holdfast plan resume {plan.plan_id}" in refusal.value.hint
+    opened.execute(plan.plan_id)
+    add()
+    assert opened.execute(plan.plan_id).succeeded
+    assert files(workshop.sandbox(plan)) == {**VERSION, "one": "1\n", "two": "2\n", "three": "3\n"}
+
+
+def test_nothing_is_added_while_a_conflict_waits(workshop: Workshop) -> None:
+    plan = workshop.create(CONFLICTING)
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    with pytest.raises(StateError, match="did not come to its end"):
+        opened.correct(
+            last_decision(opened, plan), guidance="x", mode="append", steps_file=workshop.steps_file(run("true"))
+        )
+
+
 # Few checkpoints
 
 
@@ -163,6 +190,18 @@ def test_a_correction_is_not_undone_by_what_happens_after_it(workshop: Workshop,
     killed(workshop, plan, started(1))
     assert workshop.open().execute(plan.plan_id).succeeded
     assert files(workshop.sandbox(plan)) == {**VERSION, "one": "1\n", "two": "2\n", "three": "3\n"}
+
+
+@pytest.mark.parametrize("on_failure", ["rollback", "rollback_to_start"])
+def test_going_back_after_a_failure_keeps_the_steps_that_were_added(workshop: Workshop, on_failure: str) -> None:
+    plan = workshop.create(run("echo 1 > one"), policy={"auto_create_on": [], "on_failure": on_failure})
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    steps = workshop.steps_file(run("echo x > bad; false"))
+    opened.correct(last_decision(opened, plan), guidance="more", mode="append", steps_file=steps)
+    assert opened.execute(plan.plan_id).failed_run is not None
+    assert [step.name for step in opened.find_plan(plan.plan_id).steps] == ["echo 1 > one", "echo x > bad; false"]
+    assert files(workshop.sandbox(plan)) == {**VERSION, "one": "1\n"}
 
 
 def test_going_back_to_the_start_after_a_failure_keeps_the_correction(workshop: Workshop) -> None:
