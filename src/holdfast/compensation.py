@@ -58,16 +58,16 @@ def compensable(plan: Plan, consequences: Consequences) -> list[Compensable]:
 
 
 def _undone(plan: Plan, consequences: Consequences) -> Iterator[tuple[StepRun, Step]]:
-    return _in_force(plan, consequences.runs, (*consequences.superseded, *consequences.revived))
+    return _in_force(plan, consequences.runs, consequences.superseded)
 
 
 def _in_force(plan: Plan, runs: Iterable[StepRun], decisions: Iterable[Decision]) -> Iterator[tuple[StepRun, Step]]:
     """The runs that count, with their steps; not those of validations, whose decisions are for no step."""
-    steps = {each.decision_id: plan.steps[each.step_index] for each in decisions if each.step_index is not None}
+    for_steps = {each.decision_id for each in decisions if each.step_index is not None}
     for run in runs:
-        step = steps.get(run.decision_id or "")
-        if step is not None and not run.is_superseded:
-            yield run, step
+        # One that is superseded may be of a longer list of steps than the plan has now.
+        if run.decision_id in for_steps and not run.is_superseded:
+            yield run, plan.steps[run.step_index]
 
 
 def is_compensable(step: Step, run: StepRun) -> bool:

@@ -171,6 +171,19 @@ def test_a_rollback_to_before_a_correction_takes_its_steps_back_too(workshop: Wo
     assert (again.attempt, again.revision) == (3, 3)
 
 
+def test_a_rollback_from_a_shorter_list_of_steps_brings_back_the_longer_one(workshop: Workshop, plan: Plan) -> None:
+    opened = workshop.open()
+    before, end = files(workshop.sandbox(plan)), opened.checkpoints(plan.plan_id)[-1].checkpoint.checkpoint_id
+    decision = next(d for d in opened.decisions(plan.plan_id) if d.step_index == 0)
+    opened.correct(decision.decision_id, guidance="less", steps_file=workshop.steps_file(run("echo x > x")))
+    opened.execute(plan.plan_id)
+    opened.rollback_preview(plan.plan_id, end)
+    opened.rollback(plan.plan_id, end)
+    back = opened.find_plan(plan.plan_id)
+    assert (len(back.steps), back.last_completed_step) == (3, 2)
+    assert files(workshop.sandbox(plan)) == before
+
+
 def test_appended_steps_are_new_work_at_the_end(workshop: Workshop, plan: Plan) -> None:
     opened = workshop.open()
     decision = opened.decisions(plan.plan_id)[0]
