@@ -402,6 +402,12 @@ class CheckpointService:
         decision = self.store.find(Decision, run.decision_id) if run.decision_id is not None else None
         return None if decision is None or decision.step_index is None else plan.steps[decision.step_index]
 
+    def start_of_attempt(self, plan: Plan) -> CheckpointGroup:
+        """Not the first of all: that would give up a correction made since."""
+        groups = self.store.groups_of(plan.plan_id)
+        own = [each for each in groups if (each.attempt, each.revision) == (plan.attempt, plan.revision)]
+        return own[0] if own else groups[0]
+
     def rollback_to_checkpoint(
         self,
         plan: Plan,
@@ -773,7 +779,7 @@ class CheckpointService:
         return self.manager.objects.content_bytes() < before_bytes
 
     def _needed(self, plan: Plan) -> set[str]:
-        """What an operation or a step under way would have to return to."""
+        """What an operation, a step under way or a failure would have to return to."""
         needed = {plan.head_group_id or ""}
         for operation in self.store.unfinished_operations(plan.plan_id):
             needed.update(value for key, value in operation.data.items() if key.endswith("_group_id"))
@@ -782,6 +788,8 @@ class CheckpointService:
         if last is not None and last.step_index == plan.next_step and not last.is_superseded:
             runs.append(last)  # it failed or was interrupted, and may have to be undone
         needed.update(run.group_before_id or "" for run in runs)
+        if plan.policy.goes_back_to_start:
+            needed.add(self.start_of_attempt(plan).group_id)
         return needed
 
     def _free(self, pruned: Sequence[Checkpoint]) -> None:

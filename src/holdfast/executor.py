@@ -39,7 +39,6 @@ from holdfast.model import (
     DecisionType,
     Lease,
     Moment,
-    OnFailure,
     Phase,
     Plan,
     PlanState,
@@ -542,15 +541,9 @@ class PlanExecutor:
     def _target_after_failure(self, plan: Plan, run: StepRun) -> str | None:
         if not plan.policy.goes_back_on_failure:
             return None
-        if plan.policy.on_failure is OnFailure.ROLLBACK_TO_START:
-            return self._start_of_attempt(plan).group_id
+        if plan.policy.goes_back_to_start:
+            return self.service.start_of_attempt(plan).group_id
         return run.group_before_id
-
-    def _start_of_attempt(self, plan: Plan) -> CheckpointGroup:
-        """Not the first of all: that would give up a correction made since."""
-        groups = self._store.groups_of(plan.plan_id)
-        own = [each for each in groups if (each.attempt, each.revision) == (plan.attempt, plan.revision)]
-        return own[0] if own else groups[0]
 
     def _stopped(self, plan: Plan, lease: Lease, run: StepRun | None) -> ExecutionResult:
         where = "between two steps" if run is None else f"during {run.step}"

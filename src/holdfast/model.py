@@ -188,6 +188,10 @@ class Policy(Record, frozen=True, kw_only=True):
     def goes_back_on_failure(self) -> bool:
         return self.rollback_enabled and self.on_failure is not OnFailure.KEEP
 
+    @property
+    def goes_back_to_start(self) -> bool:
+        return self.rollback_enabled and self.on_failure is OnFailure.ROLLBACK_TO_START
+
 
 class CheckpointRetentionPolicy(Record, frozen=True, kw_only=True):
     """How much of a plan's history is kept; the first, the last and labelled checkpoints always are."""

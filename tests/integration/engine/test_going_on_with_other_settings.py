@@ -215,6 +215,19 @@ def test_going_back_to_the_start_after_a_failure_keeps_the_correction(workshop: 
     assert files(workshop.sandbox(plan)) == VERSION
 
 
+def test_the_start_of_a_correction_is_not_pruned_while_a_failure_would_go_back_to_it(workshop: Workshop) -> None:
+    policy = {"on_failure": "rollback_to_start", "max_checkpoints": 6}
+    plan = workshop.create(run("echo 1 > one"), run("echo wrong > two"), policy=policy)
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    steps = workshop.steps_file(run("echo right > two"), run("echo 3 > three"), run("false"))
+    opened.correct(last_decision(opened, plan), guidance="new", steps_file=steps)
+    result = opened.execute(plan.plan_id)
+    assert result.failed_run is not None
+    assert (result.plan.next_step, result.plan.attempt, len(result.plan.steps)) == (1, 2, 4)
+    assert files(workshop.sandbox(plan)) == {**VERSION, "one": "1\n"}
+
+
 def test_a_resolved_conflict_is_not_replaced_by_its_marks(workshop: Workshop) -> None:
     triggers = ["on_tool_write_complete", "after_subplan"]
     plan = workshop.create(CONFLICTING, run("echo l > later"), policy={"auto_create_on": triggers})
