@@ -131,19 +131,23 @@ class Progress:
     def __init__(self, screen: Screen, holdfast: Holdfast, plan: Plan) -> None:
         self._screen, self._store = screen, holdfast.store
         self._ids = {each.checkpoint_id for each in self._store.checkpoints_of(plan.plan_id)}
-        room = _WIDEST_NAME if screen.width is None else max(NARROWEST, screen.width - _ROOM_BESIDE_NAME)
-        count = len(plan.steps)
-        lines = [f"{_number(0, count)} {step.name}{_again(step.retries + 1)}" for step in plan.steps]
-        lines += [f"{_VALIDATE} {command}" for command in plan.validation]
-        self._name_end = min(max(map(cell_width, lines)), _WIDEST_NAME, room)
         self._resource_width = max(len(resource.name) for resource in plan.resources)
         self._checkpoint: str | None = None
         self._went_back: WentBack | None = None
         self._printed = b""
-        self._steps = plan.steps
         self._beginning: list[Span] = []
         self._subplans = SubplanProgress(screen)
         self._bar = Bar(screen)
+        self._lay_out(plan)
+
+    def _lay_out(self, plan: Plan) -> None:
+        width = self._screen.width
+        room = _WIDEST_NAME if width is None else max(NARROWEST, width - _ROOM_BESIDE_NAME)
+        count = len(plan.steps)
+        lines = [f"{_number(0, count)} {step.name}{_again(step.retries + 1)}" for step in plan.steps]
+        lines += [f"{_VALIDATE} {command}" for command in plan.validation]
+        self._name_end = min(max(map(cell_width, lines)), _WIDEST_NAME, room)
+        self._steps, self._revision = plan.steps, plan.revision
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -197,6 +201,10 @@ class Progress:
             where = f"{self._went_back.index + 1} ({self._went_back.step})"
             self._screen.line((f"back to before step {where}  {self._display(self._went_back.checkpoint_id)}", "dim"))
             self._went_back = None
+        plan = self._store.get(Plan, run.plan_id)
+        if plan.revision != self._revision:
+            # A correction that was cut short was finished first.
+            self._lay_out(plan)
         self._checkpoint, self._printed = None, b""
         number = f"{_number(index, count)} "
         width = self._name_end - len(number)

@@ -101,6 +101,17 @@ def test_a_correction_that_was_cut_short_is_finished_by_saying_it_again(project:
     assert project.json("plan", "status")["attempt"] == 2
 
 
+def test_going_on_finishes_a_correction_that_was_cut_short_and_tells_its_steps(project: Project, log: Path) -> None:
+    plan = executed(project, log)
+    longer = project.folder / "longer.yaml"
+    longer.write_text(f"steps: [{', '.join(f'{{name: new {number}, run: echo n > n}}' for number in range(1, 5))}]")
+    correct = ("plan", "correct", "--mode", "revert", "--guidance", "x", "--yes", "--with", str(longer))
+    killed_in_the_middle(project, log, *correct, decision_of(project, 0))
+    ended = project.run("plan", "resume", plan)
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert all(f"[{number}/4] new {number}  ok" in ended.stdout for number in range(1, 5))
+
+
 def test_what_could_not_be_undone_outside_is_not_said_to_be_undone(project: Project, log: Path) -> None:
     executed(project, log, slow=False)
     words = ("plan", "correct", "--mode", "revert", "--guidance", "x", "--yes", decision_of(project, 1))
