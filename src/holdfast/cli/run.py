@@ -18,7 +18,7 @@ import click
 
 from holdfast.cli.invocation import Invocation, reporting, with_common_options
 from holdfast.cli.output import Next, Reply, Screen, counted, show_next, show_sentence
-from holdfast.model import PlanState, RunStatus
+from holdfast.model import PlanState, RunStatus, StepRun
 from holdfast.names import name_text
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     from holdfast.cli.records import changes_data, plan_data, resources_data
 
     plan = result.plan
-    runs = holdfast.store.runs_of(plan.plan_id)
+    last = holdfast.store.latest_run(plan.plan_id)  # none, if it was stopped while the sandboxes were made
     changes = changes_of(holdfast, plan)
     files = holdfast.diff(plan.plan_id)
     checkpoints = holdfast.checkpoints(plan.plan_id)
@@ -171,17 +171,16 @@ def _reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     ]
     if not result.succeeded:
         commands.insert(0, Next("status", f"holdfast plan status {plan.plan_id}"))
-        if changes and runs[-1].status is RunStatus.INTERRUPTED:
+        if changes and last is not None and last.status is RunStatus.INTERRUPTED:
             commands.insert(0, Next("keep its work", f"holdfast plan resume --skip {plan.plan_id}"))
     elif changes:
         commands.insert(0, Next("apply", f"holdfast plan apply {plan.plan_id}"))
     if changes:
         commands.insert(0, Next("look", f"holdfast plan diff --patch {plan.plan_id}"))
-    last = runs[-1]
     data = {
         **plan_data(plan),
         "resources": resources_data(plan),
-        "program_exit_code": last.exit_code,
+        "program_exit_code": last.exit_code if last is not None else None,
         "changes": changes_data(plan, changes),
         "checkpoints": [each.checkpoint.checkpoint_id for each in checkpoints],
         "next_commands": [each.command for each in commands],
@@ -189,7 +188,7 @@ def _reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:
 
     def show(screen: Screen) -> None:
         screen.line()
-        ended = (last.error or "It ended").rstrip(".")
+        ended = "Stopped before it began" if last is None else (last.error or "It ended").rstrip(".")
         show_sentence(screen, (f"{ended}. ", "strong"), changes_text(changes))
         if files:
             show_diff(screen, plan, files, "stat")
@@ -197,15 +196,15 @@ def _reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:
         screen.line()
         show_next(screen, commands)
 
-    return Reply(data, show, _exit_code(last.exit_code, last.error, result))
+    return Reply(data, show, _exit_code(last, result))
 
 
-def _exit_code(code: int | None, error: str | None, result: ExecutionResult) -> int:
+def _exit_code(last: StepRun | None, result: ExecutionResult) -> int:
     from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED
 
-    if code is not None:
-        return code
+    if last is not None and last.exit_code is not None:
+        return last.exit_code
     if not result.succeeded:
         return EXIT_INTERRUPTED if result.plan.state is PlanState.CANCELLED else _NOT_STARTED
-    name = (error or "").rpartition(" ")[2]
+    name = ((last and last.error) or "").rpartition(" ")[2]
     return _SIGNALLED + signal.Signals[name] if name in signal.Signals.__members__ else EXIT_STEP_FAILED

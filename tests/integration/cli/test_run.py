@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -167,6 +168,22 @@ def test_a_program_can_be_cancelled_from_elsewhere_and_its_work_stays(project: P
     assert "holdfast plan status" in shown
     assert "keep its work  holdfast plan resume --skip" in shown
     assert (Path(in_app(project, "plan", "status")["resources"][0]["sandbox_path"]) / "f").read_text() == "1\n"
+
+
+def test_stopping_it_while_its_sandbox_is_made_says_that_it_never_began(project: Project) -> None:
+    tools, real = project.folder / "tools", shutil.which("git")
+    tools.mkdir()
+    # Git is used for the last part of making a sandbox; this one sends a Ctrl-C then.
+    script = f'#!/bin/sh\ncase "$*" in *update-index*) kill -INT $PPID;; esac\nexec {real} "$@"\n'
+    (tools / "git").write_text(script)
+    (tools / "git").chmod(0o700)
+    variables = {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    ended = run(project, "--", "sh", "-c", "echo 1 > f", variables=variables)
+    assert (ended.exit_code, "error" in ended.stderr) == (130, False)
+    assert "Stopped before it began." in ended.stdout
+    assert f"holdfast plan delete {in_app(project, 'plan', 'status')['plan_id']}" in ended.stdout
+    ended = run(project, "--format", "json", "--", "true", variables=variables)
+    assert (ended.exit_code, ended.data["state"], ended.data["program_exit_code"]) == (130, "cancelled", None)
 
 
 @pytest.fixture
