@@ -578,11 +578,14 @@ class Holdfast:
 
     def _steps_from(self, file: Path | None, plan: Plan) -> tuple[Step, ...] | None:
         from holdfast.planfile import load_steps_file
+        from holdfast.preflight import check_steps
 
         if file is None:
             return None
         names = [resource.name for resource in plan.resources]
-        return load_steps_file(file, resources=names, check_step=self._step_problems)
+        steps = load_steps_file(file, resources=names, check_step=self._step_problems)
+        check_steps(plan.changed(steps=steps), self.tools)
+        return steps
 
     def find_decision(self, reference: str) -> Decision:
         found = self.store.find_decisions_by_prefix(reference) if reference else []

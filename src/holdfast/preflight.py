@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, SandboxError, StateError, UsageError
@@ -22,6 +22,15 @@ def check_plan(plan: Plan, tools: Toolbox, home: Path, *, with_space: bool = Fal
     problems = [*_tool_problems(plan, tools), *_resource_problems(plan, home)]
     if with_space and not problems:
         problems += _space_problems(plan, home)
+    _refuse(problems)
+
+
+def check_steps(plan: Plan, tools: Toolbox) -> None:
+    """Only its steps: its resources are in sandboxes already."""
+    _refuse(list(_tool_problems(plan, tools)))
+
+
+def _refuse(problems: Sequence[HoldfastError]) -> None:
     if len(problems) == 1:
         raise problems[0]
     if problems:

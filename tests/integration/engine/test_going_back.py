@@ -217,6 +217,19 @@ def test_what_cannot_be_corrected_is_refused(workshop: Workshop, plan: Plan) -> 
         opened.correct("0", guidance="x")
 
 
+@pytest.mark.parametrize("mode", ["revert", "append"])
+def test_steps_that_no_plan_may_start_with_are_not_brought_by_a_correction_either(
+    workshop: Workshop, plan: Plan, mode: str
+) -> None:
+    opened, steps = workshop.open(), workshop.steps_file(run("echo x > x", checkpointable=False))
+    decision = next(d for d in opened.decisions(plan.plan_id) if d.step_index == 1)
+    with pytest.raises(StateError, match="what no checkpoint can hold"):
+        opened.correction_preview(decision.decision_id, mode=mode, steps_file=steps)
+    with pytest.raises(StateError, match="what no checkpoint can hold"):
+        opened.correct(decision.decision_id, guidance="x", mode=mode, steps_file=steps)
+    assert opened.find_plan(plan.plan_id) == plan
+
+
 def test_declining_a_correction_changes_nothing(workshop: Workshop, plan: Plan) -> None:
     opened = workshop.open()
     decision = next(d for d in opened.decisions(plan.plan_id) if d.step_index == 0)
