@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _PLAN_FILE_ENDINGS = (".yaml", ".yml")
 _FILE = click.Path(path_type=Path)
+_MOST = 1_000_000_000
+"""A database cannot count to just any number."""
 
 
 @click.group("plan", cls=OrderedGroup)
@@ -176,7 +178,7 @@ def _display_id(holdfast: Holdfast, plan: Plan) -> str | None:
 
 @command(group, "list", short_help="The plans of this project, newest first.")
 @click.option("--all", "everywhere", is_flag=True, help="Of all projects.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the N newest.")
+@click.option("--limit", type=click.IntRange(1, _MOST), metavar="N", help="Only the N newest.")
 def list_plans(invocation: Invocation, everywhere: bool, limit: int | None) -> Reply:
     """The plans of this project, newest first."""
     from holdfast.cli.plan_text import show_plans

@@ -33,6 +33,7 @@ NOISY = """\
         (["nothing"], ""),
         ([], ""),
         (["plan", "list", "--limit", "0"], "plan list"),
+        (["plan", "list", "--limit", str(10**20)], "plan list"),
         (["plan", "list", "--project", "/no/such/folder"], "plan list"),
         (["plan", "correct", "--mode", "revert", "--guidance", " ", "X"], "plan correct"),
     ],
