@@ -173,8 +173,14 @@ def cut_short(plan: Plan, service: CheckpointService) -> StepRun | None:
     if run is None or run.is_superseded or run.step_index != plan.next_step or service.step_of(plan, run) is None:
         return None
     if run.status is RunStatus.FAILED:
-        return run if _is_to_be_undone(plan, service, run) else None
+        return _failed_as_it_counts(plan, run) if _is_to_be_undone(plan, service, run) else None
     return run if run.status in (RunStatus.INTERRUPTED, RunStatus.CONSTRAINED) else None
+
+
+def _failed_as_it_counts(plan: Plan, run: StepRun) -> StepRun:
+    """For those who only look: where the owner died before it could undo the step, recovery makes it interrupted."""
+    is_left = plan.state is PlanState.PROCESSING
+    return run.model_copy(update={"status": RunStatus.INTERRUPTED}) if is_left else run
 
 
 def put_back_what_was_lost(

@@ -14,8 +14,10 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.errors import ConflictError, ContentError, LeaseLostError
-from holdfast.model import Lease, PlanState, RunStatus
+from holdfast.app import Holdfast
+from holdfast.errors import ConflictError, ContentError, LeaseLostError, StateError
+from holdfast.executor import AfterInterruption, Choices
+from holdfast.model import Lease, Plan, PlanState, RunStatus, StepRun
 from tests.integration.cli.damage import damage_content
 from tests.integration.engine.workshop import Workshop, files, run
 
@@ -223,17 +225,22 @@ def test_a_rollback_killed_in_the_middle_is_finished_by_the_next_command(worksho
     assert workshop.open().execute(plan.plan_id).succeeded
 
 
+def _died_after_failing(opened: Holdfast, plan: Plan) -> StepRun:
+    """As if it had died right after it had noted that the step failed."""
+    failed = opened.store.runs_of(plan.plan_id)[-1]
+    with opened.store.transaction():
+        opened.store.save(failed.model_copy(update={"is_superseded": False}))
+        opened.store.save(opened.find_plan(plan.plan_id).changed(state=PlanState.PROCESSING))
+    return failed
+
+
 def test_a_crash_between_a_failure_and_what_the_policy_says_of_it_leaves_nothing_half_done(workshop: Workshop) -> None:
     gate = workshop.outside / "gate"
     plan = workshop.create(run(f"echo dirt >> log; test -e {gate}"))
     opened = workshop.open()
     assert not opened.execute(plan.plan_id).succeeded
-    # As if it had died right after it had noted that the step failed.
     (workshop.sandbox(plan) / "log").write_text("dirt\n")
-    failed = opened.store.runs_of(plan.plan_id)[-1]
-    with opened.store.transaction():
-        opened.store.save(failed.model_copy(update={"is_superseded": False}))
-        opened.store.save(opened.find_plan(plan.plan_id).changed(state=PlanState.PROCESSING))
+    _died_after_failing(opened, plan)
     gate.touch()
     assert workshop.open().execute(plan.plan_id).succeeded
     assert files(workshop.sandbox(plan))["log"] == "dirt\n"
@@ -251,6 +258,23 @@ def test_a_sandbox_that_cannot_be_made_anew_is_not_there_in_part(workshop: Works
         with pytest.raises(ContentError):
             workshop.open().execute(plan.plan_id)
         assert list(workshop.sandbox(plan).parent.glob("*app*")) == []
+
+
+def test_a_preview_of_resuming_after_such_a_crash_says_what_resuming_does(workshop: Workshop) -> None:
+    gate = workshop.outside / "gate"
+    plan = workshop.create(run("echo 1 > one"), run(f"echo dirt > log; test -e {gate}", side_effects=True))
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    failed = _died_after_failing(opened, plan)
+    with pytest.raises(StateError, match="was interrupted"):
+        opened.resume_preview(plan.plan_id)
+    again = opened.resume_preview(plan.plan_id, choices=Choices(AfterInterruption.RERUN))
+    assert (again.step_index, again.group_id) == (1, failed.group_before_id)
+    skipping = opened.resume_preview(plan.plan_id, choices=Choices(AfterInterruption.SKIP))
+    assert (skipping.step_index, skipping.skipped) == (None, failed.step)
+    with pytest.raises(StateError, match="was interrupted"):
+        workshop.open().execute(plan.plan_id)
+    assert workshop.open().execute(plan.plan_id, choices=Choices(AfterInterruption.SKIP)).succeeded
 
 
 def test_a_complete_plan_whose_sandbox_was_removed_can_be_applied(workshop: Workshop) -> None:
