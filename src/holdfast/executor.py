@@ -341,10 +341,12 @@ class PlanExecutor:
     def _call(self, plan: Plan, lease: Lease, step: Step, run: StepRun) -> tuple[Plan, StepRun]:
         """Run the step's tool; the plan as the tool's own requests left it, and how the run ended."""
         self.tell(StepStarted(run.step_index, len(plan.steps), run))
-        plan, result = self._result_of(plan, lease, step, run)
+        plan, result = self._result_of(plan, lease, step, run, self._cancelled)
         return plan, _ended(run, result)
 
-    def _result_of(self, plan: Plan, lease: Lease, step: Step, run: StepRun) -> tuple[Plan, ToolResult]:
+    def _result_of(
+        self, plan: Plan, lease: Lease, step: Step, run: StepRun, cancelled: threading.Event
+    ) -> tuple[Plan, ToolResult]:
         bridge = _Bridge(self, plan, lease, step, run)
         writable = self._writable(plan)
         context = ToolContext(
@@ -355,13 +357,13 @@ class PlanExecutor:
             timeout_seconds=self._tools.declaration_for(step).timeout_seconds or self._settings.step_timeout_seconds,
             output_limit_bytes=self._settings.output_limit_bytes,
             on_output=lambda text: self.tell(StepPrinted(run.step_index, text)),
-            cancelled=self._cancelled,
+            cancelled=cancelled,
             mark=run.run_id,
             writable=writable,
             passthrough=self._settings.passthrough,
         )
         try:
-            with self._settling(plan, bridge):
+            with self._settling(plan, bridge, cancelled):
                 result = self._tools.run(step, context)
         except HoldfastError as error:
             result = ToolResult.failed(error.message)
@@ -372,10 +374,10 @@ class PlanExecutor:
             result = self._explained(plan, context, result)
         return bridge.plan, result
 
-    def _settling(self, plan: Plan, bridge: _Bridge) -> AbstractContextManager[None]:
+    def _settling(self, plan: Plan, bridge: _Bridge, stop: threading.Event) -> AbstractContextManager[None]:
         if self._settings.settle_seconds is None:
             return nullcontext()
-        return settling(plan, self.service, self._settings.settle_seconds, bridge.settled, self._cancelled)
+        return settling(plan, self.service, self._settings.settle_seconds, bridge.settled, stop)
 
     def _writable(self, plan: Plan) -> Sequence[Path] | None:
         if confinement_of(self._settings.confine) is not Confinement.ON:
@@ -528,7 +530,8 @@ class PlanExecutor:
 
         def run_tool(plan: Plan, step: Step, run: StepRun) -> ToolResult:
             self.tell(Compensating(run.step_index, step.name))
-            return self._result_of(plan, lease, step, run)[1]
+            # It is tried only once, so a request to stop lets it come to its end.
+            return self._result_of(plan, lease, step, run, threading.Event())[1]
 
         consequences = compensate(plan, lease, self.service, self.service.consequences(plan, target), run_tool)
         # Now: afterwards these steps are undone, and nothing is left to tell of them.

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from holdfast.app import Holdfast
 from holdfast.compensation import DONE, UNDER_WAY
 from holdfast.errors import PlanFileError
+from holdfast.events import Compensating, Event
 from holdfast.model import Plan, RollbackResult
 from tests.integration.engine.workshop import Died, Workshop, files, run
 
@@ -122,6 +124,24 @@ def test_going_back_to_the_start_after_a_failure_compensates(workshop: Workshop)
     )
     workshop.open().execute(made.plan_id)
     assert log(workshop) == ["do", "undo"]
+
+
+def test_a_request_to_stop_lets_a_compensation_come_to_its_end(workshop: Workshop) -> None:
+    log_file, stop = workshop.outside / "log", threading.Event()
+    made = workshop.create(
+        run(f"echo do >> {log_file}", side_effects=True, compensate=f"sleep 0.5; echo undo >> {log_file}"),
+        run("false"),
+        policy={"on_failure": "rollback_to_start"},
+    )
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Compensating):
+            stop.set()
+
+    result = workshop.open().execute(made.plan_id, listener=listen, cancelled=stop)
+    assert log(workshop) == ["do", "undo"]
+    [effects] = result.effects
+    assert [each.note for each in effects.compensated] == [DONE]
 
 
 def test_a_rollback_killed_while_it_compensates_does_not_undo_anything_twice(workshop: Workshop) -> None:
