@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -114,8 +114,10 @@ def interruptible() -> Iterator[threading.Event]:
         if cancelled.is_set():
             raise KeyboardInterrupt
         cancelled.set()
-        # Not through the buffered stream: the signal may have come in the middle of a write to it.
-        os.write(sys.stderr.fileno(), b"\nstopping the step; once more stops at once\n")
+        # Nobody may be there to read it, and an error here would be one of whatever the signal interrupted.
+        with suppress(OSError, ValueError, AttributeError):
+            # Not through the buffered stream: the signal may have come in the middle of a write to it.
+            os.write(sys.stderr.fileno(), b"\nstopping the step; once more stops at once\n")
 
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

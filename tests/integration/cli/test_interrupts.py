@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import os
 import signal
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TextIO
 
 import pytest
 
+from holdfast.cli.execution import interruptible
 from tests.integration.cli.project import Project, wait_until
 
 SLOW = """\
@@ -66,3 +73,19 @@ def test_interrupting_twice_is_safe(project: Project) -> None:
     (project.sandbox().parent / "go").touch()
     assert project.json("plan", "execute", "latest")["state"] == "complete"
     assert (project.sandbox() / "x").read_text() == "x\n"
+
+
+def nobody_reads() -> TextIO:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    return os.fdopen(write_end, "w")
+
+
+@pytest.mark.parametrize("stderr", [nobody_reads, io.StringIO, lambda: None])
+def test_a_stop_that_cannot_be_told_to_anybody_is_one_all_the_same(
+    stderr: Callable[[], TextIO | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stderr() or nullcontext() as stream, monkeypatch.context() as patch, interruptible() as cancelled:
+        patch.setattr(sys, "stderr", stream)
+        signal.raise_signal(signal.SIGTERM)
+    assert cancelled.is_set()
