@@ -425,21 +425,23 @@ class _Watch:
             data = self._channels.requests.recv(CHUNK_BYTES)
         except ConnectionError:
             data = b""
-        self._asked += data
-        if not data or len(self._asked) > MAX_REQUEST_BYTES:
+        if not data:
             self._selector.unregister(self._channels.requests)
-            return
-        *requests, rest = self._asked.split(b"\n")
-        self._asked = rest
-        for request in requests:
-            self._answer_request(bytes(request))
+        *ends, rest = data.split(b"\n")
+        for end in ends:
+            request = bytes(self._asked + end)
+            self._asked.clear()
+            self._answer_request(request)
+        # The rest of one that is too long is read and dropped: the command waits until all of it is, and for an answer.
+        if len(self._asked) <= MAX_REQUEST_BYTES:
+            self._asked += rest
 
     def _answer_request(self, line: bytes) -> None:
         assert self._channels.requests is not None
         assert self._answer is not None
         started = time.monotonic()
         request = _parse_request(line)
-        answer = {"error": "a request is one JSON object on one line"} if request is None else self._answer(request)
+        answer = {"error": request} if isinstance(request, str) else self._answer(request)
         self._channels.requests.settimeout(ANSWER_SECONDS)
         with suppress(ConnectionError, TimeoutError):
             self._channels.requests.sendall(json.dumps(answer).encode() + b"\n")
@@ -447,11 +449,15 @@ class _Watch:
             self._deadline += time.monotonic() - started
 
 
-def _parse_request(line: bytes) -> dict[str, Any] | None:
+def _parse_request(line: bytes) -> dict[str, Any] | str:
+    """The request, or why it is none."""
+    if len(line) > MAX_REQUEST_BYTES:
+        return f"a request may have at most {MAX_REQUEST_BYTES >> 20} MiB"
     with suppress(ValueError):
         request = json.loads(line)
-        return request if isinstance(request, dict) else None
-    return None
+        if isinstance(request, dict):
+            return request
+    return "a request is one JSON object on one line"
 
 
 def _result(

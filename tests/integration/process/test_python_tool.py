@@ -223,6 +223,21 @@ def test_a_package_named_like_ours_in_the_sandbox_is_no_obstacle(call, tmp_path)
     assert call("def step(context): print('fine')").output == "fine\n"
 
 
+def test_a_request_that_is_too_long_is_refused_and_the_next_is_answered(call, recorded):
+    result = call(
+        """
+        def step(context):
+            try:
+                context.checkpoint("x" * (17 << 20))
+            except Exception:
+                context.checkpoint("short")
+                raise
+        """
+    )
+    assert result.error == "work:step raised RequestRefused: a request may have at most 16 MiB"
+    assert [label for label, _ in recorded] == ["short"]
+
+
 def test_a_request_nobody_knows_is_refused(call):
     result = call("def step(context):\n    context._executor.ask('nonsense')")
     assert result.error == "work:step raised RequestRefused: no such request"
