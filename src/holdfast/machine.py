@@ -46,7 +46,8 @@ def process_of(pid: int) -> Process | None:
     if not _is_there(pid):
         return None
     try:
-        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # The name of the program, cut to what the kernel keeps of it, may end inside a character.
+        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
     except ProcessLookupError:
         return None
     except OSError:

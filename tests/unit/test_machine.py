@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,6 +43,19 @@ def test_two_processes_of_one_number_have_two_starts_whatever_the_clock_says(sle
     with subprocess.Popen(["sleep", "300"]) as later:
         assert start_of(later.pid) > ticks
         later.kill()
+
+
+def test_a_process_whose_name_the_kernel_cut_inside_a_character_is_seen(tmp_path: Path) -> None:
+    program = tmp_path / ("x" * 14 + "ä")
+    program.symlink_to(shutil.which("sleep") or "")
+    with subprocess.Popen([program, "300"]) as process:
+        deadline = time.monotonic() + 20
+        # It has its own name only a moment after it was started.
+        while Path(f"/proc/{process.pid}/comm").read_bytes() != b"x" * 14 + "ä".encode()[:1] + b"\n":
+            assert time.monotonic() < deadline
+        found = process_of(process.pid)
+        process.kill()
+    assert found is not None
 
 
 def test_a_process_that_is_gone_or_only_waits_to_be_collected_does_not_run(sleeper: subprocess.Popen[bytes]) -> None:
@@ -133,7 +147,7 @@ def test_one_that_is_hidden_from_us_runs_since_nobody_knows_when(
     def refuse(pid: int) -> None:
         raise psutil.NoSuchProcess(pid)
 
-    monkeypatch.setattr(Path, "read_text", hide)
+    monkeypatch.setattr(Path, "read_bytes", hide)
     there = process_of(sleeper.pid)
     assert there is not None
     assert there.started_at == psutil.Process(sleeper.pid).create_time()
