@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from holdfast.checkpoints import CheckpointService
-from holdfast.errors import HoldfastError
+from holdfast.errors import SandboxError, described
 from holdfast.model import Plan
 
 _LOOK_SECONDS = 0.1
+_PATIENCE_SECONDS = 10.0
+"""How long the operating system may refuse what a checkpoint needs; a file may be gone while it is read."""
 
 
 @contextmanager
@@ -24,12 +26,15 @@ def settling(
     unprotected.
     """
     over = threading.Event()
-    failures: list[HoldfastError] = []
+    failures: list[Exception] = []
 
     def watch() -> None:
         try:
             _watch(plan, service, settle_seconds, take, over)
-        except HoldfastError as error:
+        except OSError as error:
+            failures.append(SandboxError(f"No checkpoint could be taken: {described(error)}."))
+            stop.set()
+        except Exception as error:  # noqa: BLE001 - in a thread nobody else would hear of it
             failures.append(error)
             stop.set()
 
@@ -49,11 +54,16 @@ def _watch(
 ) -> None:
     look_seconds = min(_LOOK_SECONDS, settle_seconds / 2)
     kept = seen = service.heard(plan)
-    quiet_since = time.monotonic()
+    quiet_since = worked_at = time.monotonic()
     while not over.wait(look_seconds):
-        heard = service.heard(plan)
-        if heard != seen:
-            seen, quiet_since = heard, time.monotonic()
-        elif seen != kept and time.monotonic() - quiet_since >= settle_seconds:
-            take()
-            kept = seen
+        try:
+            heard = service.heard(plan)
+            if heard != seen:
+                seen, quiet_since = heard, time.monotonic()
+            elif seen != kept and time.monotonic() - quiet_since >= settle_seconds:
+                take()
+                kept = seen
+            worked_at = time.monotonic()
+        except OSError:
+            if time.monotonic() - worked_at > _PATIENCE_SECONDS:
+                raise
