@@ -239,12 +239,17 @@ def _start_supervisor(ours: ExitStack, job: _Job, mark: str, with_requests: bool
             stdout=output_end,
             stderr=errors_end,
             pass_fds=inherited,
-            env={**os.environ, MARK_VARIABLE: mark},
+            env={**_to_start_python(), MARK_VARIABLE: mark},
             start_new_session=True,
         )
     if job.wants_terminal and job.passthrough is not None:
         job.passthrough.on_terminal(output)
     return _Channels(process, control, output, requests, requests_descriptor, errors)
+
+
+def _to_start_python() -> dict[str, str]:
+    """What the supervisor needs of our environment: how its libraries are found. The command might look at the rest."""
+    return {name: value for name, value in os.environ.items() if name.startswith(("LD_", "DYLD_"))}
 
 
 def _opened(ours: ExitStack, theirs: ExitStack, make: Callable[[], tuple[int, int]]) -> tuple[int, int]:

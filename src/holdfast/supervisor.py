@@ -30,12 +30,14 @@ LENGTH_DIGITS = 8
 GRACE_SECONDS = 0.5
 GIVE_UP_SECONDS = 30.0
 PR_SET_PDEATHSIG = 1
+PR_CAPBSET_DROP = 24
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 SYS_LANDLOCK_CREATE_RULESET = 444
 SYS_LANDLOCK_ADD_RULE = 445
 SYS_LANDLOCK_RESTRICT_SELF = 446
 LANDLOCK_RULE_PATH_BENEATH = 1
+CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
 
 
 def main() -> NoReturn:
@@ -160,6 +162,9 @@ def confine(attributes: bytes, beneath: tuple[tuple[bytes, int], ...]) -> None:
         os.close(descriptor)
     # The kernel asks for this, so that no set-user-id program is misled by what it suddenly may not do.
     prctl(PR_SET_NO_NEW_PRIVS, 1)
+    # With either of these root reads the environment of any process, and newer kernels do not ask Landlock about it.
+    for capability in (CAP_SYS_ADMIN, CAP_PERFMON):
+        prctl(PR_CAPBSET_DROP, capability)
     system_call(libc, SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
 

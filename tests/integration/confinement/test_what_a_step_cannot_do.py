@@ -220,6 +220,14 @@ def test_a_step_cannot_trace_a_process_outside_nor_reach_its_memory(
     assert "opened rb" in (yard.sandbox(plan) / "seen").read_text()
 
 
+def test_a_step_cannot_see_the_environment_of_a_process_outside(yard: Yard, bystander: subprocess.Popen[bytes]) -> None:
+    for pid in (str(bystander.pid), str(os.getpid()), "$PPID"):
+        result = yard.try_step(f"cat /proc/{pid}/environ")
+        assert not result.succeeded
+        assert "Permission denied" in result.failed_run.output
+        assert yard.try_step(f"cat /proc/{pid}/environ", sandbox__confine="false").succeeded
+
+
 def test_a_step_cannot_reach_a_server_by_an_abstract_name(yard: Yard, tmp_path: Path) -> None:
     name = f"\0{tmp_path}/server"
     (tmp_path / "client.py").write_text(f"import socket; socket.socket(socket.AF_UNIX).connect({name!r})")

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
@@ -185,6 +186,14 @@ for line in sys.argv[1:]:
     channel.write(line.encode() + b"\\n")
     print(json.loads(channel.readline()))
 """
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks at what Linux says of its processes")
+def test_the_parent_of_the_command_has_nothing_of_our_environment(run, monkeypatch):
+    monkeypatch.setenv("SOME_TOKEN", "secret")
+    result = run("cat /proc/$PPID/environ")
+    assert "HOLDFAST_PROCESS_MARK" in result.output
+    assert "SOME_TOKEN" not in result.output
 
 
 def test_requests_of_the_command_are_answered_one_by_one(run):
