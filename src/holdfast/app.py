@@ -370,7 +370,8 @@ class Holdfast:
         from holdfast.lease import leased
 
         plan = self.find_plan(reference)
-        self._refuse_without_content(plan)
+        if command != "plan delete" or self._takes_content_to_delete(plan):
+            self._refuse_without_content(plan)
         root = self._root_for(plan, command)
         try:
             with leased(self.store, root.plan_id, command, on_stop_request=on_stop_request) as lease:
@@ -420,9 +421,24 @@ class Holdfast:
         options = "--mode revert --guidance TEXT"
         return f"Correct the decision that spawned it: `holdfast plan correct {options} {subplan.spawn_decision_id}`."
 
+    def _takes_content_to_delete(self, plan: Plan) -> bool:
+        """Real files have to be put back first, or the plan is another machine's, whose sandboxes would stay there."""
+        plans = (plan, *self._below(plan))
+        begun = {operation.kind for each in plans for operation in self.store.unfinished_operations(each.plan_id)}
+        is_begun = not begun.isdisjoint((OperationKind.APPLY, OperationKind.UNAPPLY))
+        may_be_elsewhere = self._is_shared and plan.head_group_id is not None and not _has_sandbox(plan)
+        return is_begun or may_be_elsewhere
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether the records may be those of other machines too."""
+        return self.settings.database_url is not None
+
     def _refuse_without_content(self, plan: Plan) -> None:
         if plan.store_id == self.service.manager.objects.store_id:
             return
+        if not self._is_shared and self.store.root_of(plan).head_group_id is None:
+            return  # nothing of it was saved yet
         if _has_sandbox(plan):
             raise ContentError(
                 f"The saved content of plan {plan.plan_id} is gone: {self.home / 'objects.db'} is not the store it was "

@@ -307,7 +307,10 @@ def _content(holdfast: Holdfast, store: Store, plans: Sequence[Plan], *, is_malf
 def _strangers(home: Path, plans: Sequence[Plan]) -> Iterator[Finding]:
     """Plans that ran in this home, but whose content is in another store than the one that is here now."""
     lost = [
-        plan.plan_id for plan in plans if any(Path(each.sandbox_path).is_relative_to(home) for each in plan.resources)
+        plan.plan_id
+        for plan in plans
+        if plan.head_group_id is not None
+        and any(Path(each.sandbox_path).is_relative_to(home) for each in plan.resources)
     ]
     if lost:
         yield Finding(

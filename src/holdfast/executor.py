@@ -221,7 +221,8 @@ class PlanExecutor:
             self.service.manager.forget(Path(resource.sandbox_path))
             resources.append(self._make_sandbox(plan, resource))
             self.tell(SandboxMade(resources[-1]))
-        plan = plan.changed(resources=tuple(resources))
+        # The store that it was made with may have been lost since.
+        plan = plan.changed(resources=tuple(resources), store_id=self.service.manager.objects.store_id)
         return self.group(plan, lease, Occasion((Moment.PRE_EXECUTE,), reason="before the first step"))
 
     def _make_sandbox(self, plan: Plan, resource: Resource) -> Resource:

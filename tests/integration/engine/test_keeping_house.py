@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from holdfast import sqlite
 from holdfast.errors import ContentError, NotFoundError, QuotaError, StateError, UsageError
-from holdfast.model import Plan, PlanState, RollbackResult
+from holdfast.ids import new_id
+from holdfast.model import Operation, OperationKind, Plan, PlanState, RollbackResult, now
 from holdfast.snapshot.verify import Verifier
 from tests.integration.engine.workshop import Workshop, files, run
 
@@ -260,12 +262,61 @@ def test_a_quota_is_refused_loudly_where_damage_keeps_content_from_being_freed(w
 
 def test_a_plan_of_another_home_is_not_touched(workshop: Workshop, tmp_path: Path) -> None:
     """Records can be shared; the content of a plan is where it ran."""
-    plan = workshop.create(run("true"))
     opened = workshop.open()
+    plan = opened.execute(workshop.create(run("true")).plan_id).plan
+    shutil.rmtree(workshop.sandbox(plan).parent)
     with opened.store.transaction():
         opened.store.save(plan.changed(store_id="elsewhere"))
     with pytest.raises(StateError, match="another machine"):
         opened.execute(plan.plan_id)
+
+
+def _lose_content(workshop: Workshop) -> None:
+    workshop.close()
+    for file in workshop.home.glob("objects.db*"):
+        file.unlink()
+
+
+def test_plans_whose_content_is_lost_can_be_deleted(workshop: Workshop) -> None:
+    opened = workshop.open()
+    executed, bare, never_executed = (workshop.create(run("echo 1 > one")) for _ in range(3))
+    for plan in (executed, bare):
+        opened.execute(plan.plan_id)
+    shutil.rmtree(workshop.home / "sandboxes" / bare.plan_id)
+    _lose_content(workshop)
+    opened = workshop.open()
+    with pytest.raises(ContentError, match="content of plan"):
+        opened.create_checkpoint(executed.plan_id)
+    for plan in (executed, bare, never_executed):
+        opened.delete(plan.plan_id)
+    assert opened.list_plans() == []
+    assert not list((workshop.home / "sandboxes").iterdir())
+
+
+def test_a_plan_that_was_never_executed_needs_no_content(workshop: Workshop) -> None:
+    plan = workshop.create(run("echo 1 > one"))
+    _lose_content(workshop)
+    opened = workshop.open()
+    assert opened.execute(plan.plan_id).succeeded
+    opened.service.collect()
+    assert opened.verify(plan.plan_id).damaged == ()
+    first = opened.checkpoints(plan.plan_id)[0].checkpoint.checkpoint_id
+    opened.rollback(plan.plan_id, first)
+    assert not (workshop.sandbox(plan) / "one").exists()
+
+
+def test_a_plan_whose_content_is_lost_while_it_was_applied_is_not_deleted(workshop: Workshop) -> None:
+    plan = workshop.create(run("echo 1 > one"))
+    workshop.open().execute(plan.plan_id)
+    opened = workshop.open()
+    operation = Operation(
+        operation_id=new_id(), plan_id=plan.plan_id, kind=OperationKind.APPLY, created_at=now(), data={}
+    )
+    with opened.store.transaction():
+        opened.store.insert(operation)
+    _lose_content(workshop)
+    with pytest.raises(ContentError, match="content of plan"):
+        workshop.open().delete(plan.plan_id)
 
 
 def test_a_checkpoint_asked_for_with_a_label_is_never_pruned(workshop: Workshop) -> None:
