@@ -681,7 +681,8 @@ class CheckpointService:
         self.manager.forget(path)
         with made_whole(path) as unfinished:
             unfinished.mkdir(mode=0o700)
-            self.manager.rollback_to(unfinished, group.states[resource.name], aside=self._aside(resource))
+            state = group.states[resource.name]
+            self.manager.rollback_to(unfinished, state, aside=self._aside(resource), name=path.name)
             self.manager.forget(unfinished)
 
     def bring_to(self, plan: Plan, states: dict[str, str]) -> tuple[str, ...]:

@@ -103,15 +103,16 @@ class CheckpointManager:
         return checkpoint
 
     def rollback_to(
-        self, path: Path, state_hash: str, *, aside: Path, unheld: Collection[str] = ()
+        self, path: Path, state_hash: str, *, aside: Path, unheld: Collection[str] = (), name: str | None = None
     ) -> tuple[list[Difference], Restored]:
         """Turn the tree at ``path`` into that state, exactly, and say what was different.
 
         All content is found sound before anything is touched. ``unheld`` is what the snapshot lists as not held: it is
-        set aside if it can be read now, and never deleted.
+        set aside if it can be read now, and never deleted. ``name`` is what the tree is called when its progress is told.
         """
         index = self._index(path)
-        workshop = Workshop(path.name, aside, lambda: self._stagings.staging_for(path))
+        index.name = name or path.name
+        workshop = Workshop(index.name, aside, lambda: self._stagings.staging_for(path))
         with self.taking() as batch:
             going = GoingBack(index, self.reader, batch, self._trackers.get(path), state_hash)
             try:
