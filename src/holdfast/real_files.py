@@ -45,7 +45,9 @@ from holdfast.sandbox.git_apply import (
 from holdfast.sandbox.repository import GitRepository
 from holdfast.snapshot.difference import Difference, visible
 from holdfast.snapshot.format import DIRECTORY, Entry, digest_of
+from holdfast.snapshot.leftovers import remove_leftovers
 from holdfast.snapshot.objects import Batch
+from holdfast.snapshot.restore import Meddled
 from holdfast.snapshot.selection import (
     Selection,
     change,
@@ -54,7 +56,6 @@ from holdfast.snapshot.selection import (
     links_among,
     links_to_make,
     load_selection,
-    remove_temporaries,
     same,
     same_content,
     select,
@@ -278,8 +279,7 @@ def branch_move(resource: Resource, operation: Operation) -> BranchMove | None:
 
 def _meddled(root: Path, path: bytes) -> ConflictError:
     return ConflictError(
-        f"{name_text(shown(path))} in {name_text(str(root))} was changed by somebody else meanwhile; nothing was "
-        "changed.",
+        f"Somebody else changed {name_text(shown(path))} in {name_text(str(root))} meanwhile; nothing was changed.",
         hint="Run the command again.",
         paths=(shown(path),),
     )
@@ -296,7 +296,10 @@ def _change_all(
         check_unmoved(move)
     for each in changes:
         if each.differences:
-            change(each.root, service.manager.reader, each.differences, each.links)
+            try:
+                change(each.root, service.manager.reader, each.differences, each.links)
+            except Meddled as error:
+                raise _meddled(each.root, error.path) from error
             _verify(service, each)
     indexes = {name: new_index(move) for name, move in with_index.items()}
     if indexes:
@@ -363,7 +366,7 @@ def _undo(service: CheckpointService, resource: Resource, operation: Operation) 
     old = load_selection(reader, states[f"{resource.name}/old"])
     new = load_selection(reader, states[f"{resource.name}/new"])
     links = reader.state(states[f"{resource.name}/old"]).links
-    return _put_back(service, Path(resource.path).resolve(), old, new, links=links)
+    return _put_back(service, Path(resource.path).resolve(), old, new, operation, links=links)
 
 
 def _undo_index(service: CheckpointService, resource: Resource, operation: Operation, move: BranchMove) -> None:
@@ -372,7 +375,7 @@ def _undo_index(service: CheckpointService, resource: Resource, operation: Opera
     ours = operation.data["indexes"].get(resource.name)
     if ours is not None and (holds_index(repository, token) or _digest_of_index(repository) == ours):
         index = load_selection(service.manager.reader, operation.data["states"][f"{resource.name}/index"])
-        _put_back(service, repository.git_dir, index, {}, always={b"index"})
+        _put_back(service, repository.git_dir, index, {}, operation, always={b"index"})
     elif ours is not None:
         take_out_of_index(move, token)
     (repository.git_dir / NEW_INDEX).unlink(missing_ok=True)
@@ -391,27 +394,41 @@ def _put_back(
     root: Path,
     old: Selection,
     new: Selection,
+    operation: Operation,
     *,
     links: Links = (),
     always: Collection[bytes] = (),
 ) -> list[str]:
     """The paths left as somebody else made them; those in ``always`` are put back, whatever they are now."""
     paths = old.keys() | new.keys() | set(always)
-    remove_temporaries(root, {split(path)[0] for path in paths if path})
-    with service.manager.taking() as batch:
-        present = select(root, paths, batch)
-        batch.commit()
-        edited = [path for path in paths if path not in always and _is_edited(present.get(path), old, new, path)]
-        differences = [each for each in _differing(present, old, paths) if each.path not in edited]
-        groups = links_to_make(links, [difference.path for difference in differences], edited)
-        change(root, service.manager.reader, differences, groups)
-    return sorted(shown(path) for path in edited)
+    left: set[bytes] = set()
+    kept: list[bytes] = []
+    while True:
+        kept += remove_leftovers(root, old, new, always)
+        with service.manager.taking() as batch:
+            present = select(root, paths, batch)
+            batch.commit()
+            left |= {path for path in paths if path not in always and _is_edited(present, old, new, path, operation)}
+            differences = [each for each in _differing(present, old, paths) if each.path not in left]
+            groups = links_to_make(links, [difference.path for difference in differences], left)
+            try:
+                change(root, service.manager.reader, differences, groups)
+            except Meddled as error:
+                left.add(error.path)  # also while it is being put back
+            else:
+                return sorted(shown(path) for path in (*left, *kept))
 
 
-def _is_edited(present: Entry | None, old: Selection, new: Selection, path: bytes) -> bool:
+def _is_edited(present: Selection, old: Selection, new: Selection, path: bytes, operation: Operation) -> bool:
     """Whether it holds something that is neither what was there nor what was made; its attributes may be half done."""
-    known = [entry for entry in (old.get(path), new.get(path)) if entry is not None]
-    return present is not None and not any(same_content(present, entry) for entry in known)
+    found, before, made = present.get(path), old.get(path), new.get(path)
+    if found is None:
+        return False
+    if before is None and made is not None and found.kind != DIRECTORY and found.mtime_ns != made.mtime_ns:
+        # What was made has its time from the start; somebody wrote the same into a new file of theirs.
+        began_ns = int(operation.created_at.timestamp() * 1e9)
+        return found.mtime_ns > began_ns or not same_content(found, made)
+    return not any(entry is not None and same_content(found, entry) for entry in (before, made))
 
 
 def _differing(present: Selection, old: Selection, paths: Collection[bytes]) -> Iterator[Difference]:

@@ -365,7 +365,7 @@ class SubplanRunner:
                 entries |= reader.walk(state, each.path)
         folder.mkdir(parents=True, mode=0o700)
         made = [Difference(path, None, entry) for path, entry in entries.items()]
-        change(folder, reader, made, durable=False)
+        change(folder, reader, made, is_real=False)
         return [each.path for each in held]
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from typing import Any
 
 _waiting: list[tuple[str, str, Callable[[], Any]]] = []
@@ -14,7 +15,7 @@ _state = {"is_hooked": False}
 
 @contextmanager
 def just_before(event: str, name: str, action: Callable[[], Any]) -> Iterator[None]:
-    """Do ``action`` once, before the first audit event of that kind about a path with that last name."""
+    """Do ``action`` once, before the first audit event of that kind about a path whose last name fits that glob."""
     if not _state["is_hooked"]:
         sys.addaudithook(_hear)  # it cannot be taken away again, so there is only one
         _state["is_hooked"] = True
@@ -30,6 +31,7 @@ def just_before(event: str, name: str, action: Callable[[], Any]) -> Iterator[No
 
 def _hear(event: str, args: tuple[Any, ...]) -> None:
     for waiting in [each for each in _waiting if each[0] == event]:
-        if isinstance(args[0], str | bytes) and os.path.basename(os.fsdecode(args[0])) == waiting[1]:
+        names = [os.path.basename(os.fsdecode(arg)) for arg in args if isinstance(arg, str | bytes)]
+        if any(fnmatchcase(name, waiting[1]) for name in names):
             _waiting.remove(waiting)
             waiting[2]()

@@ -41,6 +41,11 @@ class Difference(NamedTuple):
         return self.new is not None and (self.old is None or not _same_shape(self.old, self.new))
 
     @property
+    def present(self) -> Entry | None:
+        """What the new entry takes the place of; something of another kind is removed before."""
+        return None if self.is_addition else self.old
+
+    @property
     def is_of_file(self) -> bool:
         """Whether a file, or what else is no directory, comes of it or goes."""
         entry = self.new or self.old

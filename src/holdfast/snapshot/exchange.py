@@ -1,4 +1,4 @@
-"""Two names change places in one step (``renameat2`` with ``RENAME_EXCHANGE``)."""
+"""Names that change places in one step, or are given only where they are free (``renameat2``)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,47 @@ import ctypes
 import errno
 import os
 
-_EXCHANGE = 2
-_CANNOT = (errno.ENOSYS, errno.EINVAL, errno.ENOENT, errno.EOPNOTSUPP)
+_NO_REPLACE, _EXCHANGE = 1, 2
+_CANNOT = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def exchange(one: bytes, one_directory: int, other: bytes, other_directory: int) -> bool:
     """False if this kernel or file system cannot, or if one of the names is not there."""
+    code = _renameat2(one, one_directory, other, other_directory, _EXCHANGE)
+    if code in (*_CANNOT, errno.ENOENT):
+        return False
+    _raise_if(code, other)
+    return True
+
+
+def rename_to_free(name: bytes, free: bytes, directory: int) -> None:
+    """Rename within a directory; a FileExistsError if something has the new name."""
+    code = _renameat2(name, directory, free, directory, _NO_REPLACE)
+    if code not in _CANNOT:
+        _raise_if(code, free)
+        return
+    try:
+        os.link(name, free, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # Nothing better is left on such a file system.
+        if free in map(os.fsencode, os.listdir(directory)):
+            _raise_if(errno.EEXIST, free)
+        os.rename(name, free, src_dir_fd=directory, dst_dir_fd=directory)
+    else:
+        os.unlink(name, dir_fd=directory)
+
+
+def _renameat2(name: bytes, directory: int, new_name: bytes, new_directory: int, flag: int) -> int:
+    """The error's number; 0 is none."""
     if not hasattr(_libc, "renameat2"):
-        return False
-    if _libc.renameat2(one_directory, one, other_directory, other, _EXCHANGE) == 0:
-        return True
-    code = ctypes.get_errno()
-    if code in _CANNOT:
-        return False
-    raise OSError(code, os.strerror(code), os.fsdecode(other))
+        return errno.ENOSYS
+    return 0 if _libc.renameat2(directory, name, new_directory, new_name, flag) == 0 else ctypes.get_errno()
+
+
+def _raise_if(code: int, name: bytes) -> None:
+    if code:
+        raise OSError(code, os.strerror(code), os.fsdecode(name))

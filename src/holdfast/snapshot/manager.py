@@ -108,7 +108,7 @@ class CheckpointManager:
         """Turn the tree at ``path`` into that state, exactly, and say what was different.
 
         All content is found sound before anything is touched. ``unheld`` is what the snapshot lists as not held: it is
-        set aside if it can be read now, and never deleted. ``name`` is what the tree is called when its progress is told.
+        set aside if it can be read now, and never deleted. ``name``: what the tree is called when progress is told.
         """
         index = self._index(path)
         index.name = name or path.name

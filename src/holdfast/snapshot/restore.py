@@ -2,6 +2,9 @@
 
 A file is never written in place (it may be hard-linked from elsewhere): it is made complete under a temporary name
 beside its target and renamed. What no snapshot could hold is moved aside when it stands in the way, and never deleted.
+
+A user may save a real file at any moment. So what takes the place of one, or of none, does so in one step, and what was
+there is deleted only after a look at it, when nobody else can reach it any more.
 """
 
 from __future__ import annotations
@@ -19,8 +22,8 @@ from holdfast.descent import IS_ROOT, Descent, depth, split
 from holdfast.errors import SandboxError
 from holdfast.progress import Metering, Work, meter_of
 from holdfast.snapshot.difference import Difference, StateReader
-from holdfast.snapshot.entries import is_held_xattr, owner_to_set
-from holdfast.snapshot.exchange import exchange
+from holdfast.snapshot.entries import Hasher, Moved, is_held_xattr, owner_to_set, read_entry
+from holdfast.snapshot.exchange import exchange, rename_to_free
 from holdfast.snapshot.format import (
     DIRECTORY,
     FILE,
@@ -29,11 +32,13 @@ from holdfast.snapshot.format import (
     Entry,
     State,
 )
-from holdfast.snapshot.staging import Staging, temporary_names
+from holdfast.snapshot.staging import Staging, mark_of, temporary_names
 
 _AS_IT_IS = (-1, -1)
 _LONGEST_NAME_SET_ASIDE = 240
 _KEPT_BYTES = 16 << 20
+_REPLACED = (errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
+_MEDDLED = (*_REPLACED, errno.EEXIST, errno.ENOENT, errno.ELOOP)
 
 
 @dataclass(frozen=True)
@@ -134,8 +139,17 @@ class Workshop:
     staging: Callable[[], Staging] | None = None
     """Gives a directory on the same file system: files are made in it, and what they replace stays in it. Without one a
     file is made beside its target, and what it replaces is deleted."""
-    durable: bool = False
-    """All is on the disk when the restore returns. A sandbox can be made anew from its checkpoints, real files not."""
+    is_real: bool = False
+    """A sandbox can be made anew from its checkpoints, real files not: all is on the disk when the restore returns, and
+    nothing goes that is not what the plan says was there."""
+
+
+class Meddled(Exception):
+    """Somebody else changed a real file while it was being changed; their work may be under a temporary name."""
+
+    def __init__(self, path: bytes) -> None:
+        super().__init__(path)
+        self.path = path
 
 
 def carry_out(
@@ -143,12 +157,14 @@ def carry_out(
 ) -> Restored:
     bench = None if workshop.staging is None else _Bench(workshop.staging())
     try:
-        work = Work.WRITING if workshop.durable else Work.RESTORING
+        work = Work.WRITING if workshop.is_real else Work.RESTORING
         with meter_of(work, workshop.name, lambda: _to_do(plan)) as meter:
             restorer = _Restorer(reader, descent, workshop, bench, contents, meter)
             try:
                 restorer.run(plan)
             except OSError as error:
+                if workshop.is_real and error.errno in _MEDDLED:
+                    raise Meddled(restorer.at) from error
                 # The call itself knows only the last part of it, or a temporary name.
                 error.filename, error.filename2 = restorer.at, None
                 raise
@@ -217,7 +233,7 @@ class _Restorer:
                 self.at = difference.path
                 self._finish_directory(difference, difference.new)
         self._close_opened()
-        if self._workshop.durable:
+        if self._workshop.is_real:
             for directory in self.restored.touched:
                 # One that was removed, or became a file, is durable with the directory it was in.
                 with _unless_replaced():
@@ -232,9 +248,10 @@ class _Restorer:
                     self._make(difference)
                 if difference.is_of_file:
                     self._meter.advance(1)
+        old = {difference.path: difference.present for difference in plan.differences} if plan.links else {}
         for group in plan.links:
             self.at = group[0]
-            self._link(group)
+            self._link(group, old)
 
     def _writable(self, directory: bytes) -> int:
         """A descriptor of that directory, which its owner may write to until its own mode is set at the end."""
@@ -270,12 +287,14 @@ class _Restorer:
             parent = self._writable(directory)
             if difference.old.kind == DIRECTORY:
                 os.rmdir(name, dir_fd=parent)
+            elif self._workshop.is_real:
+                self._discard_carefully(name, parent, difference.old)
             else:
                 self._discard(name, parent)
         except FileNotFoundError:
             pass
         except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR):
+            if error.errno in _REPLACED and not self._workshop.is_real:
                 raise SandboxError(
                     f"{os.fsdecode(difference.path)!r} was changed while it was being restored.",
                     hint="Stop the program that works in the sandbox and roll back again.",
@@ -296,12 +315,12 @@ class _Restorer:
             if not IS_ROOT:
                 _chmod(name, parent, new.mode | 0o600)  # extended attributes of a read-only file cannot be set
             self._set_attributes(name, parent, new)
-            if self._workshop.durable:
+            if self._workshop.is_real:
                 _flush(name, parent)
         else:
-            self._put(new, name, parent, over_something=difference.old is not None)
+            self._put(new, name, parent, difference.present)
 
-    def _put(self, entry: Entry, name: bytes, parent: int, *, over_something: bool) -> None:
+    def _put(self, entry: Entry, name: bytes, parent: int, present: Entry | None) -> None:
         """Make a file complete under a temporary name, then give it its own.
 
         A file that has the name already changes places with it: plain renaming over a file makes ext4 write the new
@@ -309,8 +328,11 @@ class _Restorer:
         """
         workplace = parent if self._bench is None else self._bench.descriptor
         temporary = self._make_temporary(entry, workplace)
+        if self._workshop.is_real:
+            self._place_carefully(temporary, name, parent, present)
+            return
         try:
-            if over_something and exchange(temporary, workplace, name, parent):
+            if present is not None and exchange(temporary, workplace, name, parent):
                 if self._bench is None:
                     _unlink_or_return(temporary, name, parent)
             else:
@@ -320,7 +342,35 @@ class _Restorer:
                 raise
             # Another file system is mounted inside the tree.
             self._bench = None
-            self._put(entry, name, parent, over_something=over_something)
+            self._put(entry, name, parent, present)
+
+    def _place_carefully(self, temporary: bytes, name: bytes, parent: int, present: Entry | None) -> None:
+        """Give what was made its name, in the place of exactly what is expected there.
+
+        First it gets a name that says so: what is found under that after a crash may be somebody's work.
+        """
+        marked = self._marked_name(name)
+        os.rename(temporary, marked, src_dir_fd=parent, dst_dir_fd=parent)
+        if present is not None and exchange(marked, parent, name, parent):
+            self._delete_if(present, marked, parent)
+            return
+        if present is not None:
+            self._discard_carefully(name, parent, present)
+        rename_to_free(marked, name, parent)
+
+    def _discard_carefully(self, name: bytes, parent: int, expected: Entry) -> None:
+        marked = self._marked_name(name)
+        os.rename(name, marked, src_dir_fd=parent, dst_dir_fd=parent)
+        self._delete_if(expected, marked, parent)
+
+    def _delete_if(self, expected: Entry, marked: bytes, parent: int) -> None:
+        """Delete what was in a file's place; if it is somebody's work, it stays for the undoing to put it back."""
+        if not _is_still(expected, marked, parent):
+            raise Meddled(self.at)
+        os.unlink(marked, dir_fd=parent)
+
+    def _marked_name(self, name: bytes) -> bytes:
+        return next(self._names) + b"-" + mark_of(name)
 
     def _discard(self, name: bytes, parent: int) -> None:
         """Remove a file; moving it out of the way is much cheaper than freeing its blocks now."""
@@ -374,7 +424,7 @@ class _Restorer:
             if entry.size >= PIECE_BYTES:
                 os.ftruncate(descriptor, entry.size)  # it may end in a hole
             _set_attributes_through(descriptor, entry)
-            if self._workshop.durable:
+            if self._workshop.is_real:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -389,7 +439,7 @@ class _Restorer:
             _chmod(name, parent, entry.mode)
         os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), dir_fd=parent, follow_symlinks=False)
 
-    def _link(self, group: tuple[bytes, ...]) -> None:
+    def _link(self, group: tuple[bytes, ...], present: Mapping[bytes, Entry | None]) -> None:
         """Make all names of the group one file: the first was restored, the others are linked to it."""
         first_directory, first_name = split(group[0])
         for path in group[1:]:
@@ -399,9 +449,13 @@ class _Restorer:
                 parent = self._writable(directory)
                 temporary = next(self._names)
                 os.link(first_name, temporary, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
-                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
-                # Renaming one name of a file onto another of the same file does nothing and leaves both.
-                _unlink_if_there(temporary, parent)
+                if self._workshop.is_real:
+                    self.at = path
+                    self._place_carefully(temporary, name, parent, present[path])
+                else:
+                    os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+                    # Renaming one name of a file onto another of the same file does nothing and leaves both.
+                    _unlink_if_there(temporary, parent)
             finally:
                 os.close(source)
             self.restored.touch(path)
@@ -473,6 +527,21 @@ def _keeps_its_content(difference: Difference, name: bytes, parent: int) -> bool
         return False
     found = _status(name, parent)
     return found.st_nlink == 1 and (IS_ROOT or found.st_uid == os.geteuid())
+
+
+def _is_still(expected: Entry, name: bytes, parent: int) -> bool:
+    """Whether it holds what the entry says; where size and time are the same nobody wrote to it since."""
+    found = _status(name, parent)
+    if stat.S_ISREG(found.st_mode):
+        if expected.is_file and (found.st_size, found.st_mtime_ns) == (expected.size, expected.mtime_ns):
+            return True
+    elif stat.S_IFMT(found.st_mode) not in (stat.S_IFLNK, stat.S_IFIFO):
+        return False
+    try:
+        present = read_entry(parent, name, Hasher())[0]
+    except Moved:  # somebody is writing to it
+        return False
+    return (present.kind, present.content) == (expected.kind, expected.content)
 
 
 def _status(name: bytes, parent: int) -> os.stat_result:

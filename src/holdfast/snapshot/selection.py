@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
@@ -19,11 +18,10 @@ from holdfast.descent import IS_ROOT, Descent, depth, join, split, with_ancestor
 from holdfast.errors import SandboxError
 from holdfast.progress import Work, meter_of
 from holdfast.snapshot.difference import Difference, StateReader
-from holdfast.snapshot.entries import Moved, Xattrs, directory_entry, read_entry
+from holdfast.snapshot.entries import Moved, Taker, Xattrs, directory_entry, read_entry
 from holdfast.snapshot.format import DIRECTORY, Entry, encode_directory, encode_state
 from holdfast.snapshot.objects import Batch
 from holdfast.snapshot.restore import RestorePlan, Workshop, carry_out, check_content
-from holdfast.snapshot.staging import TEMPORARY_PREFIX
 
 Selection = Mapping[bytes, Entry]
 """Entries by path. A directory stands for itself only: what it holds is selected by its own paths."""
@@ -31,7 +29,6 @@ Selection = Mapping[bytes, Entry]
 UNHELD = 255
 """The kind of something that no snapshot can hold; it is equal to nothing a plan could want there."""
 
-_TEMPORARY = re.compile(re.escape(TEMPORARY_PREFIX) + rb"[0-9a-f]{16}\Z")
 _RESTLESS_TRIES = 3
 _HELD = (stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO)
 
@@ -42,23 +39,24 @@ def select(root: Path, paths: Iterable[bytes], batch: Batch) -> dict[bytes, Entr
     wanted = sorted(with_ancestors(paths))
     with Descent(root) as descent, meter_of(Work.CHECKING, root.name, lambda: (len(wanted), None)) as meter:
         for path in meter.each(wanted):
-            entry = _settled_entry_at(descent, path, batch)
+            entry = entry_at(descent, path, batch)
             if entry is not None:
                 found[path] = entry
     return found
 
 
-def _settled_entry_at(descent: Descent, path: bytes, batch: Batch) -> Entry | None:
+def entry_at(descent: Descent, path: bytes, taker: Taker) -> Entry | None:
+    """What is there; a directory stands for itself only."""
     for _ in range(_RESTLESS_TRIES):
-        with suppress(Moved):
-            return _entry_at(descent, path, batch)
+        with suppress(Moved):  # somebody replaced it in this moment
+            return _entry_now(descent, path, taker)
     raise SandboxError(
         f"{os.fsdecode(path)!r} keeps changing while it is read.",
         hint="Stop the program that writes it, then run the command again.",
     )
 
 
-def _entry_at(descent: Descent, path: bytes, batch: Batch) -> Entry | None:
+def _entry_now(descent: Descent, path: bytes, taker: Taker) -> Entry | None:
     directory, name = split(path)
     try:
         parent = descent.open(directory)
@@ -68,7 +66,7 @@ def _entry_at(descent: Descent, path: bytes, batch: Batch) -> Entry | None:
         if kind == stat.S_IFDIR:
             return directory_entry(name, descent.open(path))
         if kind in _HELD:
-            return read_entry(parent, name, batch)[0]
+            return read_entry(parent, name, taker)[0]
         return Entry(name, UNHELD, 0, 0, 0, 0, 0, b"")
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -192,9 +190,12 @@ def change(
     differences: Iterable[Difference],
     links: tuple[tuple[bytes, ...], ...] = (),
     *,
-    durable: bool = True,
+    is_real: bool = True,
 ) -> None:
-    """Carry out exactly these changes; a directory that still holds something else stays."""
+    """Carry out exactly these changes; a directory that still holds something else stays.
+
+    Where a real file is not what its difference says it was, ``Meddled`` is raised in the middle.
+    """
     ordered = sorted(differences, key=lambda difference: difference.path)
     going = {difference.path for difference in ordered if difference.new is None}
     kept = directories_in_use(root, going)
@@ -203,7 +204,7 @@ def change(
     contents = check_content(reader, plan, root.name)
     with Descent(root) as descent:
         try:
-            carry_out(plan, reader, descent, Workshop(root.name, aside=root, durable=durable), contents)
+            carry_out(plan, reader, descent, Workshop(root.name, aside=root, is_real=is_real), contents)
         except OSError as error:
             error.filename = os.path.join(os.fsencode(root), error.filename)
             raise
@@ -247,17 +248,3 @@ def directories_in_use(root: Path, going: Collection[bytes]) -> set[bytes]:
             if any(join(path, name) not in going or join(path, name) in in_use for name in names):
                 in_use.add(path)
     return in_use
-
-
-def remove_temporaries(root: Path, directories: Iterable[bytes]) -> None:
-    """Remove what a change that was cut short left beside the files it was making."""
-    with Descent(root) as descent:
-        for directory in directories:
-            try:
-                descriptor = descent.open(directory)
-            except OSError:
-                continue
-            for name in map(os.fsencode, os.listdir(descriptor)):
-                if _TEMPORARY.match(name):
-                    with suppress(IsADirectoryError):  # ours are no directories: that is somebody's
-                        os.unlink(name, dir_fd=descriptor)

@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.snapshot.format import digest_of
+
 _SPARES = 32
 TEMPORARY_PREFIX = b".holdfast-"
+_MARK_BYTES = 8
 
 
 class Staging:
@@ -65,6 +68,11 @@ def temporary_names() -> Iterator[bytes]:
     own = TEMPORARY_PREFIX + secrets.token_hex(4).encode()
     numbers = iter(range(1 << 32))
     return (own + b"%08x" % number for number in numbers)
+
+
+def mark_of(name: bytes) -> bytes:
+    """What the temporary name of a file that takes the place of that one ends in; names may be too long to be in it."""
+    return digest_of(name)[:_MARK_BYTES].hex().encode()
 
 
 class Stagings:

@@ -8,14 +8,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
-from holdfast.errors import HoldfastError, LeaseLostError, SandboxError
+from holdfast.errors import ConflictError, HoldfastError, LeaseLostError, SandboxError
 from holdfast.model import Lease, Plan, PlanState
+from holdfast.snapshot.staging import mark_of
 from tests.integration.apply.conftest import Desk, unchangeable
 from tests.support.crashes import CHANGES, count_of_changes, killed_at, stopped_at
+from tests.support.moments import just_before
 from tests.support.repositories import git, log, status
 from tests.support.trees import IS_ROOT, Thing, compare, describe, write
 
@@ -246,6 +250,148 @@ def test_killed_while_a_branch_without_a_commit_gets_its_first(desk: Desk):
         assert status(desk.app) == []
         desk.start_over()
         moment += 9
+
+
+# Somebody saves a file in the moment it is replaced
+
+
+def when_replaced(name: str) -> tuple[str, str]:
+    """What is to take its place is complete then, and the next call is the one that replaces or removes it."""
+    return "os.rename", f".holdfast-*-{mark_of(name.encode()).decode()}"
+
+
+def rewritten(file: Path) -> None:
+    file.write_text("saved by the user\n")
+
+
+def saved_as_editors_do(file: Path) -> None:
+    rewritten(file.with_name("swap"))
+    file.with_name("swap").replace(file)
+
+
+def replaced_by_a_folder(file: Path) -> None:
+    file.unlink(missing_ok=True)
+    rewritten(write(file / "in it", ""))
+
+
+@pytest.mark.parametrize("saved", [rewritten, saved_as_editors_do, replaced_by_a_folder])
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        ("echo more >> one.csv", "one.csv"),
+        ("rm two.csv", "two.csv"),
+        ("echo new > new.csv", "new.csv"),
+        ("rm one.csv; ln -s two.csv one.csv", "one.csv"),
+        ("ln two.csv new.csv", "new.csv"),
+    ],
+)
+def test_what_is_saved_while_it_is_being_replaced_is_not_lost(
+    desk: Desk, script: str, name: str, saved: Callable[[Path], None]
+):
+    plan = desk.run(app="echo more >> a.txt", data=f"echo more >> deep/three.csv; {script}")
+    after = {}
+
+    def save() -> None:
+        saved(desk.data / name)
+        after.update(describe(desk.data / name))
+
+    words = f"Somebody else changed {name} in"
+    with just_before(*when_replaced(name), save), pytest.raises(ConflictError, match=words) as refusal:
+        desk.apply(plan)
+    assert refusal.value.paths == (name,)
+    assert compare(after, describe(desk.data / name)) == []
+    assert (desk.data / "deep" / "three.csv").read_text() == "deep/three.csv\n"
+    assert sorted(path.name for path in desk.data.iterdir()) == sorted({"deep", "one.csv", "two.csv", name})
+    assert status(desk.app) == []
+    assert desk.leftovers() == []
+    assert desk.state(plan) == ("execute", "complete")
+
+
+def test_a_file_that_is_deleted_while_it_is_being_replaced_stays_so_or_comes_back(desk: Desk):
+    plan = desk.run(data="echo more >> one.csv; echo more >> two.csv")
+    with just_before(*when_replaced("two.csv"), (desk.data / "two.csv").unlink), pytest.raises(ConflictError):
+        desk.apply(plan)
+    assert (desk.data / "one.csv").read_text() == "one.csv\n"
+    assert desk.leftovers() == []
+
+
+def test_a_new_file_of_the_user_stays_theirs_also_if_it_is_what_the_plan_would_have_made(desk: Desk):
+    plan = desk.run(data="echo new > a.csv; echo new > new.csv; echo new > zz.csv")
+
+    def save() -> None:
+        write(desk.data / "new.csv", "new\n")
+        write(desk.data / "zz.csv", "new\n")
+
+    with just_before(*when_replaced("new.csv"), save), pytest.raises(ConflictError):
+        desk.apply(plan)
+    assert sorted(path.name for path in desk.data.glob("*.csv")) == ["new.csv", "one.csv", "two.csv", "zz.csv"]
+
+
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [("echo more >> one.csv", "one.csv"), ("rm one.csv", "one.csv"), ("echo new > new.csv", "new.csv")],
+)
+def test_what_is_saved_while_it_is_being_put_back_is_not_lost_either(desk: Desk, script: str, name: str):
+    plan = desk.run(data=f"{script}; echo more >> two.csv")
+
+    def fail_and_save_while_it_is_undone() -> None:
+        rewritten(desk.data / "two.csv")
+        undoing.enter_context(just_before(*when_replaced(name), lambda: rewritten(desk.data / name)))
+
+    saving = just_before(*when_replaced("two.csv"), fail_and_save_while_it_is_undone)
+    with ExitStack() as undoing, saving, pytest.raises(ConflictError, match=r"two\.csv"):
+        desk.apply(plan)
+    for each in (name, "two.csv"):
+        assert (desk.data / each).read_text() == "saved by the user\n"
+    assert desk.leftovers() == []
+    with desk.open() as holdfast:
+        assert str(holdfast.find_plan(plan.plan_id).error).endswith(f"left so: {name}, two.csv")
+
+
+def test_killed_with_the_users_work_in_its_hands_it_gives_it_back(desk: Desk):
+    plan = desk.run(app="echo more >> a.txt", data="echo more >> one.csv; rm two.csv")
+    before = desk.what_counts()
+    desk.keep()
+    for name in ("one.csv", "two.csv"):
+
+        def save_and_die(name: str = name) -> None:
+            event, glob = when_replaced(name)
+            # It looks into what it found only where that is not as it was.
+            with (
+                just_before(event, glob, lambda: rewritten(desk.data / name)),
+                just_before("open", glob, lambda: os.kill(os.getpid(), signal.SIGKILL)),
+            ):
+                desk.apply(plan)
+
+        assert killed_at(1_000_000, save_and_die)
+        assert len(desk.leftovers()) > 0
+        assert desk.next_command(plan).error == (f"an apply was undone; changed by somebody since, and left so: {name}")
+        assert (desk.data / name).read_text() == "saved by the user\n"
+        assert desk.leftovers() == []
+        (desk.data / name).write_text(f"{name}\n")
+        assert compare(before, desk.what_counts(), ignoring=["mtime_ns"]) == []
+        desk.start_over()
+
+
+def test_killed_with_work_of_the_user_that_was_saved_again_it_keeps_both(desk: Desk):
+    plan = desk.run(data="echo more >> one.csv")
+
+    def save_and_die() -> None:
+        event, glob = when_replaced("one.csv")
+        with (
+            just_before(event, glob, lambda: rewritten(desk.data / "one.csv")),
+            just_before("open", glob, lambda: os.kill(os.getpid(), signal.SIGKILL)),
+        ):
+            desk.apply(plan)
+
+    assert killed_at(1_000_000, save_and_die)
+    (desk.data / "one.csv").write_text("saved again\n")
+    error = desk.next_command(plan).error
+    (kept,) = desk.data.glob("one.csv.kept-*")
+    assert kept.name in str(error)
+    assert kept.read_text() == "saved by the user\n"
+    assert (desk.data / "one.csv").read_text() == "saved again\n"
+    assert desk.leftovers() == []
 
 
 # Stopped, taken over, continued

@@ -12,8 +12,10 @@ import pytest
 from holdfast.app import Declined
 from holdfast.errors import ConflictError, SandboxError, StateError
 from holdfast.model import Plan
+from holdfast.snapshot.staging import mark_of
 from tests.integration.apply.conftest import Desk
 from tests.support.crashes import count_of_changes, killed_at
+from tests.support.moments import just_before
 from tests.support.repositories import git, head, log, status
 from tests.support.trees import IS_ROOT, Thing, compare, describe, write
 
@@ -434,3 +436,28 @@ def test_paths_with_odd_names(desk: Desk):
     assert len(os.listdir(os.fsencode(desk.app))) == 5
     desk.unapply(plan)
     assert sorted(os.listdir(desk.app)) == [".git", "a.txt", "b.txt", "folder"]
+
+
+def test_what_is_saved_while_it_is_being_taken_back_is_not_lost(desk: Desk):
+    plan = desk.run(data="echo more >> one.csv; rm two.csv; echo new > new.csv; echo more >> deep/three.csv")
+    desk.apply(plan)
+    for name in ("one.csv", "two.csv", "new.csv"):
+        replacing = f".holdfast-*-{mark_of(name.encode()).decode()}"
+        before = describe(desk.data, without=[name.encode()])
+        with (
+            just_before("os.rename", replacing, lambda name=name: write(desk.data / name, "saved by the user")),
+            pytest.raises(ConflictError, match=name),
+        ):
+            desk.unapply(plan)
+        assert (desk.data / name).read_text() == "saved by the user"
+        assert [
+            line for line in compare(before, describe(desk.data, without=[name.encode()])) if "mtime" not in line
+        ] == []
+        assert desk.state(plan) == ("apply", "applied")
+        if name == "two.csv":
+            (desk.data / name).unlink()
+        else:
+            write(desk.data / name, "one.csv\nmore\n" if name == "one.csv" else "new\n")
+    desk.unapply(plan)
+    assert sorted(path.name for path in desk.data.glob("*.csv")) == ["one.csv", "two.csv"]
+    assert desk.leftovers() == []
