@@ -48,6 +48,7 @@ from holdfast.sandbox.git_apply import (
     not_as_committed,
     refuse_a_branch_used_elsewhere,
     refuse_branch_name,
+    repositories_around,
 )
 from holdfast.sandbox.git_worktree import matches
 from holdfast.sandbox.making import temporary_folder
@@ -171,14 +172,37 @@ def _outside_of_submodules(resource: Resource, differences: Sequence[Difference]
     if resource.type is not ResourceType.GIT:
         return list(differences)
     inside = inside_submodules(GitRepository.at(Path(resource.path)), [difference.path for difference in differences])
-    foreign = visible(difference for difference in differences if difference.path in inside)
-    if foreign:
-        listed = "\n  ".join(name_text(os.fsdecode(difference.path)) for difference in foreign)
-        raise SandboxError(
-            f"The plan changed files of a submodule, which apply cannot do; nothing was applied:\n  {listed}",
-            hint="Give the submodule's own folder as a resource, in a plan without the repository around it.",
-        )
+    _refuse_foreign_files(difference for difference in differences if difference.path in inside)
     return [difference for difference in differences if difference.path not in inside]
+
+
+def _refuse_foreign_files(differences: Iterable[Difference]) -> None:
+    foreign = [name_text(os.fsdecode(difference.path)) for difference in visible(differences)]
+    if foreign:
+        listed = "\n  ".join(foreign)
+        raise SandboxError(
+            "The plan changed files of a submodule, or of another repository inside this one, which apply cannot do; "
+            f"nothing was applied:\n  {listed}",
+            hint="Give that one's own folder as a resource, in a plan without the repository around it.",
+        )
+
+
+def _refuse_other_repositories(repository: GitRepository, wanted: Sequence[Difference]) -> None:
+    """Work in a repository inside the user's is not ours to change, and would become plain files of the outer one."""
+    roots = repositories_around(repository.root, [difference.path for difference in wanted])
+    _refuse_foreign_files(each for each in wanted if roots & with_ancestors([each.path]))
+
+
+def _refuse_repositories_made(resource: Resource, paths: Sequence[bytes]) -> None:
+    """What a step cloned: a commit could hold its files only as if they were this repository's."""
+    made = sorted(repositories_around(Path(resource.sandbox_path), paths))
+    if made:
+        listed = "\n  ".join(name_text(shown(path)) for path in made)
+        raise SandboxError(
+            f"The plan made repositories inside {resource.name}, which apply cannot commit; nothing was applied:\n"
+            f"  {listed}",
+            hint="Bring their files in without a commit, and without their history: `--no-commit`.",
+        )
 
 
 class _Analysis:
@@ -234,6 +258,8 @@ class _Analysis:
         repository = self._ready(resource)
         ignored, left_out = self._ignored(repository, resource, differences)
         wanted = [found for found in differences if found.path not in left_out and not same(found.old, found.new)]
+        if repository is not None:
+            _refuse_other_repositories(repository, wanted)
         state = self._reader.state(self._result.states[resource.name])
         real = _Comparison(self._reader, resource, state, batch)
         real.compare(wanted)
@@ -244,6 +270,7 @@ class _Analysis:
             return planned
         head, ref = repository.head(), repository.branch()
         paths = _paths_for_git(real.todo, ignored)
+        _refuse_repositories_made(resource, paths)
         self._unfinished_work += _labelled(resource, not_as_committed(repository, paths) - set(real.conflicts))
         if paths:
             way_out = "or leave the result on a new one: `--branch NAME`."
@@ -309,7 +336,9 @@ class _Analysis:
                 f"The plan changed the directory {resource.name} ({resource.path}), which has no branches.",
                 hint=f"Apply it without a branch: `holdfast plan apply {self._plan.plan_id}`.",
             )
+        _refuse_other_repositories(repository, wanted)
         paths = _paths_for_git(wanted, ignored)
+        _refuse_repositories_made(resource, paths)
         for_git = set(paths)
         planned = replace(planned, differences=tuple(each for each in wanted if each.path in for_git))
         parent = self._start_of(resource, repository, paths)

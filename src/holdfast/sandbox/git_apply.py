@@ -22,6 +22,7 @@ _LOCK_MARK = b"holdfast apply "
 _DURABLE = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.fsync", "GIT_CONFIG_VALUE_0": "all"}
 _PACKED_LOCK = "packed-refs.lock"
 _RULES = b".gitignore"
+_REPOSITORY = b".git"
 _LOCKED = ".lock': File exists"
 _NOT_WRITTEN = ("insufficient permission", "unable to create temporary file", "unable to write", "No space left")
 _NOBODY = ("ident name", "auto-detect", "no email was given", "no name was given")
@@ -80,6 +81,13 @@ def _copy_rules(work_tree: Path, target: Path, paths: Collection[bytes]) -> None
 def inside_submodules(repository: GitRepository, paths: Collection[bytes]) -> set[bytes]:
     roots = repository.submodules()
     return {path for path in paths if any(path == root or path.startswith(root + b"/") for root in roots)}
+
+
+def repositories_around(tree: Path, paths: Collection[bytes]) -> set[bytes]:
+    """Folders in a work tree that some of the paths lie in, or are, and that are repositories of their own there."""
+    marks = {join(folder, _REPOSITORY) for folder in with_ancestors(paths) - {b""}}
+    marks -= _behind_symlinks(tree, marks)
+    return {split(mark)[0] for mark in marks if os.path.lexists(tree / os.fsdecode(mark))}
 
 
 def not_as_committed(repository: GitRepository, paths: Collection[bytes]) -> set[bytes]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -369,6 +371,54 @@ def test_what_git_does_to_the_inside_of_a_submodule_does_not_keep_the_rest_from_
     after = {path: thing for path, thing in desk.everything().items() if path.startswith(b"app/lib")}
     assert compare(before, after) == []
     assert git(desk.app, "show", "--format=", "--name-only", "HEAD").split() == ["a.txt"]
+
+
+def nested_repository(desk: Desk) -> None:
+    make_repository(desk.app / "inner", {"x.txt": "x\n"})
+
+
+def nested_work_tree(desk: Desk) -> None:
+    git(desk.app, "worktree", "add", "--quiet", "-b", "other", "inner")
+    write(desk.app / "inner" / "x.txt", "x\n")
+
+
+@pytest.mark.parametrize("nested", [nested_repository, nested_work_tree])
+@pytest.mark.parametrize("script", ["echo more >> inner/x.txt", "rm -rf inner", "rm -rf inner/.git; echo > inner/new"])
+@pytest.mark.parametrize("options", [{}, {"commit": False}, {"branch": "result"}], ids=str)
+def test_work_in_a_repository_inside_the_repository_is_not_committed_to_the_outer_one(
+    desk: Desk, nested: Callable[[Desk], None], script: str, options: dict[str, Any]
+):
+    nested(desk)
+    write(desk.app / "inner" / "x.txt", "work in progress\n")
+    plan = desk.run(app=f"{script}; echo more >> a.txt")
+    before = desk.everything()
+    with pytest.raises(SandboxError, match=r"another repository inside this one[^$]*inner/"):
+        desk.apply(plan, **options)
+    assert compare(before, desk.everything()) == []
+
+
+def test_a_repository_inside_the_repository_does_not_keep_the_rest_from_being_applied(desk: Desk):
+    nested_repository(desk)
+    write(desk.app / ".git" / "info" / "exclude", "ignored\n")
+    plan = desk.run(app="touch inner/x.txt; git -C inner tag mine; git init -q ignored; echo > ignored/x; echo > a.txt")
+    desk.apply(plan)
+    assert git(desk.app, "show", "--format=", "--name-only", "HEAD").split() == ["a.txt"]
+    assert status(desk.app / "inner") == []
+
+
+@pytest.mark.parametrize("how", ["clone --quiet", "submodule --quiet add"])
+def test_a_repository_that_the_plan_made_is_not_committed_as_plain_files(desk: Desk, how: str):
+    library = make_repository(desk.folder / "library", {"lib.txt": "lib\n"})
+    plan = desk.run(app=f"git -c protocol.file.allow=always {how} {library} deep/lib && echo more >> a.txt")
+    before = desk.everything()
+    for branch in (None, "result"):
+        with pytest.raises(SandboxError, match=r"made repositories inside app[^$]*deep/lib") as refusal:
+            desk.apply(plan, branch=branch)
+        assert "--no-commit" in refusal.value.hint
+        assert compare(before, desk.everything()) == []
+    desk.apply(plan, commit=False)
+    assert (desk.app / "deep" / "lib" / "lib.txt").read_text() == "lib\n"
+    assert log(desk.app) == ["the first commit"]
 
 
 def test_a_submodule_on_a_branch_is_a_resource_like_any_other(desk: Desk):
