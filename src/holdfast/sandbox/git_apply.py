@@ -471,8 +471,18 @@ def refuse_branch_name(repository: GitRepository, name: str) -> None:
     answer = run_git(["check-ref-format", "--branch", name], cwd=repository.root, check=False)
     if answer.returncode != 0 or answer.stdout.decode(errors="surrogateescape").strip() != name:
         raise UsageError(f"{name!r} is no name for a branch.", hint="See `git help check-ref-format` for the rules.")
-    if repository.commit_of(f"refs/heads/{name}") is not None:
+    # One that is checked out has no commit yet, perhaps, and then none of the branches.
+    names = [*repository.branches(), branch_name(repository.branch() or "")]
+    taken = next((each for each in names if each and _cannot_both_be(each, name)), None)
+    if taken is not None:
+        reason = "already" if taken == name else f"already, and git can have no {name} beside it"
         raise ConflictError(
-            f"There is a branch {name} in {repository.root} already; nothing was changed.",
+            f"There is a branch {taken} in {repository.root} {reason}; nothing was changed.",
             hint="Choose another name.",
         )
+    refuse_a_branch_used_elsewhere(repository, f"refs/heads/{name}", way_out="or choose another name.")
+
+
+def _cannot_both_be(one: str, other: str) -> bool:
+    """Two names of branches, of which one may be a folder of branches for the other."""
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")

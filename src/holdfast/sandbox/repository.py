@@ -69,6 +69,11 @@ class GitRepository:
         """The full name of the branch checked out, or None when HEAD is detached."""
         return self._word("symbolic-ref", "--quiet", "HEAD")
 
+    def branches(self) -> list[str]:
+        """All that have a commit, without their ``refs/heads/``."""
+        listed = run_git(["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/"], cwd=self.root).stdout
+        return [os.fsdecode(line) for line in listed.splitlines()]
+
     def has_ancestor(self, commit: str) -> bool:
         """Whether HEAD is that commit or came after it."""
         return run_git(["merge-base", "--is-ancestor", commit, "HEAD"], cwd=self.root, check=False).returncode == 0

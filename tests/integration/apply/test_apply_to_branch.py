@@ -172,7 +172,23 @@ def test_a_branch_that_exists_is_refused(desk: Desk):
     git(desk.app, "branch", "topic")
     plan = desk.run(app=CHANGES)
     assert "topic" in refused(desk, plan, "topic", ConflictError).message
-    assert refused(desk, plan, "topic/below", HoldfastError).exit_code == 5
+    git(desk.app, "branch", "deep/topic")
+    for name, taken in (("topic/below", "topic"), ("main/below", "main"), ("deep", "deep/topic")):
+        assert f"There is a branch {taken} in" in refused(desk, plan, name, ConflictError).message
+        with desk.open() as holdfast, pytest.raises(ConflictError, match="beside it"):
+            holdfast.apply_preview(plan.plan_id, branch=name)
+    assert desk.apply(plan, branch="topic-too").branch == "topic-too"
+
+
+def test_a_branch_that_is_checked_out_and_has_no_commit_yet_is_refused(desk: Desk):
+    shutil.rmtree(desk.app)
+    desk.app.mkdir()
+    git(desk.app, "init", "--quiet")
+    git(desk.app, "add", write(desk.app / "mine.txt", "staged").name)
+    plan = desk.run(app="echo new > new.txt")
+    for name in ("main", "main/below"):
+        assert "There is a branch main in" in refused(desk, plan, name, ConflictError).message
+    assert status(desk.app) == ["A  mine.txt"]
 
 
 def test_a_branch_and_no_commit_exclude_each_other(desk: Desk):
