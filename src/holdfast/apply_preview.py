@@ -227,7 +227,16 @@ class _Analysis:
                 batch.commit()
         self._refuse_conflicts()
         self._refuse_closed_folders(planned)
+        if self._options.branch is not None:
+            self._refuse_an_empty_branch(planned)
         return tuple(planned)
+
+    def _refuse_an_empty_branch(self, planned: Sequence[ResourceChange]) -> None:
+        if not any(each.commit is not None and changed_by(each.commit) for each in planned):
+            raise StateError(
+                "The plan changed nothing that git could hold on a branch; nothing was applied.",
+                hint=f"Apply it without a branch: `holdfast plan apply {self._plan.plan_id}`.",
+            )
 
     def _refuse_closed_folders(self, planned: Sequence[ResourceChange]) -> None:
         into_files = planned if self._options.branch is None else ()

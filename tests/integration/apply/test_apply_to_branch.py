@@ -123,21 +123,6 @@ def test_a_repository_without_a_commit(desk: Desk):
     assert branches(desk.app) == []
 
 
-def test_a_plan_that_changed_nothing_makes_no_branch(desk: Desk):
-    result = desk.apply(desk.run(app="true"), branch="topic")
-    assert result.commits == {}
-    assert branches(desk.app) == ["main"]
-
-
-def test_a_plan_that_changed_only_what_git_ignores_makes_no_branch(desk: Desk):
-    write(desk.app / ".gitignore", "*.log\n")
-    git(desk.app, "add", ".gitignore")
-    git(desk.app, "commit", "-q", "-m", "ignore")
-    result = desk.apply(desk.run(app="echo trace > trace.log"), branch="topic")
-    assert (result.commits, result.left_out) == ({}, ("trace.log",))
-    assert branches(desk.app) == ["main"]
-
-
 # Refusals
 
 
@@ -153,6 +138,18 @@ def refused(desk: Desk, plan: Plan, branch: str, error: type[HoldfastError]) -> 
 def test_a_directory_that_the_plan_changed_is_named(desk: Desk):
     plan = desk.run(app=CHANGES, data="echo more >> one.csv")
     assert "directory data" in refused(desk, plan, "topic", StateError).message
+
+
+@pytest.mark.parametrize("script", ["true", "echo trace > trace.log", "chmod +x a.txt", "mkdir empty"])
+def test_a_plan_that_changed_nothing_git_could_hold_is_refused_and_makes_no_branch(desk: Desk, script: str):
+    write(desk.app / ".gitignore", "*.log\n")
+    git(desk.app, "add", ".gitignore")
+    git(desk.app, "commit", "-q", "-m", "ignore")
+    git(desk.app, "config", "core.fileMode", "false")
+    plan = desk.run(app=script)
+    assert "nothing that git could hold" in refused(desk, plan, "topic", StateError).message
+    assert branches(desk.app) == ["main"]
+    desk.apply(plan)
 
 
 def test_a_directory_that_the_plan_left_alone_is_no_reason(desk: Desk):
