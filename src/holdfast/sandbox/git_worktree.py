@@ -55,7 +55,7 @@ class GitWorktreeSandbox:
             copy = TreeCopy(repository.root, unfinished, name=self.resource.name, skip=skip).run()
             copy.copy_each(self._wanted_ignored_files(repository))
             _borrow(repository, unfinished, self.branch)
-            _borrow_submodules(repository, unfinished)
+            _borrow_inside(repository, unfinished)
         base = {"commit": repository.head() or "", "branch": repository.branch() or ""}
         return self.resource.model_copy(update={"base": base, "left_out": tuple(copy.left_out)})
 
@@ -105,15 +105,16 @@ def _borrow(repository: GitRepository, work_tree: Path, branch: str | None) -> N
         raise SandboxError("git was killed while the sandbox was made.", hint="Run the command again.")
 
 
-def _borrow_submodules(repository: GitRepository, work_tree: Path) -> None:
-    for path in repository.submodules():
+def _borrow_inside(repository: GitRepository, work_tree: Path) -> None:
+    """What submodules and linked work trees have for a repository is a file that says where it is: at the user's."""
+    for path in [*repository.submodules(), *repository.work_trees_inside()]:
         place = work_tree / os.fsdecode(path)
         link = place / ".git"
         if link.is_file():
             link.unlink()
-            submodule = GitRepository.at(repository.root / os.fsdecode(path))
-            _borrow(submodule, place, None)
-            _borrow_submodules(submodule, place)
+            inner = GitRepository.at(repository.root / os.fsdecode(path))
+            _borrow(inner, place, None)
+            _borrow_inside(inner, place)
 
 
 def _set_head(git_dir: Path, commit: str | None, branch: str | None) -> None:

@@ -107,6 +107,12 @@ class GitRepository:
         entries = self._lines("ls-files", "--stage", "-z")
         return [entry.split(b"\t", 1)[1] for entry in entries if entry.startswith(b"160000 ")]
 
+    def work_trees_inside(self) -> list[bytes]:
+        """Linked work trees, of any branch, that lie in this one."""
+        found = (line.removeprefix(b"worktree ") for line in self._lines("worktree", "list", "--porcelain", "-z"))
+        inside = os.fsencode(self.root) + b"/"
+        return [place.removeprefix(inside) for place in found if place.startswith(inside)]
+
     def uncommitted(self) -> set[bytes]:
         """Paths where files or index are not what HEAD says; untracked files too."""
         entries = self._lines("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")

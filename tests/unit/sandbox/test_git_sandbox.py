@@ -298,6 +298,21 @@ def test_submodules_work_in_it_and_the_users_are_untouched(bench: Bench, reposit
     assert log(library) == ["the first commit"]
 
 
+def test_linked_work_trees_in_it_work_and_the_users_are_untouched(bench: Bench, repository: Path):
+    git(repository, "worktree", "add", "--quiet", "-b", "other", "inner/tree")
+    write(repository / "inner" / "tree" / "a.txt", "not committed\n")
+    before = describe(repository)
+    sandbox = bench.git(repository)
+    sandbox.create()
+    inside = sandbox.path / "inner" / "tree"
+    assert status(inside) == [" M a.txt"]
+    run(inside, "git commit -q -a -m 'in the work tree'")
+    assert log(inside) == ["in the work tree", "the first commit"]
+    # git marks objects that it would have written again as young, also borrowed ones.
+    assert compare(before, describe(repository), ignoring=["mtime_ns"]) == []
+    assert log(repository, "other") == ["the first commit"]
+
+
 def test_a_submodule_that_is_not_checked_out(bench: Bench, repository: Path, tmp_path: Path):
     library = make_repository(tmp_path / "library", {"lib.txt": "lib\n"})
     git(repository, "submodule", "--quiet", "add", str(library), "lib")
