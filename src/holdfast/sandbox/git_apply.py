@@ -23,6 +23,7 @@ _DURABLE = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.fsync", "GIT_CONF
 _PACKED_LOCK = "packed-refs.lock"
 _RULES = b".gitignore"
 _REPOSITORY = b".git"
+_HERE = b"./"
 _LOCKED = ".lock': File exists"
 _NOT_WRITTEN = ("insufficient permission", "unable to create temporary file", "unable to write", "No space left")
 _NOBODY = ("ident name", "auto-detect", "no email was given", "no name was given")
@@ -49,15 +50,15 @@ def _check_ignore(repository: GitRepository, work_tree: Path, paths: Sequence[by
         return set()
     # Not the sandbox's own repository: a step may have written its config, and config can start programs.
     environment = {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(work_tree)}
-    answer = run_git(
-        ["check-ignore", "-z", "--stdin"], cwd=work_tree, input=b"\0".join(paths), env=environment, check=False
-    )
+    # A name that begins with a colon would be read as a pattern, which GIT_LITERAL_PATHSPECS does not prevent here.
+    listed = b"\0".join(_HERE + path for path in paths)
+    answer = run_git(["check-ignore", "-z", "--stdin"], cwd=work_tree, input=listed, env=environment, check=False)
     if answer.returncode > 1:
         raise SandboxError(
             f"git check-ignore failed in {work_tree}: {complaint_of(answer)}.",
             hint="Run `git status` there to see why.",
         )
-    return {path for path in answer.stdout.split(b"\0") if path}
+    return {path.removeprefix(_HERE) for path in answer.stdout.split(b"\0") if path}
 
 
 def _behind_symlinks(work_tree: Path, paths: Iterable[bytes]) -> set[bytes]:

@@ -373,6 +373,17 @@ def test_what_git_does_to_the_inside_of_a_submodule_does_not_keep_the_rest_from_
     assert git(desk.app, "show", "--format=", "--name-only", "HEAD").split() == ["a.txt"]
 
 
+def test_names_that_look_like_patterns_of_git_are_names(desk: Desk):
+    write(desk.app / ".gitignore", "secret\n")
+    git(desk.app, "add", "--all")
+    git(desk.app, "commit", "-q", "-m", "ignore")
+    names = [":!no", ":(top)secret", ":secret", "b*c", "folder/:x"]
+    plan = desk.run(app="\n".join(f"echo x > '{name}'" for name in [*names, "secret"]))
+    assert desk.apply(plan).left_out == ("secret",)
+    assert git(desk.app, "show", "--format=", "--name-only", "-z", "HEAD").rstrip("\0").split("\0") == names
+    assert status(desk.app) == []
+
+
 def nested_repository(desk: Desk) -> None:
     make_repository(desk.app / "inner", {"x.txt": "x\n"})
 
