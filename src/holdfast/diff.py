@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -14,6 +15,7 @@ from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.format import DIRECTORY, SYMLINK, Entry
 
 _LARGEST_TEXT_BYTES = 4 << 20
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _KINDS = {DIRECTORY: "directory", SYMLINK: "symlink", 4: "fifo"}
 
 
@@ -59,7 +61,8 @@ def _text(reader: StateReader, entry: Entry | None) -> list[str] | None:
     content = b"".join(reader.content(entry))
     if b"\0" in content:
         return None
-    return content.decode("utf-8", errors="replace").splitlines(keepends=True)
+    # Only these end a line of a patch; Python knows others, such as a form feed.
+    return _LINE.findall(content.decode("utf-8", errors="replace"))
 
 
 def _unified(path: str, before: list[str], after: list[str], old: Entry | None, new: Entry | None) -> Iterator[str]:

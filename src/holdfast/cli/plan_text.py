@@ -266,7 +266,11 @@ def _show_patch(screen: Screen, plan: Plan, each: FileDiff) -> None:
     screen.line((f"--- {old}", "strong"))
     screen.line((f"+++ {new}", "strong"))
     for line in each.patch[2:]:
-        screen.line(_patch_span(output_lines(line)[0]))
+        if screen.width is None:  # it may be for `git apply`, so it is left as it is, to its last space
+            screen.part(line)
+            screen.line()
+        else:
+            screen.line(_patch_span(output_lines(line)[0]))
 
 
 def _patch_span(line: str) -> Span:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -249,6 +250,18 @@ def test_files_have_their_bare_path_in_a_plan_with_one_resource(project: Project
     file.write_text("name: one\nresources: {data: {type: directory, path: data}}\nsteps: [{run: echo x > x.txt}]")
     project.json("plan", "execute", str(file))
     assert project.call("plan", "diff", "latest", "--name-only").stdout == "x.txt\n"
+
+
+def test_a_patch_can_be_applied_whatever_is_in_its_lines(project: Project) -> None:
+    odd = "one \n\ttab\n\ftwo\nthree\rx\nsome\u2028where\x1b[1m\r\nfour"
+    (project.app / "odd.txt").write_bytes(odd.encode())
+    project.json("plan", "execute", str(project.plan("  - {run: 'sed -i \"s/t/T/; s/four/FOUR/\" odd.txt'}\n")))
+    patch = project.call("plan", "diff", "latest", "--patch").stdout
+    patch = patch.replace("a/app/", "a/").replace("b/app/", "b/")
+    subprocess.run(["git", "apply", "-"], cwd=project.app, input=patch.encode(), check=True)
+    changed = odd.replace("tab", "Tab").replace("two", "Two").replace("three", "Three").replace("four", "FOUR")
+    assert (project.app / "odd.txt").read_bytes() == changed.encode()
+    assert "\x1b[1m" not in project.on_terminal("plan", "diff", "latest", "--patch", variables={"NO_COLOR": "1"}).stdout
 
 
 def test_binary_files_and_symlinks_are_named_in_a_patch(project: Project) -> None:
