@@ -45,6 +45,7 @@ from holdfast.sandbox.git_apply import (
     changed_by,
     ignored_among,
     inside_submodules,
+    merges_by_lines,
     not_as_committed,
     refuse_a_branch_used_elsewhere,
     refuse_branch_name,
@@ -270,7 +271,7 @@ class _Analysis:
         if repository is not None:
             _refuse_other_repositories(repository, wanted)
         state = self._reader.state(self._result.states[resource.name])
-        real = _Comparison(self._reader, resource, state, batch)
+        real = _Comparison(self._reader, resource, repository, state, batch)
         real.compare(wanted)
         self._conflicts += _labelled(resource, real.conflicts)
         links = links_to_make(state.links, [each.path for each in real.todo if each.path not in real.merged], left_out)
@@ -398,8 +399,10 @@ def _one_line(text: str) -> str:
 class _Comparison:
     """The plan's change as a change of the real files of one resource."""
 
-    def __init__(self, reader: StateReader, resource: Resource, result: State, batch: Batch) -> None:
-        self._reader, self._result, self._batch = reader, result, batch
+    def __init__(
+        self, reader: StateReader, resource: Resource, repository: GitRepository | None, result: State, batch: Batch
+    ) -> None:
+        self._reader, self._repository, self._result, self._batch = reader, repository, result, batch
         self._root = Path(resource.path).resolve()
         self._linked = {path for group in result.links for path in group}
         self.todo: list[Difference] = []
@@ -456,6 +459,8 @@ class _Comparison:
         if old is None or present is None or new is None or len(sides) < 3:
             return None
         if present.mode != old.mode or path in self._linked:
+            return None
+        if self._repository is not None and not merges_by_lines(self._repository, path):
             return None
         base, ours, theirs = (b"".join(self._reader.content(each)) for each in (old, present, new))
         text = merge_texts(base, ours, theirs, labels=_LABELS)

@@ -91,6 +91,13 @@ def repositories_around(tree: Path, paths: Collection[bytes]) -> set[bytes]:
     return {split(mark)[0] for mark in marks if os.path.lexists(tree / os.fsdecode(mark))}
 
 
+def merges_by_lines(repository: GitRepository, path: bytes) -> bool:
+    """Whether git would; not where the attributes forbid it, say that it is no text, or name a program that merges."""
+    args = ["check-attr", "-z", "merge", "--", os.fsdecode(path)]
+    value = run_git(args, cwd=repository.root).stdout.split(b"\0")[-2]
+    return value in (b"unspecified", b"set", b"text")
+
+
 def not_as_committed(repository: GitRepository, paths: Collection[bytes]) -> set[bytes]:
     """Those of the paths where files or index are not what HEAD says, or where git was told not to look."""
     if not paths:

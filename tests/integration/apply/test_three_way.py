@@ -138,6 +138,34 @@ def test_what_is_more_than_text_goes_by_whole_file(desk: Desk, text: Path, scrip
     assert compare(before, desk.everything()) == []
 
 
+@pytest.mark.parametrize(
+    ("attributes", "is_merged"),
+    [
+        ("-merge", False),
+        ("binary", False),
+        ("merge=union", False),
+        ("merge=text", True),
+        ("merge", True),
+        ("text", True),
+    ],
+)
+def test_lines_are_merged_only_where_the_repository_wants_it(desk: Desk, text: Path, attributes: str, is_merged: bool):
+    write(desk.app / ".gitattributes", f"text {attributes}\n")
+    git(desk.app, "add", "--all")
+    git(desk.app, "commit", "-q", "-m", "attributes")
+    plan = desk.run(app=FIRST)
+    change_last(text)
+    git(desk.app, "commit", "-q", "-a", "-m", "of mine")
+    before = desk.everything()
+    if is_merged:
+        assert [each.action for each in desk.apply(plan).changes] == ["merged"]
+    else:
+        with pytest.raises(ConflictError) as refusal:
+            desk.apply(plan)
+        assert refusal.value.paths == ("app: text",)
+        assert compare(before, desk.everything()) == []
+
+
 def test_a_merge_that_gives_what_is_there_changes_nothing(desk: Desk, text: Path):
     plan = desk.run(app=FIRST)
     text.write_text(text.read_text().replace("1\n", "one\n", 1).replace("9\n", "nine\n"))
