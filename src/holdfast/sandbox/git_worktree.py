@@ -24,6 +24,8 @@ from holdfast.sandbox.repository import GitRepository
 _BRANCH = "holdfast/{plan_id}"
 _COPIED = ("info/exclude", "info/attributes", "info/sparse-checkout", "shallow", "hooks")
 _OWN_KEYS = ("core.bare", "core.worktree", "core.fsmonitor", "extensions.worktreeconfig", "extensions.refstorage")
+# What is written here by hand are files, whatever the user's settings want for new repositories.
+_REFS_IN_FILES = {"GIT_DEFAULT_REF_FORMAT": "files"}
 _OWN_CONFIG = {"core.bare": "false", "gc.auto": "0", "maintenance.auto": "false"}
 
 
@@ -86,7 +88,8 @@ def matches(path: bytes, globs: Collection[str]) -> bool:
 def _borrow(repository: GitRepository, work_tree: Path, branch: str | None) -> None:
     """Give ``work_tree`` a repository of its own that sees all the user's commits and refs."""
     git_dir = work_tree / ".git"
-    run_git(["init", "--quiet", "--template=", f"--object-format={repository.object_format()}"], cwd=work_tree)
+    args = ["init", "--quiet", "--template=", f"--object-format={repository.object_format()}"]
+    run_git(args, cwd=work_tree, env=_REFS_IN_FILES)
     for probe in git_dir.glob("t??????"):
         probe.unlink()  # git tries out links with it, and goes on if it cannot remove it
     (git_dir / "objects" / "info").mkdir(exist_ok=True)

@@ -280,6 +280,20 @@ def test_a_linked_worktree_of_the_user(bench: Bench, repository: Path, tmp_path:
     assert compare(before[1], describe(tmp_path / "linked")) == []
 
 
+def test_its_refs_are_files_whatever_the_user_wants_for_new_repositories(
+    bench: Bench, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A git that knows other formats takes the one in the settings, unless the environment says another."""
+    noting = f'case "$*" in *" init "*) echo "$GIT_DEFAULT_REF_FORMAT" >> {tmp_path}/asked;; esac'
+    write(tmp_path / "bin" / "git", f'#!/bin/sh\n{noting}\nexec {shutil.which("git")} "$@"\n').chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    git(repository, "config", "init.defaultRefFormat", "reftable")
+    sandbox = bench.git(repository)
+    sandbox.create()
+    assert (tmp_path / "asked").read_text() == "files\n"
+    assert log(sandbox.path) == ["the first commit"]
+
+
 def test_submodules_work_in_it_and_the_users_are_untouched(bench: Bench, repository: Path, tmp_path: Path):
     library = make_repository(tmp_path / "library", {"lib.txt": "lib\n"})
     git(repository, "submodule", "--quiet", "add", str(library), "vendor/lib")
