@@ -20,6 +20,8 @@ from holdfast.sandbox.repository import GitRepository
 _LOCK_MARK = b"holdfast apply "
 # Git leaves objects to the operating system, and after a power cut a branch could name a commit that is not there.
 _DURABLE = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.fsync", "GIT_CONFIG_VALUE_0": "all"}
+# The shared part of a split index would be left in the user's repository, even if the index itself is ours.
+_WHOLE = {"GIT_CONFIG_COUNT": "2", "GIT_CONFIG_KEY_1": "core.splitIndex", "GIT_CONFIG_VALUE_1": "false"}
 _PACKED_LOCK = "packed-refs.lock"
 _RULES = b".gitignore"
 _REPOSITORY = b".git"
@@ -274,7 +276,7 @@ def _temporary_index(repository: GitRepository, *, copied: bool = False) -> Iter
         if copied and repository.index_path.exists():
             shutil.copyfile(repository.index_path, index)
         places = {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(repository.root)}
-        yield {**_DURABLE, **places, "GIT_INDEX_FILE": str(index)}
+        yield {**_DURABLE, **_WHOLE, **places, "GIT_INDEX_FILE": str(index)}
 
 
 @contextmanager

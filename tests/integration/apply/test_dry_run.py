@@ -56,6 +56,25 @@ def test_it_says_exactly_what_the_real_one_then_does(desk: Desk, plan: Plan, opt
         assert git(desk.app, "rev-parse", "HEAD^") == drafts["app"].parent
 
 
+def test_an_index_that_git_splits_leaves_nothing_in_the_repository(desk: Desk):
+    git(desk.app, "config", "core.splitIndex", "true")
+    write(desk.app / "staged.txt", "the user's\n")
+    git(desk.app, "add", "staged.txt")
+    plan = desk.run(app="echo more >> a.txt; echo new > new.txt")
+    before = desk.everything()
+    with desk.open() as holdfast:
+        for branch in (None, "topic"):
+            assert holdfast.apply_preview(plan.plan_id, branch=branch).commits().keys() == {"app"}
+    # Whoever reads the index makes git set the time of its shared part.
+    assert compare(before, desk.everything(), ignoring=["mtime_ns"]) == []
+    shared = list((desk.app / ".git").glob("sharedindex.*"))
+    desk.apply(plan)
+    assert status(desk.app) == ["A  staged.txt"]
+    desk.unapply(plan)
+    assert status(desk.app) == ["A  staged.txt"]
+    assert list((desk.app / ".git").glob("sharedindex.*")) == shared
+
+
 def test_on_a_branch_of_its_own(desk: Desk):
     plan = desk.run(app="echo more >> a.txt")
     before = desk.everything()
