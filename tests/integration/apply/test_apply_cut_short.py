@@ -348,6 +348,25 @@ def test_what_is_saved_while_it_is_being_put_back_is_not_lost_either(desk: Desk,
         assert str(holdfast.find_plan(plan.plan_id).error).endswith(f"left so: {name}, two.csv")
 
 
+def test_so_it_is_where_files_cannot_change_places_in_one_step(desk: Desk, monkeypatch: pytest.MonkeyPatch):
+    """An old file system, or one over the network."""
+    monkeypatch.setattr("holdfast.snapshot.exchange._libc", object())
+    plan = desk.run(data="echo more >> one.csv; echo new > new.csv; rm two.csv")
+    for name in ("one.csv", "new.csv", "two.csv"):
+        desk.keep()
+        with (
+            just_before(*when_replaced(name), lambda name=name: rewritten(desk.data / name)),
+            pytest.raises(ConflictError, match=name),
+        ):
+            desk.apply(plan)
+        found = {path.name: path.read_text() for path in desk.data.glob("*.csv")}
+        assert found == {"one.csv": "one.csv\n", "two.csv": "two.csv\n", name: "saved by the user\n"}
+        assert desk.leftovers() == []
+        desk.start_over()
+    desk.apply(plan)
+    assert compare(describe(desk.sandbox(plan, "data")), describe(desk.data), ignoring=["mtime_ns"]) == []
+
+
 def test_killed_with_the_users_work_in_its_hands_it_gives_it_back(desk: Desk):
     plan = desk.run(app="echo more >> a.txt", data="echo more >> one.csv; rm two.csv")
     before = desk.what_counts()
