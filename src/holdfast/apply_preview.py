@@ -376,7 +376,8 @@ class _Analysis:
         places = with_ancestors(paths)
         places |= {join(place, _ATTRIBUTES) for place in with_ancestors(split(path)[0] for path in paths)}
         found = ((path, self._reader.find(start, path)) for path in sorted(places) if path)
-        change(folder, self._reader, [Difference(path, None, entry) for path, entry in found if entry is not None])
+        made = [Difference(path, None, entry) for path, entry in found if entry is not None]
+        change(folder, self._reader, made, is_real=False)
 
     def _message(self) -> str:
         plan = self._plan
