@@ -40,8 +40,8 @@ _SNIFFED_BYTES = 8000
 
 
 class GitFailed(SandboxError):
-    def __init__(self, command: str, complaint: str) -> None:
-        super().__init__(f"git {command} failed: {complaint}")
+    def __init__(self, command: str, complaint: str, *, hint: str = "") -> None:
+        super().__init__(f"git {command} failed: {complaint}", hint=hint)
         self.complaint = complaint
 
 
@@ -53,7 +53,10 @@ def run_git(
     env: Mapping[str, str] | None = None,
     check: bool = True,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run git; a failure is a GitFailed that ends with what git said, unless ``check`` is off."""
+    """Run git; a failure is a GitFailed that ends with what git said, unless ``check`` is off.
+
+    A git that was killed has answered nothing, so that is a failure in any case.
+    """
     settings = [word for setting in _SETTINGS for word in ("-c", setting)]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _KEPT}
     try:
@@ -67,6 +70,8 @@ def run_git(
         )
     except OSError as error:
         raise _cannot_run(cwd, error) from error
+    if completed.returncode < 0:
+        raise GitFailed(os.fspath(args[0]), complaint_of(completed), hint="Run the command again.")
     if check and completed.returncode != 0:
         raise GitFailed(os.fspath(args[0]), complaint_of(completed))
     return completed
@@ -83,7 +88,8 @@ def _said_by_git(completed: subprocess.CompletedProcess[bytes]) -> list[str]:
     """The lines of a failed git's complaint, without their prefixes; at least one."""
     lines = completed.stderr.decode("utf-8", errors="replace").splitlines()
     said = [line.removeprefix("fatal: ").removeprefix("error: ") for line in lines if line.strip()]
-    return said or [f"exit code {completed.returncode}"]
+    code = completed.returncode
+    return said or [f"exit code {code}" if code > 0 else f"it was ended by signal {-code}"]
 
 
 def _cannot_run(cwd: Path, error: OSError) -> SandboxError:

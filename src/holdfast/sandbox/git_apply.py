@@ -420,9 +420,10 @@ def move_branch(move: BranchMove, reason: str) -> None:
     name = "HEAD" if move.is_checked_out and move.new else move.ref or "HEAD"
     nothing = "0" * len(move.new or move.old or "")
     args = [name, move.new, move.old or nothing] if move.new else ["-d", name, move.old or nothing]
-    answer = run_git(["update-ref", "-m", reason, *args], cwd=repository.root, env=_DURABLE, check=False)
-    if answer.returncode != 0:
-        raise _moved(repository, complaint_of(answer))
+    try:
+        run_git(["update-ref", "-m", reason, *args], cwd=repository.root, env=_DURABLE)
+    except GitFailed as failure:
+        raise _moved(repository, failure.complaint) from failure
     place = (repository.common_dir / move.ref).parent if move.ref else repository.git_dir
     if place.is_dir():
         sync_directory(place)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import CompletedProcess
 
 from holdfast.errors import SandboxError
-from holdfast.sandbox.git import run_git
+from holdfast.sandbox.git import GitFailed, complaint_of, run_git
 
 _IN_PROGRESS = {
     "MERGE_HEAD": "merge",
@@ -31,13 +30,13 @@ class GitRepository:
     def at(cls, path: Path) -> GitRepository:
         """The repository whose root is ``path`` (a symlink to it will do), or a refusal that says why not."""
         path = path.resolve()
-        answer = _rev_parse(path, "--is-bare-repository")
+        answer = run_git(["rev-parse", "--is-bare-repository"], cwd=path, check=False)
         if answer.returncode != 0:
             raise _not_a_repository(path, answer.stderr)
         if answer.stdout.strip() == b"true":
             raise SandboxError(f"{path} is a bare repository: it has no files to work on.", hint="Use a clone of it.")
         top, git_dir, common_dir = (
-            Path(os.fsdecode(_rev_parse(path, question).stdout[:-1]))
+            Path(os.fsdecode(run_git(["rev-parse", question], cwd=path).stdout[:-1]))
             for question in ("--show-toplevel", "--absolute-git-dir", "--git-common-dir")
         )
         if top.resolve() != path:
@@ -52,7 +51,10 @@ class GitRepository:
         return [line for line in output.split(b"\0") if line]
 
     def _word(self, *arguments: str) -> str | None:
+        """What git answers; None if it says that there is no such thing, and not if it could not tell."""
         answer = run_git(list(arguments), cwd=self.root, check=False)
+        if answer.returncode > 1:
+            raise GitFailed(arguments[0], complaint_of(answer))
         return answer.stdout.decode(errors="surrogateescape").strip() or None if answer.returncode == 0 else None
 
     def operation_in_progress(self) -> str | None:
@@ -128,10 +130,6 @@ class GitRepository:
     @property
     def index_lock(self) -> Path:
         return self.git_dir / "index.lock"
-
-
-def _rev_parse(path: Path, question: str) -> CompletedProcess[bytes]:
-    return run_git(["rev-parse", question], cwd=path, check=False)
 
 
 def _not_a_repository(path: Path, stderr: bytes) -> SandboxError:

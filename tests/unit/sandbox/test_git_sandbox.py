@@ -327,6 +327,28 @@ def test_linked_work_trees_in_it_work_and_the_users_are_untouched(bench: Bench, 
     assert log(repository, "other") == ["the first commit"]
 
 
+@pytest.mark.parametrize(
+    "question",
+    ["is-bare-repository", "absolute-git-dir", "git-common-dir", "verify", "symbolic-ref", "ls-files", "for-each-ref",
+     "show-object-format", "init", "update-index"],
+)  # fmt: skip
+@pytest.mark.parametrize("end", ["kill -9 $$", "exit 128"])
+def test_a_git_that_is_killed_or_fails_has_answered_nothing(
+    bench: Bench, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: str, end: str
+):
+    """No answer is not the answer that there is no commit, no index or no file."""
+    if (question, end) == ("update-index", "exit 128"):
+        pytest.skip("it only saves time")
+    tools = tmp_path / "tools"
+    real = shutil.which("git")
+    write(tools / "git", f'#!/bin/sh\ncase "$*" in *{question}*) {end};; esac\nexec {real} "$@"\n', mode=0o755)
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+    sandbox = bench.git(repository)
+    with pytest.raises(SandboxError):
+        sandbox.create()
+    assert not sandbox.path.exists()
+
+
 def test_a_submodule_that_is_not_checked_out(bench: Bench, repository: Path, tmp_path: Path):
     library = make_repository(tmp_path / "library", {"lib.txt": "lib\n"})
     git(repository, "submodule", "--quiet", "add", str(library), "lib")
