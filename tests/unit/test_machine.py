@@ -107,7 +107,8 @@ def test_a_process_is_ended_only_if_it_is_the_one_that_was_meant(sleeper: subpro
 
 
 def test_with_a_stopped_process_go_its_children_that_were_stopped_with_it(tmp_path: Path) -> None:
-    script = "sleep 300 & echo $! > child; setsid sleep 301 & echo $! > apart; touch go; wait"
+    # "go" is written by the one apart, once it is: until then it is in the group of the others.
+    script = "sleep 300 & echo $! > child; setsid sh -c 'echo $$ > apart; touch go; exec sleep 301' & wait"
     owner = subprocess.Popen(["sh", "-c", script], cwd=tmp_path, start_new_session=True)
     try:
         while not (tmp_path / "go").exists():
