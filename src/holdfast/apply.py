@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.apply_preview import ApplyOptions, ApplyPreview, ResourceChange, preview_apply
+from holdfast.apply_preview import ApplyOptions, ApplyPreview, ResourceChange, preview_apply, result_group
 from holdfast.checkpoints import CheckpointService, Occasion
 from holdfast.model import FileChange, Lease, Moment, OperationKind, Phase, Plan, PlanState
 from holdfast.operations import make_missing_sandboxes
@@ -40,6 +40,7 @@ def apply_plan(
     preview = preview_apply(plan, service, options)
     if not confirm(preview):
         return None
+    result_group(plan, service)  # the answer may have taken long, and the sandboxes be something else by now
     commits = {}
     for each in preview.resources:
         commit = make_commit(each.commit) if each.commit is not None else None

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.checkpoints import CheckpointService
-from holdfast.descent import join, shown, split, with_ancestors
+from holdfast.descent import shown, with_ancestors
 from holdfast.errors import ConflictError, SandboxError, StateError
 from holdfast.model import (
     CheckpointGroup,
@@ -35,6 +35,7 @@ from holdfast.real_files import (
     missing_folders,
     refuse_busy_repository,
     refuse_closed_folders,
+    refuse_missing_resources,
     told,
     without_folders_that_stay,
 )
@@ -50,16 +51,16 @@ from holdfast.sandbox.git_apply import (
     refuse_a_branch_used_elsewhere,
     refuse_branch_name,
     repositories_around,
+    texts_in,
 )
 from holdfast.sandbox.git_worktree import matches
-from holdfast.sandbox.making import temporary_folder
 from holdfast.sandbox.repository import GitRepository
+from holdfast.shown_to_git import FilesForGit, attributes_for, files_of, git_can_hold, rules_for, texts_of
 from holdfast.snapshot.difference import Difference, StateReader, visible
 from holdfast.snapshot.format import DIRECTORY, FILE, PIECES_FROM_BYTES, Entry, State
 from holdfast.snapshot.objects import Batch
 from holdfast.snapshot.selection import (
     access_list,
-    change,
     links_to_make,
     merged_xattrs,
     same,
@@ -71,7 +72,6 @@ from holdfast.snapshot.selection import (
 _LABELS = ("your file", "when the plan started", "the plan")
 _UNSAID = (DecisionType.PROMPT_DEFINITION, DecisionType.TOOL_INVOCATION)
 """Decisions that say no more than the plan's name and its steps."""
-_ATTRIBUTES = b".gitattributes"
 
 
 @dataclass(frozen=True)
@@ -127,11 +127,13 @@ class ApplyPreview:
 
 def preview_apply(plan: Plan, service: CheckpointService, options: ApplyOptions) -> ApplyPreview:
     """What applying would do, or a refusal that names every path in conflict."""
-    analysis = _Analysis(plan, service, options, _result_group(plan, service))
+    result = result_group(plan, service)
+    refuse_missing_resources(plan.resources)
+    analysis = _Analysis(plan, service, options, result)
     return ApplyPreview(plan, options, analysis.run())
 
 
-def _result_group(plan: Plan, service: CheckpointService) -> CheckpointGroup:
+def result_group(plan: Plan, service: CheckpointService) -> CheckpointGroup:
     """The group that recorded the result, if the sandboxes still are exactly that."""
     if plan.state is PlanState.APPLIED:
         raise StateError(
@@ -281,11 +283,24 @@ class _Analysis:
         head, ref = repository.head(), repository.branch()
         paths = _paths_for_git(real.todo, ignored)
         _refuse_repositories_made(resource, paths)
-        self._unfinished_work += _labelled(resource, not_as_committed(repository, paths) - set(real.conflicts))
+        # What somebody has made the same already, and not committed, the commit would be without.
+        concerned = {*paths, *_paths_for_git(real.there_already, ignored)}.difference(real.conflicts)
+        self._unfinished_work += _labelled(resource, not_as_committed(repository, concerned) - set(real.conflicts))
         if paths:
             way_out = "or leave the result on a new one: `--branch NAME`."
             refuse_a_branch_used_elsewhere(repository, ref, way_out=way_out)
-        return self._with_commit(planned, repository, head, ref, paths)
+        return self._with_commit(planned, repository, head, ref, paths, self._as_they_will_be(planned, paths))
+
+    def _as_they_will_be(self, planned: ResourceChange, paths: Collection[bytes]) -> FilesForGit:
+        """The paths as the real files will hold them, with the attributes that will be among those."""
+        attributes = attributes_for(paths)
+        coming = {path: new for path, _, new in planned.differences if path in paths or path in attributes}
+        present = texts_in(Path(planned.resource.path).resolve(), attributes - coming.keys())
+        return FilesForGit(
+            self._reader,
+            {path: entry for path, entry in coming.items() if entry is not None and git_can_hold(entry)},
+            present | {path: text for path, text in planned.merged.items() if path in coming},
+        )
 
     def _with_commit(
         self,
@@ -294,17 +309,11 @@ class _Analysis:
         parent: str | None,
         ref: str | None,
         paths: list[bytes],
+        files: FilesForGit,
     ) -> ResourceChange:
         if not paths:
             return planned
-        draft = CommitDraft(
-            repository=repository,
-            parent=parent,
-            work_tree=Path(planned.resource.sandbox_path),
-            paths=tuple(paths),
-            merged={path: content for path, content in planned.merged.items() if path in set(paths)},
-            message=self._message(),
-        )
+        draft = CommitDraft(repository, parent, tuple(paths), files.shown, self._message())
         return ResourceChange(
             planned.resource, planned.differences, planned.links, planned.left_out, planned.merged, ref, draft
         )
@@ -324,9 +333,26 @@ class _Analysis:
         if repository is None:
             return set(), set()
         paths = [difference.path for difference in differences]
-        ignored = ignored_among(repository, Path(resource.sandbox_path), paths)
+        folders = [path for path, _, new in differences if new is not None and new.kind == DIRECTORY]
+        ignored: set[bytes] = set()
+        for rules in self._rules(resource, paths):
+            ignored |= ignored_among(repository, rules, folders, paths)
         wanted = () if self._options.branch is not None else self._options.include_ignored
         return ignored, {path for path in ignored if not matches(path, wanted)}
+
+    def _rules(self, resource: Resource, changed: Sequence[bytes]) -> list[dict[bytes, bytes]]:
+        """The rules for ignored files as they will be; where both changed them, those of each side."""
+        names = rules_for(changed)
+        base, result = (self._reader.state(group.states[resource.name]) for group in (self._base, self._result))
+        by_plan = texts_of(self._reader, result, names)
+        if self._options.branch is not None:
+            return [by_plan]
+        touched = names.intersection(changed)
+        present, old = texts_in(Path(resource.path).resolve(), names), texts_of(self._reader, base, touched)
+        together = {name: text for name, text in present.items() if name not in touched}
+        together |= {name: text for name, text in by_plan.items() if name in touched}
+        by_both = any(present.get(name) != old.get(name) for name in touched)
+        return [together, present] if by_both else [together]
 
     # Onto a branch of its own
 
@@ -352,32 +378,27 @@ class _Analysis:
         for_git = set(paths)
         planned = replace(planned, differences=tuple(each for each in wanted if each.path in for_git))
         parent = self._start_of(resource, repository, paths)
-        return self._with_commit(planned, repository, parent, f"refs/heads/{self._options.branch}", paths)
+        ref = f"refs/heads/{self._options.branch}"
+        return self._with_commit(planned, repository, parent, ref, paths, self._at(self._result, resource, paths))
 
     def _start_of(self, resource: Resource, repository: GitRepository, paths: list[bytes]) -> str | None:
         """The commit the plan started from; or HEAD, if that is where the user's work of that time is committed now."""
-        start = self._reader.state(self._base.states[resource.name])
+        start, end = (self._at(group, resource, paths) for group in (self._base, self._result))
         uncommitted: set[bytes] = set()
-        with temporary_folder() as folder:
-            work_tree = folder.resolve()
-            self._materialize(start, paths, work_tree)
-            for commit in dict.fromkeys((resource.base["commit"] or None, repository.head())):
-                if commit is not None and repository.commit_of(commit) is None:
-                    continue
-                found = changed_by(CommitDraft(repository, commit, work_tree, tuple(paths), {}, ""))
-                if not found:
-                    return commit
-                uncommitted = uncommitted or found
+        for commit in dict.fromkeys((resource.base["commit"] or None, repository.head())):
+            if commit is not None and repository.commit_of(commit) is None:
+                continue
+            found = changed_by(CommitDraft(repository, commit, tuple(paths), start.shown))
+            # A file in the place of a folder, or below a file, makes git forget what is there.
+            found |= changed_by(CommitDraft(repository, commit, tuple(paths), end.shown)).difference(paths)
+            if not found:
+                return commit
+            uncommitted = uncommitted or found
         self._unfinished_work += _labelled(resource, uncommitted)
         return None
 
-    def _materialize(self, start: State, paths: Iterable[bytes], folder: Path) -> None:
-        """The files as the plan found them, with the attributes that say what git makes of them."""
-        places = with_ancestors(paths)
-        places |= {join(place, _ATTRIBUTES) for place in with_ancestors(split(path)[0] for path in paths)}
-        found = ((path, self._reader.find(start, path)) for path in sorted(places) if path)
-        made = [Difference(path, None, entry) for path, entry in found if entry is not None]
-        change(folder, self._reader, made, is_real=False)
+    def _at(self, group: CheckpointGroup, resource: Resource, paths: list[bytes]) -> FilesForGit:
+        return files_of(self._reader, self._reader.state(group.states[resource.name]), paths)
 
     def _message(self) -> str:
         plan = self._plan
@@ -407,6 +428,8 @@ class _Comparison:
         self._root = Path(resource.path).resolve()
         self._linked = {path for group in result.links for path in group}
         self.todo: list[Difference] = []
+        self.there_already: list[Difference] = []
+        """What the plan changed and the real files hold without it."""
         self.merged: dict[bytes, bytes] = {}
         self.conflicts: list[bytes] = []
 
@@ -426,6 +449,7 @@ class _Comparison:
     def _take(self, difference: Difference, present: Entry | None) -> None:
         path, old, new = difference
         if same(present, new):
+            self.there_already.append(difference)
             return
         if present is None or new is None:
             fits, wanted = _is_as_it_was(present, old), new

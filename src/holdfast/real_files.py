@@ -130,6 +130,16 @@ def _is_told(difference: Difference, holders: Collection[bytes]) -> bool:
     return bool(visible([difference]))
 
 
+def refuse_missing_resources(resources: Iterable[Resource]) -> None:
+    missing = [name_text(resource.path) for resource in resources if not Path(resource.path).is_dir()]
+    if missing:
+        listed = "\n  ".join(missing)
+        raise SandboxError(
+            f"These are not there any more; nothing was changed:\n  {listed}",
+            hint="Bring them back to that place, then run the command again.",
+        )
+
+
 def refuse_busy_repository(repository: GitRepository) -> None:
     busy = repository.operation_in_progress()
     if busy:
@@ -330,18 +340,31 @@ def _verify(service: CheckpointService, each: RealChange) -> None:
 # Putting it back
 
 
-def undo_change(plan: Plan, lease: Lease, service: CheckpointService, operation: Operation) -> Plan:
+def undo_change(
+    plan: Plan, lease: Lease, service: CheckpointService, operation: Operation, *, even_if_gone: bool = False
+) -> Plan:
     """Put the real files, index and branch back as they were before an operation that did not come to its end.
 
-    A file that somebody has changed since then stays as they made it.
+    A file that somebody has changed since then stays as they made it. A resource that is not where it was cannot be
+    put back, and is waited for, unless nobody will ask for it again.
     """
+    present = [resource for resource in plan.resources if Path(resource.path).is_dir()]
     try:
-        edited = [path for resource in plan.resources for path in _undo(service, resource, operation)]
+        edited = [path for resource in present for path in _undo(service, resource, operation)]
     except OSError as failure:
         raise SandboxError(
             f"The real files could not be put back yet: {described(failure)}.",
             hint="Check your permissions and the space on the disk; the next command on this plan puts them back.",
         ) from failure
+    gone = [name_text(resource.path) for resource in plan.resources if resource not in present]
+    if gone and not even_if_gone:
+        listed = "\n  ".join(gone)
+        raise SandboxError(
+            f"The {operation.kind} of plan {plan.plan_id} was cut short, and these are not there to be put back:\n"
+            f"  {listed}",
+            hint="Bring them back to that place, and the next command on this plan puts them right. If they are gone "
+            f"for good, `holdfast plan delete {plan.plan_id}` forgets the plan.",
+        )
     error = None
     if edited:
         error = f"an {operation.kind} was undone; changed by somebody since, and left so: {', '.join(edited)}"

@@ -30,6 +30,7 @@ from holdfast.real_files import (
     missing_folders,
     refuse_busy_repository,
     refuse_closed_folders,
+    refuse_missing_resources,
     told,
     without_folders_that_stay,
 )
@@ -90,6 +91,7 @@ def preview_unapply(plan: Plan, service: CheckpointService) -> UnapplyPreview:
             f"Plan {plan.plan_id} is {plan.state}, only an applied plan can be taken back.",
             hint=f"Look at it with `holdfast plan status {plan.plan_id}`.",
         )
+    refuse_missing_resources(plan.resources)
     undoing = _Undoing(service, operation)
     with service.manager.taking() as batch:
         resources = tuple(undoing.take(resource, batch) for resource in plan.resources)
@@ -200,9 +202,7 @@ def _branch_going(made: BranchMove) -> BranchMove | None:
     """The branch that the apply made; None if somebody deleted it already."""
     repository, name = made.repository, branch_name(made.ref or "")
     present = repository.commit_of(made.ref or "")
-    if present is None:
-        return None
-    if present != made.new:
+    if present not in (made.new, None):
         raise ConflictError(
             f"The branch {name} in {repository.root} has moved on since; nothing was taken back.",
             hint=f"Delete it yourself if nobody needs it, with `git branch -D {name}`, and run the command again.",
@@ -212,6 +212,14 @@ def _branch_going(made: BranchMove) -> BranchMove | None:
             f"The branch {name} is checked out in {repository.root}; nothing was taken back.",
             hint="Check out another branch, then run the command again.",
         )
+    if made.new is not None and repository.has_ancestor(made.new):
+        raise ConflictError(
+            f"The commit {made.new[:12]} of the branch {name} is part of what is checked out in {repository.root}; "
+            "nothing was taken back.",
+            hint=f"Undo it with a commit of its own: `git revert {made.new}`.",
+        )
+    if present is None:
+        return None
     refuse_a_branch_used_elsewhere(repository, made.ref, way_out=_AND_AGAIN)
     return made.reversed
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.descent import join, split, with_ancestors
+from holdfast.descent import join, shown, split, with_ancestors
 from holdfast.errors import ConflictError, SandboxError, UsageError
 from holdfast.names import name_text
 from holdfast.sandbox.git import GitFailed, complaint_of, run_git
@@ -22,8 +23,9 @@ _LOCK_MARK = b"holdfast apply "
 _DURABLE = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.fsync", "GIT_CONFIG_VALUE_0": "all"}
 # The shared part of a split index would be left in the user's repository, even if the index itself is ours.
 _WHOLE = {"GIT_CONFIG_COUNT": "2", "GIT_CONFIG_KEY_1": "core.splitIndex", "GIT_CONFIG_VALUE_1": "false"}
+# Where the user's commits are to be in another one, git would only say that this is, too.
+_IN_UTF_8 = {"GIT_CONFIG_COUNT": "2", "GIT_CONFIG_KEY_1": "i18n.commitEncoding", "GIT_CONFIG_VALUE_1": "UTF-8"}
 _PACKED_LOCK = "packed-refs.lock"
-_RULES = b".gitignore"
 _REPOSITORY = b".git"
 _HERE = b"./"
 _LOCKED = ".lock': File exists"
@@ -35,16 +37,17 @@ NEW_INDEX = "index.holdfast"
 """The next index, until it takes the place of the present one."""
 
 
-def ignored_among(repository: GitRepository, work_tree: Path, paths: Sequence[bytes]) -> set[bytes]:
-    """Those of the paths that the rules in ``work_tree`` ignore and that the repository does not track."""
-    hidden = _behind_symlinks(work_tree, paths)
-    ignored = _check_ignore(repository, work_tree, [path for path in paths if path not in hidden])
-    if hidden:
-        with temporary_folder() as folder:
-            rules_only = folder.resolve()
-            _copy_rules(work_tree, rules_only, hidden)
-            ignored |= _check_ignore(repository, rules_only, sorted(hidden))
-    return ignored
+def ignored_among(
+    repository: GitRepository, rules: Mapping[bytes, bytes], folders: Collection[bytes], paths: Sequence[bytes]
+) -> set[bytes]:
+    """Those of the paths that these rules ignore and that the repository does not track; ``folders`` are no files."""
+    with temporary_folder() as folder:
+        work_tree = folder.resolve()
+        for directory in sorted(with_ancestors([*folders, *(split(name)[0] for name in rules)])):
+            (work_tree / os.fsdecode(directory)).mkdir(exist_ok=True)
+        for name, text in rules.items():
+            (work_tree / os.fsdecode(name)).write_bytes(text)
+        return _check_ignore(repository, work_tree, paths)
 
 
 def _check_ignore(repository: GitRepository, work_tree: Path, paths: Sequence[bytes]) -> set[bytes]:
@@ -57,7 +60,7 @@ def _check_ignore(repository: GitRepository, work_tree: Path, paths: Sequence[by
     answer = run_git(["check-ignore", "-z", "--stdin"], cwd=work_tree, input=listed, env=environment, check=False)
     if answer.returncode > 1:
         raise SandboxError(
-            f"git check-ignore failed in {work_tree}: {complaint_of(answer)}.",
+            f"git check-ignore failed in {repository.root}: {complaint_of(answer)}.",
             hint="Run `git status` there to see why.",
         )
     return {path.removeprefix(_HERE) for path in answer.stdout.split(b"\0") if path}
@@ -72,13 +75,15 @@ def _behind_symlinks(work_tree: Path, paths: Iterable[bytes]) -> set[bytes]:
     return {path for path in paths if split(path)[0] in behind}
 
 
-def _copy_rules(work_tree: Path, target: Path, paths: Collection[bytes]) -> None:
-    """The rules that hold for these paths; behind a symlink there are none, and git follows none to a file of rules."""
-    rules = {join(folder, _RULES) for folder in with_ancestors(split(path)[0] for path in paths)}
-    for path in map(os.fsdecode, rules - _behind_symlinks(work_tree, rules)):
-        if (work_tree / path).is_file() and not (work_tree / path).is_symlink():
-            (target / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(work_tree / path, target / path)
+def texts_in(work_tree: Path, names: Collection[bytes]) -> dict[bytes, bytes]:
+    """Those of these files of rules or attributes that are there; git follows no symlink to one."""
+    found = {}
+    for name in set(names) - _behind_symlinks(work_tree, names):
+        path = work_tree / os.fsdecode(name)
+        with suppress(FileNotFoundError):  # removed meanwhile
+            if path.is_file() and not path.is_symlink():
+                found[name] = path.read_bytes()
+    return found
 
 
 def inside_submodules(repository: GitRepository, paths: Collection[bytes]) -> set[bytes]:
@@ -101,12 +106,21 @@ def merges_by_lines(repository: GitRepository, path: bytes) -> bool:
 
 
 def not_as_committed(repository: GitRepository, paths: Collection[bytes]) -> set[bytes]:
-    """Those of the paths where files or index are not what HEAD says, or where git was told not to look."""
+    """What is at these paths, in files or index, and is not what HEAD says, or where git was told not to look.
+
+    A file that is to lie where a folder was makes git forget everything below it, and the other way round.
+    """
     if not paths:
         return set()
     entries = [line for line in run_git(["ls-files", "-v", "-z"], cwd=repository.root).stdout.split(b"\0") if line]
     unwatched = {entry[2:] for entry in entries if entry[:1] == b"S" or entry[:1].islower()}
-    return (repository.uncommitted() | unwatched).intersection(paths)
+    return _in_the_way_of(paths, repository.uncommitted() | unwatched)
+
+
+def _in_the_way_of(paths: Collection[bytes], found: Iterable[bytes]) -> set[bytes]:
+    """Those that are one of the paths, lie below one, or have one below them."""
+    wanted, above = set(paths), with_ancestors(paths)
+    return {each for each in found if each in above or not wanted.isdisjoint(with_ancestors([each]))}
 
 
 def refuse_a_branch_used_elsewhere(repository: GitRepository, ref: str | None, *, way_out: str) -> None:
@@ -134,15 +148,14 @@ def branch_name(ref: str) -> str:
 
 @dataclass(frozen=True)
 class CommitDraft:
-    """A commit to be made: on top of ``parent``, with these paths as they are in ``work_tree``, or as merged."""
+    """A commit to be made: on top of ``parent``, and different from it in these paths only."""
 
     repository: GitRepository
     parent: str | None
-    work_tree: Path
     paths: tuple[bytes, ...]
-    merged: Mapping[bytes, bytes]
-    """What some of the paths are to hold instead."""
-    message: str
+    shown: Callable[[], AbstractContextManager[Path]]
+    """A folder, for a moment, with what is to be at the paths and the attributes that hold for it."""
+    message: str = ""
 
 
 def make_commit(draft: CommitDraft) -> str | None:
@@ -151,13 +164,25 @@ def make_commit(draft: CommitDraft) -> str | None:
     with _refusals_told(repository):
         with _temporary_index(repository) as environment:
             tree = _write_tree(draft, environment)
+            beside = _staged(repository, draft.parent, environment).difference(draft.paths)
+        if beside:
+            raise _reaches_too_far(repository, beside)
         if tree == _tree_of(repository, draft.parent):
             return None
         signing = ["-S"] if _is_signed(repository) else []
         parents = ["-p", draft.parent] if draft.parent else []
         message = draft.message.encode(errors="replace")
         args = ["commit-tree", *signing, *parents, "-F", "-", tree]
-        return run_git(args, cwd=repository.root, input=message, env=_DURABLE).stdout.decode().strip()
+        return run_git(args, cwd=repository.root, input=message, env=_DURABLE | _IN_UTF_8).stdout.decode().strip()
+
+
+def _reaches_too_far(repository: GitRepository, beside: Collection[bytes]) -> ConflictError:
+    listed = "\n  ".join(name_text(shown(path)) for path in sorted(beside))
+    return ConflictError(
+        f"The commit would change more of {repository.root} than the plan did; nothing was changed:\n  {listed}",
+        hint="Bring the change into the files without a commit: `--no-commit`.",
+        paths=tuple(shown(path) for path in sorted(beside)),
+    )
 
 
 def changed_by(draft: CommitDraft) -> set[bytes]:
@@ -203,33 +228,20 @@ def _staged(repository: GitRepository, commit: str | None, environment: Mapping[
 
 def _write_tree(draft: CommitDraft, environment: Mapping[str, str]) -> str:
     _fill_index(draft, environment)
-    return run_git(["write-tree"], cwd=draft.repository.root, env=environment).stdout.decode().strip()
+    # In a partial clone what is missing would be fetched; all that is not in the parent was stored just now.
+    return run_git(["write-tree", "--missing-ok"], cwd=draft.repository.root, env=environment).stdout.decode().strip()
 
 
 def _fill_index(draft: CommitDraft, environment: Mapping[str, str], *, only_look: bool = False) -> None:
     """Make the index that the environment names the draft's; only to look at it, nothing else is written."""
-    root, work_tree = draft.repository.root, draft.work_tree
+    root = draft.repository.root
     run_git(["read-tree", draft.parent] if draft.parent else ["read-tree", "--empty"], cwd=root, env=environment)
-    there = {**environment, "GIT_WORK_TREE": str(work_tree)}
-    for how, some in _by_what_git_can_hold(work_tree, draft.paths):
-        listed = b"".join(path + b"\0" for path in some)
-        options = ["--info-only"] if only_look else []
-        run_git(["update-index", *options, *how, "-z", "--stdin"], cwd=work_tree, input=listed, env=there)
-    for path, content in draft.merged.items():
-        _replace_in_index(work_tree, path, content, there, only_look=only_look)
-
-
-def _replace_in_index(
-    work_tree: Path, path: bytes, content: bytes, environment: Mapping[str, str], *, only_look: bool
-) -> None:
-    """Other content for a path that the index holds already; what the attributes say of it is done to it first."""
-    name = os.fsdecode(path)
-    literal = {**environment, "GIT_LITERAL_PATHSPECS": "1"}
-    mode = run_git(["ls-files", "-s", "-z", "--", name], cwd=work_tree, env=literal).stdout.partition(b" ")[0]
-    hashing = ["hash-object", *([] if only_look else ["-w"]), "--stdin", "--path", name]
-    blob = run_git(hashing, cwd=work_tree, input=content, env=environment).stdout.strip()
-    entry = mode + b" " + blob + b"\t" + path + b"\0"
-    run_git(["update-index", "-z", "--index-info"], cwd=work_tree, input=entry, env=environment)
+    with draft.shown() as work_tree:
+        there = {**environment, "GIT_WORK_TREE": str(work_tree)}
+        for how, some in _by_what_git_can_hold(work_tree, draft.paths):
+            listed = b"".join(path + b"\0" for path in some)
+            options = ["--info-only"] if only_look else []
+            run_git(["update-index", *options, *how, "-z", "--stdin"], cwd=work_tree, input=listed, env=there)
 
 
 def _by_what_git_can_hold(work_tree: Path, paths: Sequence[bytes]) -> Iterator[tuple[list[str], list[bytes]]]:
@@ -357,7 +369,7 @@ def check_unmoved(move: BranchMove) -> None:
     repository = move.repository
     staged = set()
     if move.is_checked_out:
-        staged = _staged(repository, move.old).intersection(_tree_changes(repository, move.old, move.new))
+        staged = _in_the_way_of(_tree_changes(repository, move.old, move.new), _staged(repository, move.old))
     if staged or not move.is_where(move.old):
         raise ConflictError(
             f"Somebody else changed the repository {repository.root} meanwhile; nothing was changed.",
@@ -404,6 +416,8 @@ def replace_index(repository: GitRepository, content: bytes) -> None:
     replacement = repository.git_dir / NEW_INDEX
     descriptor = os.open(replacement, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     with os.fdopen(descriptor, "wb") as file:
+        with suppress(FileNotFoundError):  # in a repository without an index
+            os.fchmod(descriptor, stat.S_IMODE(repository.index_path.stat().st_mode))
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -15,6 +15,8 @@ _IN_PROGRESS = {
     "rebase-apply": "rebase",
     "CHERRY_PICK_HEAD": "cherry-pick",
     "REVERT_HEAD": "revert",
+    "sequencer": "cherry-pick or revert",
+    "BISECT_LOG": "bisect",
 }
 _IGNORED = ("ls-files", "--others", "--ignored", "--exclude-standard", "-z")
 _PRIVATE_REFS = ("refs/stash", "refs/heads/holdfast/", "refs/bisect/", "refs/worktree/", "refs/rewritten/")

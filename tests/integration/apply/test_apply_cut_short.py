@@ -167,9 +167,12 @@ def interrupted_at(moment: int, action: Callable[[], object]) -> bool:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.addaudithook(interrupt)
         try:
-            action()
-        finally:
-            os._exit(0 if left[0] > 0 else 1)
+            try:
+                action()
+            finally:
+                os._exit(0 if left[0] > 0 else 1)
+        except KeyboardInterrupt:  # a thread made that change, and the action was over before this one heard of it
+            os._exit(1)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
 
 
