@@ -214,6 +214,37 @@ Feature: Corrections
       say please
       """
 
+  Scenario: A verdict is corrected, and then the correction
+    Given the plan
+      """
+      steps: [{name: first, run: echo first > first.txt}]
+      validate: [test -e second.txt]
+      """
+    When I run "holdfast plan execute plan.yaml"
+    Then it ends with exit code 1
+    When I run "holdfast plan status --format json"
+    And I note the answer's "decisions[2].decision_id" as {the verdict}
+    And I run "holdfast plan correct --yes --mode revert --guidance 'look again' {the verdict}"
+    Then it ends with exit code 1
+    And "plan status" has
+      | value               | is                  |
+      | decisions.length    | 4                   |
+      | decisions[2].chosen | look again          |
+      | decisions[3].type   | validation_response |
+    When I run "holdfast plan status --format json"
+    And I note the answer's "decisions[2].decision_id" as {the correction}
+    Given the file "second.yaml"
+      """
+      steps: [{name: second, run: echo second > second.txt}]
+      """
+    When I run "holdfast plan correct --yes --mode revert --guidance 'write it' --with second.yaml {the correction}"
+    Then it ends with exit code 0
+    And "plan status" has
+      | value               | is       |
+      | decisions.length    | 5        |
+      | decisions[2].chosen | write it |
+      | decisions[4].chosen | yes      |
+
   Scenario: Add work at the end and undo nothing
     Given this plan has run
       """

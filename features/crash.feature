@@ -50,3 +50,35 @@ Feature: Crashes
       | victim                  | command                              | words                                              |
       | the process             | status                               | its process is gone; `plan resume` goes on safely  |
       | its whole process group | rollback --yes latest {after step 1} | execute / queued, at step 2, cut short             |
+
+  Scenario: A rollback from a step that was cut short, and the undo of the rollback
+    Given steps may write to "~/outbox"
+    And the plan
+      """
+      steps:
+        - {name: write, run: echo letter > letter.txt}
+        - {name: send, run: echo sent >> ~/outbox/log; echo half > half.txt; pause, side_effects: true}
+      """
+    When I run "holdfast plan execute plan.yaml" up to its pause
+    And the process is killed
+    And I run "holdfast plan rollback --yes latest {before step 1} --format json"
+    Then it ends with exit code 0
+    Given I note the answer's "left_checkpoint_id" as {what was left}
+    When I run "holdfast plan rollback --yes latest {what was left}"
+    Then it ends with exit code 0
+    When I run "holdfast plan resume latest"
+    Then it ends with exit code 4
+    And it says "Step 2 (send) was interrupted"
+    When I run "holdfast plan resume --skip latest --format json"
+    Then it ends with exit code 0
+    And in the sandbox of "shop" this prints
+      """
+      $ cat letter.txt half.txt
+      letter
+      half
+      """
+    And in "user" this prints
+      """
+      $ cat outbox/log
+      sent
+      """

@@ -230,14 +230,14 @@ Feature: Rollback
       And nothing has changed
 
     @unchanged
-    Scenario: A sandbox is missing
+    Scenario: A dry run does not make a missing sandbox anew
       Given the sandbox of "data" is lost
-      When I run "holdfast plan rollback --yes latest {start}"
+      When I run "holdfast plan rollback --dry-run latest {start}"
       Then it ends with exit code 6
       And it says
         """
         The sandbox of resource 'data' is missing
-        holdfast plan execute {plan}
+        but not in a dry run
         """
       And nothing has changed
 

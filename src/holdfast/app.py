@@ -324,7 +324,7 @@ class Holdfast:
         """What a person has to resolve before a constrained plan can go on, in its sandboxes or a subplan's."""
         if plan.state is not PlanState.CONSTRAINED:
             return []
-        run = self.store.latest_run(plan.plan_id)
+        run = self.store.latest_run_in_force(plan.plan_id)
         own = [(plan, conflict) for conflict in (run.conflicts or ())] if run else []
         return own + [found for each in self.store.subplans_of(plan.plan_id) for found in self.conflicts(each)]
 
@@ -520,12 +520,14 @@ class Holdfast:
         listener: Listener | None = None,
     ) -> RollbackResult | Declined:
         """Go back to a checkpoint; with ``only`` restore just these paths (``PATH`` or ``RESOURCE:PATH``) from it."""
+        from holdfast.operations import make_recorded_sandboxes
         from holdfast.restore import preview_restore, restore_paths
         from holdfast.rollback import preview_rollback, roll_back
 
         wanted = self._checkpoint_of(self.find_plan(reference), checkpoint)
         with self._changing(reference, "plan rollback", listener=listener) as (plan, lease):
             service, tools = self.service, self.tools
+            make_recorded_sandboxes(plan, service)
             preview = (
                 preview_restore(plan, service, wanted, only) if only else preview_rollback(plan, service, tools, wanted)
             )
@@ -558,6 +560,7 @@ class Holdfast:
         listener: Listener | None = None,
     ) -> Plan | Declined:
         from holdfast.correct import CorrectionService
+        from holdfast.operations import make_recorded_sandboxes
 
         decision = self.find_decision(decision_reference)
         corrections = CorrectionService(self.service, self.tools)
@@ -565,6 +568,7 @@ class Holdfast:
         with self._changing(decision.plan_id, "plan correct", listener=listener) as (plan, lease):
             if under_way:
                 return plan  # it was cut short, and is finished now
+            make_recorded_sandboxes(plan, self.service)
             preview = self._correction(corrections, plan, decision, mode, steps_file)
             if not confirm(preview):
                 return Declined()
@@ -665,7 +669,7 @@ class Holdfast:
         """Stop a plan, also one that runs in another process; everything is kept, and it can go on later."""
         plan = self.find_plan(reference)
         deadline = time.monotonic() + patience_seconds
-        while self.status(plan.plan_id).holder is not None and self.store.request_stop(plan.plan_id) is not None:
+        while self._is_at_work_on(plan) and self.store.request_stop(plan.plan_id) is not None:
             if time.monotonic() > deadline:
                 raise ConflictError(
                     f"Plan {plan.plan_id} was asked to stop and has not done so yet.",
@@ -683,6 +687,13 @@ class Holdfast:
                 with self.store.transaction(lease):
                     self.store.save(plan)
             return plan
+
+    def _is_at_work_on(self, plan: Plan) -> bool:
+        """Whether anybody is who hears a request to stop; one that was stopped and forgotten does not, and is ended."""
+        from holdfast.lease import end_if_stopped, holder_of
+
+        end_if_stopped(self.store, plan.plan_id)
+        return holder_of(self.store, plan.plan_id) is not None
 
     def resume_preview(
         self, reference: str, *, choices: Choices | None = None, is_dry_run: bool = True
@@ -703,16 +714,16 @@ class Holdfast:
     def delete(self, reference: str) -> Plan:
         """Forget a plan: its sandboxes, its records and the content only it needs."""
         from holdfast.operations import put_right_outside
+        from holdfast.real_files import undo_change
 
         def compensate(plan: Plan, lease: Lease, operation: Operation) -> Plan:
             self.service.compensate_rollback(plan, lease, operation, self._executor().compensate)
             return plan
 
-        recoveries = {
-            OperationKind.ROLLBACK: compensate,
-            OperationKind.APPLY: self._undo,
-            OperationKind.UNAPPLY: self._undo,
-        }
+        def undo(plan: Plan, lease: Lease, operation: Operation) -> Plan:
+            return undo_change(plan, lease, self.service, operation, even_if_gone=True)
+
+        recoveries = {OperationKind.ROLLBACK: compensate, OperationKind.APPLY: undo, OperationKind.UNAPPLY: undo}
         with self._reserve.given_up():
             with self._holding(reference, "plan delete") as (plan, _, lease):
                 put_right_outside(plan.plan_id, lease, self.service, recoveries)

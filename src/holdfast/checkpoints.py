@@ -14,6 +14,7 @@ from holdfast.db.store import Store
 from holdfast.descent import shown
 from holdfast.errors import ContentError, DatabaseFullError, HoldfastError, QuotaError, SandboxError, StateError
 from holdfast.ids import new_id
+from holdfast.machine import boot_id
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
@@ -32,6 +33,7 @@ from holdfast.model import (
     Phase,
     Plan,
     PlanState,
+    Ranges,
     Record,
     Resource,
     ResourceType,
@@ -42,8 +44,11 @@ from holdfast.model import (
     Step,
     StepRun,
     Trigger,
+    extended,
     is_within,
+    less,
     now,
+    numbers_of,
 )
 from holdfast.policy import GroupFacts, resolve_checkpoint, retention
 from holdfast.sandbox import sandbox_for
@@ -56,6 +61,9 @@ from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 from holdfast.snapshot.verify import Verifier
 
 _AFTER_STEPS = frozenset((Trigger.ON_TOOL_WRITE_COMPLETE, Trigger.AFTER_SUBPLAN))
+CUT_SHORT = frozenset((RunStatus.INTERRUPTED, RunStatus.CONSTRAINED))
+"""How a run is that can go on, or be undone: its half-done work may be in the sandboxes."""
+_PARENT_WENT_BACK = "its parent was rolled back"
 _HEADS = (b".git/HEAD", b".git/packed-refs")
 _FEWEST = 2
 """The first and the last checkpoint are always kept."""
@@ -190,7 +198,7 @@ class CheckpointService:
             }
             batch.commit()
             changed = [name for name, snapshot in taken.items() if known.get(name) != snapshot.state_hash]
-            if only_if_changed and head is not None and not changed and _same_position(head, plan):
+            if only_if_changed and head is not None and not changed and self._is_at(head, plan):
                 return plan
             with self.store.transaction(lease):
                 plan = self._record(plan, occasion, taken, changed or [occasion.resource or plan.resources[0].name])
@@ -239,7 +247,7 @@ class CheckpointService:
             attempt=plan.attempt,
             revision=plan.revision,
             last_completed_step=plan.last_completed_step,
-            active_decisions=plan.active_decisions,
+            active_decisions=self._held_decisions(plan),
             states={name: snapshot.state_hash for name, snapshot in taken.items()},
             unheld={name: snapshot.unheld for name, snapshot in taken.items() if snapshot.unheld},
             created_at=now(),
@@ -402,6 +410,27 @@ class CheckpointService:
         decision = self.store.find(Decision, run.decision_id) if run.decision_id is not None else None
         return None if decision is None or decision.step_index is None else plan.steps[decision.step_index]
 
+    def run_of_next_step(self, plan: Plan) -> StepRun | None:
+        """The last try at it that was not undone."""
+        run = self.store.latest_run_in_force(plan.plan_id)
+        is_of_it = run is not None and run.step_index == plan.next_step and self.step_of(plan, run) is not None
+        return run if is_of_it else None
+
+    def _held_decisions(self, plan: Plan) -> Ranges:
+        """What a group of now holds: with a step that was cut short also its decisions, so that it can come back."""
+        run, held = self.run_of_next_step(plan), plan.active_decisions
+        if run is None or run.status not in CUT_SHORT:
+            return held
+        for decision in self.store.decisions_of(plan.plan_id):
+            if not decision.is_superseded and _is_of(decision, run):
+                held = extended(held, decision.sequence, decision.sequence)
+        return held
+
+    def _run_held_by(self, group: CheckpointGroup) -> StepRun | None:
+        """The run of a step whose half-done work the group holds."""
+        held = {each.decision_id for each in self.store.decisions_of(group.plan_id) if _is_half_done(each, group)}
+        return next((each for each in self.store.runs_of(group.plan_id) if each.decision_id in held), None)
+
     def start_of_attempt(self, plan: Plan) -> CheckpointGroup:
         """Not the first of all: that would give up a correction made since."""
         groups = self.store.groups_of(plan.plan_id)
@@ -425,7 +454,7 @@ class CheckpointService:
         the decision to go back (``recovery``), when nobody asked for it but a failure. ``compensate`` undoes what steps
         did outside, where they say how: once it is sure that they will be undone, while their files are still there.
         """
-        target = self.store.get(CheckpointGroup, checkpoint.group_id)
+        target = self.store.get(CheckpointGroup, checkpoint.group_id).without(correction.undone if correction else ())
         self.check_rollback(plan, target)
         plan = self.keep_present(plan, lease, target, reason)
         operation = Operation(
@@ -442,19 +471,28 @@ class CheckpointService:
             },
             created_at=now(),
         )
+        noted_before = self._compensated(plan)
         with self.store.transaction(lease):
             self.store.insert(operation)
         try:
             compensate(plan, lease, target)
             return self._roll_back(plan, lease, operation, checkpoint)
-        except HoldfastError:
+        except HoldfastError as error:
+            noted = [run for run_id, run in self._compensated(plan).items() if run_id not in noted_before]
+            if noted:
+                # Put back, its steps would count as done although what they did outside is not there any more.
+                raise _stays_begun(error, noted) from error
             self.put_back(plan, lease, operation)
             raise
 
+    def _compensated(self, plan: Plan) -> dict[str, StepRun]:
+        """The runs whose effects outside were undone, or may have been."""
+        return {run.run_id: run for run in self.store.runs_of(plan.plan_id) if run.compensation is not None}
+
     def is_recorded(self, plan: Plan, head: CheckpointGroup) -> bool:
         """Whether the group holds all that the plan's steps did; not where none is taken when a step has ended."""
-        last = self.store.latest_run(plan.plan_id)
-        if last is not None and last.status is RunStatus.FAILED and not last.is_superseded:
+        last = self.store.latest_run_in_force(plan.plan_id)
+        if last is not None and last.status is RunStatus.FAILED:
             is_kept = last.step_index == plan.next_step and last.group_before_id in (None, head.group_id)
             if is_kept and not plan.is_finished:
                 return False
@@ -472,7 +510,11 @@ class CheckpointService:
         """How many checkpoints ``keep_present`` will take, if the sandboxes are in these states."""
         head = self.store.get(CheckpointGroup, plan.head_group_id or "")
         changed = sum(head.states.get(name) != state for name, state in states.items())
-        return changed or int(not _same_position(head, plan))
+        return changed or int(not self._is_at(head, plan))
+
+    def _is_at(self, head: CheckpointGroup, plan: Plan) -> bool:
+        held = numbers_of(self._held_decisions(plan))
+        return _same_position(head, plan) and all(is_within(each, head.active_decisions) for each in held)
 
     def keep_present(self, plan: Plan, lease: Lease, target: CheckpointGroup, reason: str) -> Plan:
         """Make sure a group holds the state that is about to be left for ``target``."""
@@ -488,7 +530,12 @@ class CheckpointService:
     def compensate_rollback(self, plan: Plan, lease: Lease, operation: Operation, compensate: Compensate) -> None:
         """The part of a rollback that was cut short which is about what lies outside of the sandboxes."""
         self.make_empty_sandboxes(plan)
-        compensate(plan, lease, self.store.get(CheckpointGroup, operation.data["target_group_id"]))
+        compensate(plan, lease, self._target_of(operation))
+
+    def _target_of(self, operation: Operation) -> CheckpointGroup:
+        correction = operation.data["correction"]
+        undone = Correction.model_validate(correction).undone if correction else ()
+        return self.store.get(CheckpointGroup, operation.data["target_group_id"]).without(undone)
 
     def make_empty_sandboxes(self, plan: Plan) -> None:
         """Where a sandbox is gone, an empty one that the restore to come will fill."""
@@ -501,6 +548,14 @@ class CheckpointService:
     def check_rollback(self, plan: Plan, target: CheckpointGroup) -> None:
         """Everything that could refuse, found before anything is changed."""
         self.check_sandboxes(plan)
+        run = self._run_held_by(target)
+        if run is not None and run.status not in CUT_SHORT:
+            raise StateError(
+                f"At that checkpoint step {run.step_index + 1} ({run.step}) was under way. It has come to its end "
+                "since, and cannot be under way again.",
+                hint=f"Go back to before that step (`holdfast checkpoint list {plan.plan_id}`), or restore single "
+                "files from that checkpoint with `--only`.",
+            )
         for resource in plan.resources:
             self.manager.check(Path(resource.sandbox_path), target.states[resource.name])
 
@@ -515,11 +570,20 @@ class CheckpointService:
             if not Path(resource.sandbox_path).is_dir():
                 raise SandboxError(
                     f"The sandbox of resource {resource.name!r} is missing: {resource.sandbox_path}.",
-                    hint=f"Its checkpoints are safe. `holdfast plan execute {plan.plan_id}` makes it anew.",
+                    hint=f"Its checkpoints are safe. {self._how_it_is_made_anew(plan)}",
                 )
 
+    def _how_it_is_made_anew(self, plan: Plan) -> str:
+        head = self.store.get(CheckpointGroup, plan.head_group_id or "")
+        if self.is_recorded(plan, head):
+            return "`plan rollback` and `plan correct` make it anew from the last one, but not in a dry run."
+        return (
+            "The last one does not hold all that steps did: "
+            f"`holdfast plan resume --dry-run {plan.plan_id}` tells what `plan resume` runs again."
+        )
+
     def _roll_back(self, plan: Plan, lease: Lease, operation: Operation, checkpoint: Checkpoint) -> RollbackResult:
-        target = self.store.get(CheckpointGroup, operation.data["target_group_id"])
+        target = self._target_of(operation)
         left = self.store.get(CheckpointGroup, operation.data["left_group_id"])
         set_aside = []
         for resource in plan.resources:
@@ -558,19 +622,20 @@ class CheckpointService:
         for run in consequences.runs:
             self.store.save(run.model_copy(update={"is_superseded": not run.is_superseded}))
         for subplan in consequences.subplans:
-            self.store.save(_revived(subplan) if subplan.is_superseded else _invalidated(subplan))
+            self.store.save(self._revived(subplan) if subplan.is_superseded else _invalidated(subplan))
         plan = self.taken_back(plan, target)
-        decision_id = target.decision_id
+        decision_id, held = target.decision_id, target.active_decisions
         if operation.data.get("recovery"):
             spec = DecisionSpec.model_validate(operation.data["recovery"])
             decision = self.decision(plan, spec, _position(plan), parent=None)
             self.store.insert(decision)
             plan, decision_id = plan.decided(decision.sequence, decision.sequence), decision.decision_id
+            held = extended(held, decision.sequence, decision.sequence)
         group = target.model_copy(
             update={
                 "group_id": new_id(),
                 "decision_id": decision_id,
-                "active_decisions": plan.active_decisions,
+                "active_decisions": held,
                 "sequence": self.store.next_sequence(CheckpointGroup, plan.plan_id),
                 "parent_group_id": target.group_id,
                 "restored_group_id": target.group_id,
@@ -585,19 +650,36 @@ class CheckpointService:
         return self._insert(plan, group, [(name, new_id(), 0) for name in moved or [plan.resources[0].name]])
 
     def taken_back(self, plan: Plan, target: CheckpointGroup) -> Plan:
-        """The plan as it is at that group."""
+        """The plan as it is at that group; a step that was cut short there is so again."""
+        run = self._run_held_by(target)
+        held = () if run is None else (d for d in self.store.decisions_of(plan.plan_id) if _is_of(d, run))
+        is_constrained = run is not None and run.status is RunStatus.CONSTRAINED
         return plan.changed(
             phase=Phase.EXECUTE,
-            state=PlanState.QUEUED,
-            error=None,
+            state=PlanState.CONSTRAINED if is_constrained else PlanState.QUEUED,
+            error=run and (run.error if is_constrained else f"step {run.step_index + 1} ({run.step}) was interrupted"),
             attempt=target.attempt,
             revision=target.revision,
             steps=self.store.get(Revision, plan.plan_id, target.revision).steps,
             last_completed_step=target.last_completed_step,
-            active_decisions=target.active_decisions,
+            active_decisions=less(target.active_decisions, [each.sequence for each in held]),
             guidance=self._guidance_at(plan, target),
             head_group_id=target.group_id,
+            boot_id=boot_id(),  # going there looks at every file, so nothing a crash lost is still missing
         )
+
+    def _revived(self, subplan: Plan) -> Plan:
+        """As it was when its parent went back; a result that came into the parent's sandboxes is there again."""
+        revived = subplan.changed(is_superseded=None)
+        if subplan.error != _PARENT_WENT_BACK:
+            return revived
+        head = self.store.find(CheckpointGroup, subplan.head_group_id or "")
+        run = self.store.latest_run_in_force(subplan.plan_id)
+        if head is not None and Moment.POST_EXECUTE in head.triggers:
+            return revived.changed(state=PlanState.COMPLETE, error=None)
+        if run is not None and run.status is RunStatus.CONSTRAINED:
+            return revived.changed(state=PlanState.CONSTRAINED, error=run.error)
+        return revived.changed(state=PlanState.QUEUED, error=None)
 
     def _guidance_at(self, plan: Plan, target: CheckpointGroup) -> str:
         """That of the last correction in force there; a subplan has its parent's, and is not corrected itself."""
@@ -785,13 +867,25 @@ class CheckpointService:
         for operation in self.store.unfinished_operations(plan.plan_id):
             needed.update(value for key, value in operation.data.items() if key.endswith("_group_id"))
         runs = self.store.unfinished_runs(plan.plan_id)
-        last = self.store.latest_run(plan.plan_id)
-        if last is not None and last.step_index == plan.next_step and not last.is_superseded:
+        last = self.store.latest_run_in_force(plan.plan_id)
+        if last is not None and last.step_index == plan.next_step:
             runs.append(last)  # it failed or was interrupted, and may have to be undone
+        runs += self._runs_that_can_come_back(plan)
         needed.update(run.group_before_id or "" for run in runs)
         if plan.policy.goes_back_to_start:
             needed.add(self.start_of_attempt(plan).group_id)
         return needed
+
+    def _runs_that_can_come_back(self, plan: Plan) -> list[StepRun]:
+        """Those that were cut short, and are so again if one goes back to a group that is still there."""
+        runs = [run for run in self.store.runs_with(plan.plan_id, *CUT_SHORT) if run.decision_id is not None]
+        groups = self.store.groups_of(plan.plan_id) if runs else []
+        decisions = (self.store.get(Decision, run.decision_id or "") for run in runs)
+        return [
+            run
+            for run, decision in zip(runs, decisions, strict=True)
+            if any(_is_half_done(decision, group) for group in groups)
+        ]
 
     def _free(self, pruned: Sequence[Checkpoint]) -> None:
         """Forget pruned snapshots, and free their content once it is worth it."""
@@ -859,6 +953,15 @@ def impact_of(plan: Plan, consequences: Consequences) -> RollbackImpact:
     )
 
 
+def _stays_begun(error: HoldfastError, compensated: Sequence[StepRun]) -> HoldfastError:
+    listed = ", ".join(f"step {run.step_index + 1} ({run.step}): {run.compensation}" for run in compensated)
+    return type(error)(
+        f"{error.message} Effects outside of the sandboxes were undone before that ({listed}), so the rollback stays "
+        "begun.",
+        hint=f"{error.hint} The next command that changes the plan finishes the rollback first.",
+    )
+
+
 def sandbox_ref(plan: Plan, resource: Resource) -> str:
     return f"{plan.plan_id}/{resource.name}"
 
@@ -866,14 +969,18 @@ def sandbox_ref(plan: Plan, resource: Resource) -> str:
 def _invalidated(subplan: Plan) -> Plan:
     if subplan.state in (PlanState.ERRORED, PlanState.CANCELLED):
         return subplan.changed(is_superseded=True)  # why it did not come to its end stays to be seen
-    return subplan.changed(is_superseded=True, state=PlanState.CANCELLED, error="its parent was rolled back")
+    return subplan.changed(is_superseded=True, state=PlanState.CANCELLED, error=_PARENT_WENT_BACK)
 
 
-def _revived(subplan: Plan) -> Plan:
-    """Its result is in its parent's sandboxes again, if it ever was."""
-    if subplan.merged_states is None:
-        return subplan.changed(is_superseded=None)
-    return subplan.changed(is_superseded=None, state=PlanState.COMPLETE, error=None)
+def _is_of(decision: Decision, run: StepRun) -> bool:
+    """Whether it started the run, or was made in it."""
+    return run.decision_id in (decision.decision_id, decision.parent_decision_id)
+
+
+def _is_half_done(decision: Decision, group: CheckpointGroup) -> bool:
+    """Whether the group holds it although the step that it is for was not done there."""
+    is_of_next_step = decision.step_index == group.last_completed_step + 1
+    return is_of_next_step and is_within(decision.sequence, group.active_decisions)
 
 
 def _same_position(group: CheckpointGroup, plan: Plan) -> bool:

@@ -11,6 +11,7 @@ from holdfast.model import (
     CheckpointGroup,
     Correction,
     Decision,
+    DecisionType,
     Lease,
     Moment,
     Plan,
@@ -18,10 +19,25 @@ from holdfast.model import (
     RollbackImpact,
     RollbackResult,
     Step,
+    StepRun,
+    is_within,
+    numbers_of,
 )
 from holdfast.operations import cut_short
 from holdfast.rollback import full_impact, refuse_if_disabled
+from holdfast.subplans import spawned_by
 from holdfast.tools import Toolbox
+
+
+@dataclass(frozen=True)
+class Target:
+    """The moment just before a decision."""
+
+    checkpoint: Checkpoint
+    undone: tuple[int, ...]
+    """Sequence numbers of decisions that the checkpoint's group holds and that are not in force at that moment."""
+    group: CheckpointGroup
+    """Without these."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +47,7 @@ class CorrectionPreview:
     plan: Plan
     """As it is now."""
     decision: Decision
-    checkpoint: Checkpoint | None
+    target: Target | None
     """What the plan goes back to; None if nothing is undone."""
     files: tuple[str, ...]
     superseded: tuple[Decision, ...]
@@ -41,6 +57,10 @@ class CorrectionPreview:
     resumes_at: int
     steps: tuple[Step, ...]
     brings_steps: bool
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        return self.target.checkpoint if self.target is not None else None
 
 
 class CorrectionService:
@@ -60,8 +80,8 @@ class CorrectionService:
     def preview_revert(self, plan: Plan, decision: Decision, new_steps: tuple[Step, ...] | None) -> CorrectionPreview:
         """What reverting will undo, or the refusal; changes nothing."""
         refuse_if_disabled(plan)
-        checkpoint = self.checkpoint_before(plan, decision)
-        group = self._service.store.get(CheckpointGroup, checkpoint.group_id)
+        target = self.target_of(plan, decision)
+        group = target.group
         consequences = self._service.consequences(plan, group)
         _refuse_if_applied(consequences)
         self._service.check_rollback(plan, group)
@@ -70,7 +90,7 @@ class CorrectionService:
         return CorrectionPreview(
             plan=plan,
             decision=decision,
-            checkpoint=checkpoint,
+            target=target,
             files=tuple(
                 f"{name}: {difference.path.decode(errors='backslashreplace') or '.'}"
                 for name, listed in changes.items()
@@ -86,7 +106,7 @@ class CorrectionService:
 
     def revert(self, lease: Lease, preview: CorrectionPreview, guidance: str, compensate: Compensate) -> RollbackResult:
         """Go back to just before the decision; it and all that followed from it are superseded by the guidance."""
-        assert preview.checkpoint is not None
+        assert preview.target is not None
         decision = preview.decision
         correction = Correction(
             question=decision.question,
@@ -94,18 +114,31 @@ class CorrectionService:
             alternatives=(decision.chosen,),
             parent_decision_id=decision.parent_decision_id,
             steps=preview.steps if preview.brings_steps else None,
+            undone=preview.target.undone,
         )
         return self._service.rollback_to_checkpoint(
             preview.plan,
             lease,
-            preview.checkpoint,
+            preview.target.checkpoint,
             reason=_reason(decision),
             correction=correction,
             compensate=compensate,
         )
 
-    def checkpoint_before(self, plan: Plan, decision: Decision) -> Checkpoint:
+    def target_of(self, plan: Plan, decision: Decision) -> Target:
         """What reverting this decision would go back to."""
+        checkpoint = self._checkpoint_before(plan, decision)
+        group = self._service.store.get(CheckpointGroup, checkpoint.group_id)
+        undone = {decision.sequence}
+        if decision.is_correction:
+            # What it undid itself stays undone.
+            [first, *_] = self._groups_with(decision)
+            undone.update(
+                each for each in numbers_of(group.active_decisions) if not is_within(each, first.active_decisions)
+            )
+        return Target(checkpoint, tuple(sorted(undone)), group.without(undone))
+
+    def _checkpoint_before(self, plan: Plan, decision: Decision) -> Checkpoint:
         if decision.parent_decision_id is None:
             raise StateError(
                 f"Decision {decision.decision_id} is what the plan is for: nothing comes before it.",
@@ -130,7 +163,7 @@ class CorrectionService:
 
     def can_revert(self, plan: Plan, decision: Decision) -> bool:
         try:
-            self.checkpoint_before(plan, decision)
+            self._checkpoint_before(plan, decision)
         except StateError:
             return False
         return plan.policy.rollback_enabled
@@ -138,13 +171,40 @@ class CorrectionService:
     def _checkpoints_before(self, plan: Plan, decision: Decision) -> list[Checkpoint]:
         """Those taken when it was made. Others name it as well: the step it started has ended, or failed."""
         store = self._service.store
-        runs = [run for run in store.runs_of(plan.plan_id) if run.decision_id == decision.decision_id]
+        if decision.is_correction:
+            return self._before_correction(decision)
+        runs = self._undone_runs(plan, decision)
         if runs and decision.step_index is not None:
             return [
                 each for run in runs if run.group_before_id for each in store.checkpoints_of_group(run.group_before_id)
             ]
         listed = self._service.list_checkpoints(plan.plan_id)
         return [each for each in listed if each.decision_id == decision.decision_id]
+
+    def _undone_runs(self, plan: Plan, decision: Decision) -> list[StepRun]:
+        """The runs that the decision started, or that it brought to their end in the place of a tool."""
+        runs = self._service.store.runs_of(plan.plan_id)
+        started = [run for run in runs if run.decision_id == decision.decision_id]
+        if started or decision.type is not DecisionType.USER_INTERVENTION:
+            return started
+        ended = [run for run in runs if run.decision_id == decision.parent_decision_id]
+        is_skip = any(decision.decision_id == group.decision_id for group in self._groups_with(decision))
+        # A tool may have recorded what a person told it, in the middle of its run: that has a moment of its own.
+        return ended if is_skip or any(spawned_by(self._service, run) for run in ended) else []
+
+    def _before_correction(self, correction: Decision) -> list[Checkpoint]:
+        """Those of what it went back to; of steps that were added, those of what was there."""
+        store = self._service.store
+        for first in self._groups_with(correction)[:1]:
+            before = store.find(CheckpointGroup, first.parent_group_id or "")
+            if before is not None and before.last_completed_step == first.last_completed_step:
+                return store.checkpoints_of_group(before.group_id)
+        return []
+
+    def _groups_with(self, decision: Decision) -> list[CheckpointGroup]:
+        """Those that hold it as one that led there, the first of them first."""
+        groups = self._service.store.groups_of(decision.plan_id)
+        return [each for each in groups if is_within(decision.sequence, each.active_decisions)]
 
     # Adding
 
@@ -153,7 +213,7 @@ class CorrectionService:
         if plan.state in (PlanState.APPLIED, PlanState.CANCELLED):
             raise StateError(f"Plan {plan.plan_id} is {plan.state}.", hint="Make a new plan for the new work.")
         half_done = cut_short(plan, self._service)
-        if half_done is not None:
+        if half_done is not None and _is_taken_up(plan, half_done):
             raise StateError(
                 f"Step {half_done.step_index + 1} ({half_done.step}) did not come to its end: going on may take the "
                 "plan back to before it, and what you add now with it.",
@@ -164,7 +224,7 @@ class CorrectionService:
         return CorrectionPreview(
             plan=plan,
             decision=decision,
-            checkpoint=None,
+            target=None,
             files=(),
             superseded=(),
             subplans=(),
@@ -193,6 +253,11 @@ class CorrectionService:
             plan = self._service.create_checkpoint(plan, lease, occasion)
         with self._service.store.transaction(lease):
             return self._service.corrected(plan, correction)
+
+
+def _is_taken_up(plan: Plan, half_done: StepRun) -> bool:
+    """Whether going on looks back at this run: to undo it, or to go on with its subplans."""
+    return half_done.group_before_id is not None or bool(plan.steps[half_done.step_index].subplans)
 
 
 def _reason(decision: Decision) -> str:

@@ -74,7 +74,7 @@ class EffectsOutside:
 
 @dataclass(frozen=True)
 class SandboxesPutBack:
-    """The machine went down and lost writes: what was found is kept, and the sandboxes are as recorded again."""
+    """The machine or the process went down: what was found is kept, and the sandboxes are as recorded again."""
 
     resources: tuple[str, ...]
     checkpoint_id: str

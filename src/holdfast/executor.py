@@ -45,12 +45,22 @@ from holdfast.model import (
     Record,
     Resource,
     RunStatus,
+    SideEffect,
     Step,
     StepRun,
     Trigger,
+    is_within,
     now,
 )
-from holdfast.operations import cut_short, make_missing_sandboxes, never_begun, waiting_again
+from holdfast.operations import (
+    cut_short,
+    lost_with_a_sandbox,
+    make_missing_sandboxes,
+    missing_sandboxes,
+    never_begun,
+    under_way,
+    waiting_again,
+)
 from holdfast.policy import refuse_label, resource_variable
 from holdfast.process import DEFAULT_OUTPUT_LIMIT_BYTES, Passthrough
 from holdfast.progress import watched_by
@@ -141,7 +151,7 @@ class PlanExecutor:
     def execute(self, plan: Plan, lease: Lease) -> ExecutionResult:
         """Run what remains; a failed step is a result, an error is what stops us from running it safely."""
         refuse_unresolved(plan, self.service, take_as_is=self._settings.choices.conflicts_are_resolved)
-        refuse_to_repeat(plan, cut_short(plan, self.service), self._tools, self._settings.choices)
+        refuse_to_repeat(plan, self.service, self._tools, self._settings.choices)
         try:
             return replace(self._execute(plan, lease), effects=tuple(self.effects))
         except HoldfastError as error:
@@ -182,8 +192,7 @@ class PlanExecutor:
         )
         decision = self.service.decision(plan, spec, run.step_index, run.decision_id)
         run = run.model_copy(update={"status": RunStatus.SUCCEEDED, "error": "interrupted, and skipped"})
-        first = self._store.get(Decision, run.decision_id or "").sequence
-        plan = plan.advanced_past(run.step_index, first, decision.sequence)
+        plan = plan.advanced_past(run.step_index, [*self._decisions_since(run), decision.sequence])
         occasion = replace(
             occasion_of(plan.steps[run.step_index], run, f"{run.step} is skipped"), decision_id=decision.decision_id
         )
@@ -199,12 +208,11 @@ class PlanExecutor:
                 self._store.save(decision.model_copy(update={"is_superseded": True}))
         if plan.head_group_id is None:
             return self._start_from_nothing(plan.changed(boot_id=boot_id()), lease)
+        lost_since = lost_with_a_sandbox(plan, self.service)
         made = make_missing_sandboxes(plan, self.service)
-        if made and not self.service.is_recorded(plan, self._head(plan)):
-            # What steps did since the last checkpoint went with the sandbox.
-            plan, half_done = self._go_back(plan, lease, plan.head_group_id, f"{made[0]} was gone"), None
-        is_failed = half_done is not None and half_done.status is RunStatus.FAILED
-        if half_done is not None and plan.steps[half_done.step_index].subplans and not is_failed:
+        if lost_since is not None:
+            plan, half_done = self._go_back(plan, lease, lost_since.group_id, f"{made[0]} was gone"), None
+        if goes_on_divided(plan, half_done):
             self._to_go_on_with = half_done
         elif self._is_to_be_skipped(plan, half_done) and half_done is not None:
             plan = self._skip(plan, lease, half_done)
@@ -272,9 +280,7 @@ class PlanExecutor:
         """Record how the step ended; all decisions made since it began are in force if it succeeded."""
         if run.status is RunStatus.SUCCEEDED:
             step = plan.steps[run.step_index]
-            first = self._store.get(Decision, run.decision_id or "").sequence
-            last = self._store.next_sequence(Decision, plan.plan_id) - 1
-            plan = plan.advanced_past(run.step_index, first, last)
+            plan = plan.advanced_past(run.step_index, self._decisions_since(run))
             if not self.service.records_every_step(plan):
                 # Nothing but the files will say what it did, so they are on the disk before it counts as done.
                 os.sync()
@@ -284,6 +290,11 @@ class PlanExecutor:
                 self._store.save(run)
         self.tell(StepFinished(run.step_index, len(plan.steps), run))
         return plan
+
+    def _decisions_since(self, run: StepRun) -> list[int]:
+        """Those made since it began, but for those of another way that a rollback came back from."""
+        first = self._store.get(Decision, run.decision_id or "").sequence
+        return [each.sequence for each in self._store.decisions_in_force_from(run.plan_id, first)]
 
     # Subplans
 
@@ -420,8 +431,31 @@ class PlanExecutor:
         if plan.head_group_id != before or self.service.is_as_at(plan, self._head(plan)):
             run = run.model_copy(update={"group_before_id": plan.head_group_id})
         with self._store.transaction(lease):
+            for record in self._tried_before(plan, run):
+                self._store.save(record)
             self._store.insert(run)
         return plan, run
+
+    def _tried_before(self, plan: Plan, run: StepRun) -> list[Record]:
+        """What is left of a try of the same step that nothing undid, superseded: it is no part of what leads on."""
+        last = self._store.latest_run(plan.plan_id)
+        if last is None or last.is_superseded or last.step_index != run.step_index:
+            return []
+        decisions = [
+            each
+            for each in self._store.decisions_of(plan.plan_id)
+            if each.step_index == run.step_index
+            and each.decision_id != run.decision_id
+            and not each.is_superseded
+            and not is_within(each.sequence, plan.active_decisions)
+        ]
+        made = {each.decision_id for each in decisions}
+        runs = [each for each in self._store.runs_of(plan.plan_id) if each.decision_id in made]
+        subplans = [each for each in self._store.subplans_of(plan.plan_id) if each.spawn_decision_id in made]
+        return [
+            *(each.model_copy(update={"is_superseded": True}) for each in (*decisions, *runs)),
+            *(each.changed(is_superseded=True) for each in subplans if each.state is not PlanState.APPLIED),
+        ]
 
     def trigger(
         self, plan: Plan, lease: Lease, triggers: list[Trigger], occasion: Occasion, records: Collection[Record] = ()
@@ -480,22 +514,31 @@ class PlanExecutor:
             with self._store.transaction(lease):
                 self._store.insert(run)
             plan, run = self._call(plan, lease, step, run)
-            verdict = DecisionSpec(
-                type=DecisionType.VALIDATION_RESPONSE,
-                question=f"Does `{command}` accept the result?",
-                chosen="yes" if run.status is RunStatus.SUCCEEDED else "no",
-                rationale=run.error or "",
-            )
-            decision = self.service.decision(plan, verdict, None, parent=None)
-            run = run.model_copy(update={"decision_id": decision.decision_id})
-            reason = f"validation: {command}"
-            occasion = Occasion((), reason=reason, source="validate", decision_id=decision.decision_id)
-            plan = plan.decided(decision.sequence, decision.sequence)
-            plan = self.trigger(plan, lease, [Trigger.ON_DECISION], occasion, [decision, run])
+            plan, run = self._judged(plan, lease, run)
             self.tell(StepFinished(run.step_index, len(plan.steps), run))
             if run.status is not RunStatus.SUCCEEDED:
                 return plan, run
         return plan, None
+
+    def _judged(self, plan: Plan, lease: Lease, run: StepRun) -> tuple[Plan, StepRun]:
+        """Record what a validation says."""
+        if run.status is RunStatus.INTERRUPTED:
+            # It said nothing yet, and is asked again when the plan goes on.
+            with self._store.transaction(lease):
+                self._store.save(run)
+            return plan, run
+        verdict = DecisionSpec(
+            type=DecisionType.VALIDATION_RESPONSE,
+            question=f"Does `{run.step}` accept the result?",
+            chosen="yes" if run.status is RunStatus.SUCCEEDED else "no",
+            rationale=run.error or "",
+        )
+        decision = self.service.decision(plan, verdict, None, parent=None)
+        run = run.model_copy(update={"decision_id": decision.decision_id})
+        reason = f"validation: {run.step}"
+        occasion = Occasion((), reason=reason, source="validate", decision_id=decision.decision_id)
+        plan = plan.decided(decision.sequence, decision.sequence)
+        return self.trigger(plan, lease, [Trigger.ON_DECISION], occasion, [decision, run]), run
 
     def _failed(self, plan: Plan, lease: Lease, run: StepRun) -> ExecutionResult:
         """Keep the failed state, then do what the plan's policy says."""
@@ -627,27 +670,71 @@ class _Bridge:
 def may_count_as_done(plan: Plan, run: StepRun | None, tools: Toolbox) -> bool:
     """Whether a person may say of a step that was cut short that it is not run again."""
     step = plan.interrupted_step(run)
-    return step is not None and (step.is_program or _has_effects_outside(step, tools))
+    return step is not None and (step.is_program or _cannot_repeat(step, tools))
 
 
-def _has_effects_outside(step: Step, tools: Toolbox) -> bool:
+def _cannot_repeat(step: Step, tools: Toolbox) -> bool:
     """Whether it may have done something that doing again does twice."""
     declared = tools.declaration_for(step)
     return declared.side_effects and not declared.idempotent
 
 
-def refuse_to_repeat(plan: Plan, run: StepRun | None, tools: Toolbox, choices: Choices) -> None:
-    """What a step does outside of the sandboxes is not silently done twice."""
-    step = plan.interrupted_step(run)
-    if run is None or step is None or choices.interrupted_step is not None:
+def goes_on_divided(plan: Plan, run: StepRun | None) -> bool:
+    """Whether the subplans of a step that was cut short go on; otherwise the step starts from before it."""
+    if run is None or run.step_index >= len(plan.steps) or run.status is RunStatus.FAILED:
+        return False
+    return bool(plan.steps[run.step_index].subplans)
+
+
+def refuse_to_repeat(plan: Plan, service: CheckpointService, tools: Toolbox, choices: Choices) -> None:
+    """What steps did outside of the sandboxes, also those of subplans that go on, is not silently done twice."""
+    head = lost_with_a_sandbox(plan, service)
+    if head is not None:
+        _refuse_to_lose(plan, head, service, tools, choices)
         return
-    if _has_effects_outside(step, tools):
+    run = under_way(plan, service)
+    step = plan.interrupted_step(run)
+    if run is not None and goes_on_divided(plan, run):
+        for subplan in spawned_by(service, run):
+            if subplan.state is not PlanState.COMPLETE:
+                refuse_to_repeat(subplan, service, tools, choices)
+    elif run is not None and step is not None and choices.interrupted_step is None and _cannot_repeat(step, tools):
+        root_id = service.store.root_of(plan).plan_id
+        where = "" if plan.parent_plan_id is None else f" of subplan {plan.name}"
         raise StateError(
-            f"Step {run.step_index + 1} ({run.step}) was interrupted, and what it does outside of the sandboxes "
+            f"Step {run.step_index + 1} ({run.step}){where} was interrupted, and what it does outside of the sandboxes "
             "may have happened already.",
-            hint=f"`holdfast plan resume --rerun {plan.plan_id}` runs it again, "
-            f"`holdfast plan resume --skip {plan.plan_id}` goes on after it.",
+            hint=f"`holdfast plan resume --rerun {root_id}` runs it again, "
+            f"`holdfast plan resume --skip {root_id}` goes on after it.",
         )
+
+
+def _refuse_to_lose(
+    plan: Plan, head: CheckpointGroup, service: CheckpointService, tools: Toolbox, choices: Choices
+) -> None:
+    """A sandbox is gone, and steps that count as done are run again: also what they did outside."""
+    effects = effects_outside(plan, service, tools, service.consequences(plan, head)).side_effects_not_undone
+    repeated = [each for each in effects if _is_repeated(each, service, tools)]
+    is_skip = choices.interrupted_step is AfterInterruption.SKIP
+    if choices.interrupted_step is AfterInterruption.RERUN or not (repeated or is_skip):
+        return
+    gone = ", ".join(resource.name for resource in missing_sandboxes(plan))
+    listed = ", ".join(f"step {each.step_index + 1} ({each.step})" for each in repeated)
+    outside = f" What these did outside of the sandboxes would happen again: {listed}." if repeated else ""
+    back = service.taken_back(plan, head)
+    raise StateError(
+        f"The sandbox of {gone} is gone, with all that steps did in it since the last checkpoint: nothing can be "
+        f"skipped, and going on runs the plan again from step {back.next_step + 1} "
+        f"({back.steps[back.next_step].name}).{outside}",
+        hint=f"`holdfast plan resume --rerun {service.store.root_of(plan).plan_id}` does so.",
+    )
+
+
+def _is_repeated(effect: SideEffect, service: CheckpointService, tools: Toolbox) -> bool:
+    """Whether it was perhaps done, and doing it again does it twice; a step that failed is tried again in any case."""
+    run = service.store.get(StepRun, effect.run_id)
+    step = service.store.get(Plan, run.plan_id).steps[run.step_index]
+    return run.status is not RunStatus.FAILED and _cannot_repeat(step, tools)
 
 
 def refuse_to_skip_nothing(plan: Plan, service: CheckpointService, tools: Toolbox, choices: Choices) -> None:
@@ -661,7 +748,7 @@ def refuse_to_skip_nothing(plan: Plan, service: CheckpointService, tools: Toolbo
 
 
 def _can_skip(plan: Plan, service: CheckpointService, tools: Toolbox) -> bool:
-    run = cut_short(plan, service) or next(iter(service.store.unfinished_runs(plan.plan_id)), None)
+    run = under_way(plan, service)
     below = (each for each in service.store.subplans_of(plan.plan_id) if not each.is_superseded)
     return may_count_as_done(plan, run, tools) or any(_can_skip(each, service, tools) for each in below)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast.checkpoints import CheckpointService
-from holdfast.correct import CorrectionService
+from holdfast.correct import CorrectionService, Target
 from holdfast.diff import FileDiff, file_diff
 from holdfast.errors import StateError
 from holdfast.model import Checkpoint, CheckpointGroup, Decision, DecisionType, Moment, Plan, StepRun, Trigger
@@ -158,7 +158,7 @@ def explain_decision(plan: Plan, service: CheckpointService, tools: Toolbox, dec
     checkpoints = records.checkpoints_of(decision)
     target, refusal = None, None
     try:
-        target = CorrectionService(service, tools).checkpoint_before(plan, decision)
+        target = CorrectionService(service, tools).target_of(plan, decision)
     except StateError as error:
         refusal = error.message
     dependents = tuple(_dependents(records, decision, target))
@@ -177,10 +177,9 @@ def explain_decision(plan: Plan, service: CheckpointService, tools: Toolbox, dec
     )
 
 
-def _dependents(records: _Records, decision: Decision, target: Checkpoint | None) -> Iterator[Decision]:
+def _dependents(records: _Records, decision: Decision, target: Target | None) -> Iterator[Decision]:
     if target is not None:
-        group = records.service.store.get(CheckpointGroup, target.group_id)
-        superseded = records.service.consequences(records.plan, group).superseded
+        superseded = records.service.consequences(records.plan, target.group).superseded
         yield from (each for each in superseded if each.decision_id != decision.decision_id)
     elif not decision.is_superseded:
         yield from (each for each in records.decisions if each.sequence > decision.sequence and not each.is_superseded)

@@ -31,7 +31,7 @@ def leased(
     store: Store, plan_id: str, command: str, *, on_stop_request: Callable[[], None] = lambda: None
 ) -> Iterator[Lease]:
     """The right to change the plan, for as long as this lasts; whoever holds it can be asked to stop."""
-    _end_if_stopped(store, plan_id)
+    end_if_stopped(store, plan_id)
     lease = store.acquire_lease(_asked_for(plan_id, command), is_dead=is_dead)
     over = threading.Event()
     keeper = threading.Thread(
@@ -112,7 +112,7 @@ def refuse_if_held(store: Store, plan_id: str) -> None:
         raise in_use(holder)
 
 
-def _end_if_stopped(store: Store, plan_id: str) -> None:
+def end_if_stopped(store: Store, plan_id: str) -> None:
     """Kill an owner that is stopped and has been silent for long.
 
     It looks at its lease only when it records something, and may have been stopped just before it starts a step or

@@ -36,6 +36,18 @@ def is_within(number: int, ranges: Ranges) -> bool:
     return any(first <= number <= last for first, last in ranges)
 
 
+def numbers_of(ranges: Ranges) -> Iterator[int]:
+    return (number for first, last in ranges for number in range(first, last + 1))
+
+
+def less(ranges: Ranges, numbers: Collection[int]) -> Ranges:
+    kept: Ranges = ()
+    for number in numbers_of(ranges):
+        if number not in numbers:
+            kept = extended(kept, number, number)
+    return kept
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A frozen value with named fields. What comes from outside is checked by ``model_validate``.
 
@@ -338,8 +350,11 @@ class Plan(Record, frozen=True, kw_only=True):
     def changed(self, **fields: Any) -> Plan:
         return self.model_copy(update={**fields, "updated_at": now()})
 
-    def advanced_past(self, step_index: int, first_decision: int, last_decision: int) -> Plan:
-        return self.changed(last_completed_step=step_index).decided(first_decision, last_decision)
+    def advanced_past(self, step_index: int, decisions: Iterable[int]) -> Plan:
+        plan = self.changed(last_completed_step=step_index)
+        for sequence in decisions:
+            plan = plan.decided(sequence, sequence)
+        return plan
 
     def decided(self, first: int, last: int) -> Plan:
         return self.changed(active_decisions=extended(self.active_decisions, first, last))
@@ -453,11 +468,15 @@ class CheckpointGroup(Record, frozen=True, kw_only=True):
     revision: int
     last_completed_step: int
     active_decisions: Ranges
+    """Those of the plan; of a step that was cut short and whose half-done work this is, also its own."""
     states: dict[str, str]
     """State hash of every resource, also of those that did not change."""
     unheld: dict[str, tuple[Unheld, ...]] = field(default_factory=dict)
     """What the snapshots could not hold, by resource."""
     created_at: datetime
+
+    def without(self, decisions: Collection[int]) -> CheckpointGroup:
+        return self.model_copy(update={"active_decisions": less(self.active_decisions, decisions)})
 
 
 class CheckpointMetadata(Record, frozen=True, kw_only=True):
@@ -560,6 +579,8 @@ class Correction(Record, frozen=True, kw_only=True):
     alternatives: tuple[str, ...] = ()
     parent_decision_id: str | None = None
     steps: tuple[Step, ...] | None = None
+    undone: tuple[int, ...] = ()
+    """Sequence numbers of decisions that are undone although the checkpoint it goes back to holds them."""
 
 
 class SideEffect(Record, frozen=True, kw_only=True):

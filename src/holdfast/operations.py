@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.checkpoints import CheckpointService, Occasion
+from holdfast.checkpoints import CUT_SHORT, CheckpointService, Occasion
 from holdfast.errors import StateError
 from holdfast.events import SandboxesPutBack
 from holdfast.machine import boot_id
@@ -24,6 +24,7 @@ from holdfast.model import (
     Phase,
     Plan,
     PlanState,
+    Resource,
     RunStatus,
     StepRun,
     is_within,
@@ -51,16 +52,21 @@ def recover(
         recover(subplan.plan_id, lease, service, recoveries)
     plan = store.get(Plan, plan_id)
     _clear_away_stagings(plan)
+    is_new_boot = not _is_of_this_boot(plan)  # which a rollback that is finished now makes it
     for operation in store.unfinished_operations(plan_id):
         plan = recoveries[operation.kind](plan, lease, operation)
     if plan.state is PlanState.PROCESSING or store.unfinished_runs(plan_id):
         plan = _interrupt(plan, lease, service)
-    if plan.boot_id not in (None, boot_id()):
+    if is_new_boot or not _is_of_this_boot(plan):
         clear_away_what_came_back(plan, service)
     plan, put_back = put_back_what_was_lost(plan, lease, service)
     if put_back is not None:
         tell(put_back)
     return plan
+
+
+def _is_of_this_boot(plan: Plan) -> bool:
+    return plan.boot_id in (None, boot_id())
 
 
 def put_right_outside(
@@ -113,7 +119,7 @@ def _interrupt(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
     runs = service.store.unfinished_runs(plan.plan_id)
     for run in runs:
         end_leftovers(run.run_id)
-    last = service.store.latest_run(plan.plan_id)
+    last = service.store.latest_run_in_force(plan.plan_id)
     if last is not None and last.status is RunStatus.FAILED and _is_to_be_undone(plan, service, last):
         # It died before it could do what the plan's policy says about failures: the step counts as interrupted.
         runs.append(last)
@@ -137,8 +143,8 @@ def _place_of(plan: Plan, run: StepRun, service: CheckpointService) -> str:
 def _is_to_be_undone(plan: Plan, service: CheckpointService, failed: StepRun) -> bool:
     """Whether going back after this failure, which supersedes the run, is still to be done."""
     # A validation changes nothing, and is simply made again.
-    is_next = failed.step_index == plan.next_step and not failed.is_superseded
-    return is_next and service.step_of(plan, failed) is not None and plan.policy.goes_back_on_failure
+    is_of_step = failed.step_index == plan.next_step and service.step_of(plan, failed) is not None
+    return is_of_step and plan.policy.goes_back_on_failure
 
 
 def waiting_again(plan: Plan, lease: Lease, service: CheckpointService) -> Plan | None:
@@ -169,18 +175,21 @@ def never_begun(plan: Plan, service: CheckpointService) -> list[Decision]:
 
 def cut_short(plan: Plan, service: CheckpointService) -> StepRun | None:
     """The run of the plan's next step, if it did not come to its end and its half-done work may be in the sandboxes."""
-    run = service.store.latest_run(plan.plan_id)
-    if run is None or run.is_superseded or run.step_index != plan.next_step or service.step_of(plan, run) is None:
-        return None
-    if run.status is RunStatus.FAILED:
+    run = service.run_of_next_step(plan)
+    if run is not None and run.status is RunStatus.FAILED:
         return _failed_as_it_counts(plan, run) if _is_to_be_undone(plan, service, run) else None
-    return run if run.status in (RunStatus.INTERRUPTED, RunStatus.CONSTRAINED) else None
+    return run if run is not None and run.status in CUT_SHORT else None
 
 
 def _failed_as_it_counts(plan: Plan, run: StepRun) -> StepRun:
     """For those who only look: where the owner died before it could undo the step, recovery makes it interrupted."""
     is_left = plan.state is PlanState.PROCESSING
     return run.model_copy(update={"status": RunStatus.INTERRUPTED}) if is_left else run
+
+
+def under_way(plan: Plan, service: CheckpointService) -> StepRun | None:
+    """The same, for those who look before what a dead process left is put right."""
+    return cut_short(plan, service) or next(iter(service.store.unfinished_runs(plan.plan_id)), None)
 
 
 def put_back_what_was_lost(
@@ -198,7 +207,7 @@ def put_back_what_was_lost(
     looked_after = plan.state is PlanState.APPLIED or (is_under_way and not waits_below)
     # A subplan that has come to its end needs no sandbox any more.
     is_needed = plan.parent_plan_id is None or Path(plan.resources[0].sandbox_path).is_dir()
-    if plan.boot_id in (None, boot_id()) or plan.head_group_id is None or looked_after or not is_needed:
+    if _is_of_this_boot(plan) or plan.head_group_id is None or looked_after or not is_needed:
         return plan, None
     head = service.store.get(CheckpointGroup, plan.head_group_id)
     if not service.is_recorded(plan, head):
@@ -218,9 +227,32 @@ def put_back_what_was_lost(
     return trusted, told
 
 
+def missing_sandboxes(plan: Plan) -> list[Resource]:
+    """Those that something removed since they were made."""
+    resources = plan.resources if plan.head_group_id is not None else ()
+    return [resource for resource in resources if not Path(resource.sandbox_path).is_dir()]
+
+
+def lost_with_a_sandbox(plan: Plan, service: CheckpointService) -> CheckpointGroup | None:
+    """The last group, if a sandbox is gone and what steps did since that group went with it."""
+    if not missing_sandboxes(plan):
+        return None
+    head = service.store.get(CheckpointGroup, plan.head_group_id or "")
+    return None if service.is_recorded(plan, head) else head
+
+
 def make_missing_sandboxes(plan: Plan, service: CheckpointService) -> list[str]:
     """Make sandboxes that something removed anew from the last group; their names."""
-    missing = [resource for resource in plan.resources if not Path(resource.sandbox_path).is_dir()]
+    missing = missing_sandboxes(plan)
     for resource in missing:
         service.restore_sandbox(plan, resource)
     return [resource.name for resource in missing]
+
+
+def make_recorded_sandboxes(plan: Plan, service: CheckpointService) -> None:
+    """The same before a plan goes back: only if the last group holds all that steps did.
+
+    Otherwise an older sandbox would stand where steps count as done, should going back not come to its end.
+    """
+    if plan.state is not PlanState.APPLIED and lost_with_a_sandbox(plan, service) is None:
+        make_missing_sandboxes(plan, service)

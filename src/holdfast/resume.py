@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.checkpoints import CheckpointService
 from holdfast.errors import StateError
 from holdfast.executor import (
     AfterInterruption,
     Choices,
+    goes_on_divided,
     may_count_as_done,
     refuse_to_repeat,
     refuse_to_skip_nothing,
 )
-from holdfast.model import CheckpointGroup, Correction, Operation, OperationKind, Plan, PlanState, RunStatus, Step
-from holdfast.operations import cut_short
+from holdfast.model import CheckpointGroup, Correction, Operation, OperationKind, Plan, PlanState, Step
+from holdfast.operations import lost_with_a_sandbox, missing_sandboxes, under_way
 from holdfast.subplans import refuse_unresolved, spawned_by
 from holdfast.tools import Toolbox
 
@@ -31,13 +32,17 @@ class ResumePreview:
     skipped: str | None
     """The step that was cut short and counts as done."""
     group_id: str | None
-    """The group the sandboxes would be taken back to first, because the step there did not come to its end."""
+    """The group the sandboxes would be taken back to first: the step there did not come to its end, or was lost."""
     operations: tuple[OperationKind, ...]
     """What was begun and would be finished (a rollback) or undone (an apply) first."""
     subplans: tuple[str, ...] = ()
     """Of a step with subplans that was cut short: those that are not done."""
     can_skip: bool = False
     """The step is a program, and would be run again although what it made could be kept."""
+    made_anew: tuple[str, ...] = ()
+    """Resources whose sandboxes are gone and would be made anew from the last checkpoint."""
+    is_lost: bool = False
+    """Steps did something since that checkpoint, so they would be run again."""
 
 
 def preview_resume(plan: Plan, service: CheckpointService, tools: Toolbox, choices: Choices) -> ResumePreview:
@@ -48,20 +53,34 @@ def preview_resume(plan: Plan, service: CheckpointService, tools: Toolbox, choic
             f"Plan {plan.plan_id} is {plan.state}: there is nothing to go on with.",
             hint=f"See what it made with `holdfast plan diff {plan.plan_id}`.",
         )
-    run = cut_short(plan, service) or next(iter(service.store.unfinished_runs(plan.plan_id)), None)
     if not operations:
         refuse_unresolved(plan, service, take_as_is=choices.conflicts_are_resolved)
-        refuse_to_repeat(plan, run, tools, choices)
+        refuse_to_repeat(plan, service, tools, choices)
         refuse_to_skip_nothing(plan, service, tools, choices)
     going_back = next((each for each in operations if each.kind is OperationKind.ROLLBACK), None)
     if going_back is not None:
         return _after_going_back(plan, service, choices, going_back)
+    lost_since = lost_with_a_sandbox(plan, service)
+    preview = (
+        _in_place(plan, service, tools, choices)
+        if lost_since is None
+        else _at(plan, service.taken_back(plan, lost_since), choices, lost_since)
+    )
+    return replace(
+        preview,
+        operations=tuple(operation.kind for operation in operations),
+        made_anew=tuple(resource.name for resource in missing_sandboxes(plan)),
+        is_lost=lost_since is not None,
+    )
+
+
+def _in_place(plan: Plan, service: CheckpointService, tools: Toolbox, choices: Choices) -> ResumePreview:
+    """From where it goes on if all that its steps did is there."""
+    run = under_way(plan, service)
     is_skipped = choices.interrupted_step is AfterInterruption.SKIP and may_count_as_done(plan, run, tools)
     step = plan.interrupted_step(run)
     next_step = plan.next_step + is_skipped
-    is_divided = run is not None and run.step_index < len(plan.steps) and bool(plan.steps[run.step_index].subplans)
-    is_interrupted = run is not None and run.status in (RunStatus.RUNNING, RunStatus.INTERRUPTED)
-    goes_back = is_interrupted and not is_divided and not is_skipped
+    is_divided = goes_on_divided(plan, run)
     subplans = spawned_by(service, run) if run is not None and is_divided else []
     return ResumePreview(
         plan=plan,
@@ -69,10 +88,23 @@ def preview_resume(plan: Plan, service: CheckpointService, tools: Toolbox, choic
         steps=plan.steps,
         step_index=next_step if next_step < len(plan.steps) else None,
         skipped=run.step if run is not None and is_skipped else None,
-        group_id=run.group_before_id if run is not None and goes_back else None,
-        operations=tuple(operation.kind for operation in operations),
+        group_id=run.group_before_id if run is not None and not is_divided and not is_skipped else None,
+        operations=(),
         subplans=tuple(each.name for each in subplans if each.state is not PlanState.COMPLETE),
         can_skip=not is_skipped and step is not None and step.is_program,
+    )
+
+
+def _at(plan: Plan, back: Plan, choices: Choices, group: CheckpointGroup | None = None) -> ResumePreview:
+    """From where it goes on once it was taken back."""
+    return ResumePreview(
+        plan=plan,
+        choices=choices,
+        steps=back.steps,
+        step_index=None if back.is_finished else back.next_step,
+        skipped=None,
+        group_id=group.group_id if group is not None else None,
+        operations=(),
     )
 
 
@@ -81,13 +113,5 @@ def _after_going_back(plan: Plan, service: CheckpointService, choices: Choices, 
     target = service.store.get(CheckpointGroup, operation.data["target_group_id"])
     back = service.taken_back(plan, target)
     corrected = operation.data["correction"] and Correction.model_validate(operation.data["correction"]).steps
-    steps = corrected or back.steps
-    return ResumePreview(
-        plan=plan,
-        choices=choices,
-        steps=steps,
-        step_index=back.next_step if back.next_step < len(steps) else None,
-        skipped=None,
-        group_id=None,
-        operations=(operation.kind,),
-    )
+    back = back.changed(steps=corrected or back.steps)
+    return replace(_at(plan, back, choices), operations=(operation.kind,))

@@ -371,8 +371,8 @@ class SubplanRunner:
 
 def refuse_unresolved(plan: Plan, service: CheckpointService, *, take_as_is: bool = False) -> None:
     """Refuse to go on with a constrained plan while a conflict is as the merge left it."""
-    run = service.store.latest_run(plan.plan_id)
-    if run is None or run.is_superseded or run.status is not RunStatus.CONSTRAINED:
+    run = service.store.latest_run_in_force(plan.plan_id)
+    if run is None or run.status is not RunStatus.CONSTRAINED:
         return
     subplans = spawned_by(service, run)
     for subplan in subplans:

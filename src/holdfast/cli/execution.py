@@ -181,8 +181,9 @@ class Progress:
                 for line in effect_lines(event):
                     self._screen.line(("outside  ", "warn"), line)
             case SandboxesPutBack(resources, checkpoint_id):
+                why = "the machine or the process went down"
                 found = f"what was found is kept as {self._display(checkpoint_id)}"
-                self._screen.line(("put back ", "warn"), f"{', '.join(resources)}: the machine went down; {found}")
+                self._screen.line(("put back ", "warn"), f"{', '.join(resources)}: {why}; {found}")
 
     def _tell_sandbox(self, resource: Resource) -> None:
         name = f"{resource.name:<{self._resource_width}}"

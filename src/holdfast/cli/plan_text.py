@@ -296,16 +296,23 @@ def resume_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
         "checkpoint_id": back,
         "operations": list(preview.operations),
         "subplans": list(preview.subplans),
+        "made_anew": list(preview.made_anew),
     }
 
     def facts() -> Iterable[tuple[str, str]]:
         for operation in preview.operations:
             end = "finished" if operation in _FINISHED_LATER else "undone"
             yield "first", f"the {operation.replace('_', ' of ')} that was cut short is {end}"
+        if preview.made_anew:
+            yield "makes anew", f"{', '.join(preview.made_anew)}, from the last checkpoint: the sandbox is gone"
         if back is not None:
-            yield "goes back", f"the sandboxes to {back}: the step did not come to its end"
+            why = "what steps did since is gone" if preview.is_lost else "the step did not come to its end"
+            yield "goes back", f"the sandboxes to {back}: {why}"
         if preview.skipped is not None:
-            yield "skips", f"{preview.skipped}, which counts as done; the files stay as it left them"
+            files = (
+                "the files are those of the last checkpoint" if preview.made_anew else "the files stay as it left them"
+            )
+            yield "skips", f"{preview.skipped}, which counts as done; {files}"
         number = 0 if preview.step_index is None else preview.step_index + 1
         yield "goes on", f"{number} {step.name}" if step else "all steps are done; the result is checked again"
         if preview.subplans:

@@ -27,6 +27,7 @@ from holdfast.model import (
     Project,
     Record,
     Revision,
+    RunStatus,
     StepRun,
     now,
 )
@@ -167,11 +168,24 @@ class Store:
     def decisions_of(self, plan_id: str) -> list[Decision]:
         return self._select(Decision, "plan_id = ?", plan_id, order="sequence")
 
+    def decisions_in_force_from(self, plan_id: str, sequence: int) -> list[Decision]:
+        where = "plan_id = ? AND sequence >= ? AND is_superseded = 0"
+        return self._select(Decision, where, plan_id, sequence, order="sequence")
+
     def runs_of(self, plan_id: str) -> list[StepRun]:
         return self._select(StepRun, "plan_id = ?", plan_id, order="sequence")
 
     def latest_run(self, plan_id: str) -> StepRun | None:
         return _first(self._select(StepRun, "plan_id = ?", plan_id, order="sequence DESC", limit=1))
+
+    def latest_run_in_force(self, plan_id: str) -> StepRun | None:
+        """Not always the latest of all: a rollback may bring an older one back. One without a decision never goes."""
+        where = "plan_id = ? AND is_superseded = 0 AND decision_id IS NOT NULL"
+        return _first(self._select(StepRun, where, plan_id, order="sequence DESC", limit=1))
+
+    def runs_with(self, plan_id: str, *statuses: RunStatus) -> list[StepRun]:
+        where = f"plan_id = ? AND status IN ({', '.join('?' for _ in statuses)})"
+        return self._select(StepRun, where, plan_id, *statuses, order="sequence")
 
     def unfinished_runs(self, plan_id: str) -> list[StepRun]:
         """Those that run, or wait for a person; going back gives up the waiting."""

@@ -55,7 +55,7 @@ class GoingBack:
                 self._index.forget()
                 raise SandboxError(
                     f"Restoring {self._index.root} failed: {error.strerror or error}.",
-                    hint="Check its permissions and its disk, then run the same command again: it goes on from there.",
+                    hint="Check its permissions and its disk, then run the same command again.",
                 ) from error
             self._verify(descent, plan, restored, shape)
             return plan, restored

@@ -108,9 +108,12 @@ def applied(project: Project) -> str:
 
 
 def sandbox_is_missing(project: Project) -> str:
-    target = project.checkpoint_before(1)
+    """With what a step did since the only checkpoint."""
+    steps = "  - {name: one, run: echo 1 > one}\n  - {name: two, run: exit 3}\n"
+    file = project.plan(steps, header="policy: {auto_create_on: []}\n")
+    project.json("plan", "execute", str(file), exit_code=1)
     shutil.rmtree(project.sandbox("data"))
-    return target
+    return str(project.checkpoints()[0]["checkpoint_id"])
 
 
 def of_another_plan(project: Project) -> str:

@@ -301,6 +301,29 @@ def test_the_latest_run_and_those_under_way_are_found(store: Store, plan: Plan) 
     assert store.unfinished_runs(plan.plan_id) == [under_way]
 
 
+def test_the_latest_run_in_force_is_the_last_with_a_decision_that_is_not_superseded(store: Store, plan: Plan) -> None:
+    assert store.latest_run_in_force(plan.plan_id) is None
+    runs = [a_run(plan, number, decision_id=f"decision {number}") for number in (1, 2)]
+    for run in (*runs, a_run(plan, 3, decision_id="decision 3", is_superseded=True), a_run(plan, 4)):
+        store.insert(run)
+    assert store.latest_run_in_force(plan.plan_id) == runs[1]
+
+
+def test_runs_are_found_by_their_status(store: Store, plan: Plan) -> None:
+    runs = [a_run(plan, number, status=status) for number, status in enumerate(RunStatus, start=1)]
+    for run in runs:
+        store.insert(run)
+    wanted = (RunStatus.INTERRUPTED, RunStatus.CONSTRAINED)
+    assert store.runs_with(plan.plan_id, *wanted) == [run for run in runs if run.status in wanted]
+
+
+def test_decisions_in_force_are_found_from_one_on(store: Store, plan: Plan) -> None:
+    decisions = [a_decision(plan, number, is_superseded=number == 3) for number in (1, 2, 3, 4)]
+    for decision in decisions:
+        store.insert(decision)
+    assert store.decisions_in_force_from(plan.plan_id, 2) == [decisions[1], decisions[3]]
+
+
 def test_the_latest_revision_and_attempt_are_the_highest_there_have_been(store: Store, plan: Plan) -> None:
     assert store.latest_attempt(plan.plan_id) == 1
     for attempt in (3, 2):

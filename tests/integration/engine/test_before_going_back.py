@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -287,3 +288,45 @@ def test_an_attempt_there_never_was_is_refused_with_those_there_were(workshop: W
     with pytest.raises(NotFoundError) as caught:
         opened.result_of_attempt(fresh.plan_id, 1)
     assert "not run yet" in caught.value.hint
+
+
+# A sandbox that is gone
+
+
+def test_a_missing_sandbox_is_made_anew_before_going_back(workshop: Workshop, plan: Plan) -> None:
+    shutil.rmtree(workshop.sandbox(plan))
+    opened = workshop.open()
+    target = _before_step(opened, plan, 1)
+    with pytest.raises(SandboxError, match="is missing") as refusal:
+        opened.rollback_preview(plan.plan_id, target)
+    assert "not in a dry run" in refusal.value.hint
+    assert not workshop.sandbox(plan).exists()
+    result = opened.rollback(plan.plan_id, target)
+    assert isinstance(result, RollbackResult)
+    assert files(workshop.sandbox(plan)) == {"one": "1\n", "version.txt": "1\n"}
+    undone = opened.rollback(plan.plan_id, result.left_group_id or "")
+    assert isinstance(undone, RollbackResult)
+    assert files(workshop.sandbox(plan)) == {"two": "2\n", "three": "3\n", "version.txt": "1\n"}
+
+
+def test_a_step_that_removed_its_sandbox_can_be_corrected(workshop: Workshop) -> None:
+    made = workshop.create(run("echo 1 > one"), run('rm -rf "$HOLDFAST_RESOURCE_APP"', name="clean"))
+    opened = workshop.open(sandbox__confine="false")
+    with pytest.raises(SandboxError, match="is missing"):
+        opened.execute(made.plan_id)
+    opened.correct(
+        _decision_of(opened, made, 1), guidance="keep it", steps_file=workshop.steps_file(run("echo 2 > two"))
+    )
+    assert opened.execute(made.plan_id).succeeded
+    assert files(workshop.sandbox(made)) == {"one": "1\n", "two": "2\n", "version.txt": "1\n"}
+
+
+def test_a_sandbox_whose_last_checkpoint_does_not_hold_all_is_not_made_anew_to_go_back(workshop: Workshop) -> None:
+    made = workshop.create(run("echo 1 > one"), run("exit 3"), policy={"auto_create_on": []})
+    opened = workshop.open()
+    opened.execute(made.plan_id)
+    shutil.rmtree(workshop.sandbox(made))
+    with pytest.raises(SandboxError, match="is missing") as refusal:
+        opened.rollback(made.plan_id, opened.checkpoints(made.plan_id)[0].checkpoint.checkpoint_id)
+    assert "holdfast plan resume --dry-run" in refusal.value.hint
+    assert not workshop.sandbox(made).exists()

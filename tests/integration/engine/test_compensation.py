@@ -9,14 +9,15 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.app import Holdfast
 from holdfast.compensation import DONE, UNDER_WAY
-from holdfast.errors import PlanFileError
+from holdfast.errors import PlanFileError, SandboxError, StateError
 from holdfast.events import Compensating, Event
-from holdfast.model import Plan, RollbackResult
+from holdfast.model import OperationKind, Plan, PlanState, RollbackResult
 from tests.integration.engine.workshop import Died, Workshop, files, run
 
 
@@ -177,6 +178,53 @@ def _wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("next_verb", ["apply", "execute"])
+def test_a_rollback_that_fails_after_compensating_is_finished_by_the_next_command(
+    workshop: Workshop, plan: Plan, next_verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = workshop.open()
+    with monkeypatch.context() as patched:
+        patched.setattr(opened.service.manager, "rollback_to", _refused)
+        with pytest.raises(SandboxError, match="Operation not permitted") as refusal:
+            opened.rollback(plan.plan_id, first_checkpoint(opened, plan))
+    assert "step 1 (first): done" in refusal.value.message
+    assert "step 3 (third): done" in refusal.value.message
+    assert "finishes the rollback first" in refusal.value.hint
+    assert opened.status(plan.plan_id).cut_short == (OperationKind.ROLLBACK,)
+    if next_verb == "apply":
+        with pytest.raises(StateError, match="queued"):
+            workshop.open().apply(plan.plan_id)
+        assert files(workshop.sandbox(plan)) == {"version.txt": "1\n"}
+        assert log(workshop) == ["do 1", "do 3", "undo 3", "undo 1"]
+    else:
+        assert workshop.open().execute(plan.plan_id).succeeded
+        assert log(workshop) == ["do 1", "do 3", "undo 3", "undo 1", "do 1", "do 3"]
+
+
+def test_a_rollback_that_fails_and_had_nothing_to_compensate_is_put_back(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = workshop.create(run("echo 1 > one"))
+    opened = workshop.open()
+    opened.execute(made.plan_id)
+    whole, calls = opened.service.manager.rollback_to, []
+
+    def refused_once(*words: Any, **options: Any) -> Any:
+        calls.append(words)
+        return _refused() if len(calls) == 1 else whole(*words, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(opened.service.manager, "rollback_to", refused_once)
+        with pytest.raises(SandboxError, match="Operation not permitted"):
+            opened.rollback(made.plan_id, first_checkpoint(opened, made))
+    assert opened.status(made.plan_id).cut_short == ()
+    assert opened.find_plan(made.plan_id).state is PlanState.COMPLETE
+
+
+def _refused(*_: Any, **__: Any) -> Any:
+    raise SandboxError("Restoring the sandbox failed: Operation not permitted.", hint="Check its permissions.")
 
 
 def test_a_compensation_that_is_no_call_is_refused_with_its_place(workshop: Workshop) -> None:

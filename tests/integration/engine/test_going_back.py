@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.app import Declined, Holdfast
 from holdfast.errors import AmbiguousError, NotFoundError, StateError, UsageError
-from holdfast.model import DecisionType, Plan, PlanState, RollbackResult
+from holdfast.model import Decision, DecisionType, Plan, PlanState, RollbackResult
 from tests.integration.engine.workshop import Workshop, files, run
 
 
@@ -194,6 +194,90 @@ def test_appended_steps_are_new_work_at_the_end(workshop: Workshop, plan: Plan) 
     assert files(workshop.sandbox(plan)) == before
     assert opened.execute(plan.plan_id).succeeded
     assert files(workshop.sandbox(plan)) == {**before, "four": "4\n"}
+
+
+def _of_type(opened: Holdfast, plan: Plan, kind: DecisionType) -> list[Decision]:
+    return [each for each in opened.decisions(plan.plan_id) if each.type is kind]
+
+
+def _in_force(opened: Holdfast, plan: Plan) -> list[str]:
+    return [each.chosen for each in opened.decisions(plan.plan_id) if not each.is_superseded]
+
+
+def test_a_corrected_verdict_is_not_in_force_beside_the_new_one(workshop: Workshop) -> None:
+    flag = workshop.outside / "flag"
+    plan = workshop.create(run("echo 1 > one"), validate=[f"test -e {flag}", "test -e one"])
+    opened = workshop.open()
+    assert not opened.execute(plan.plan_id).succeeded
+    [verdict] = _of_type(opened, plan, DecisionType.VALIDATION_RESPONSE)
+    assert opened.correction_preview(verdict.decision_id).superseded == (verdict,)
+    opened.correct(verdict.decision_id, guidance="the flag is there now")
+    assert _in_force(opened, plan) == ["a plan", "echo 1 > one", "the flag is there now"]
+    flag.touch()
+    assert opened.execute(plan.plan_id).succeeded
+    assert _in_force(opened, plan)[3:] == ["yes", "yes"]
+
+
+def test_correcting_what_was_done_about_a_failure_supersedes_that_and_what_followed(workshop: Workshop) -> None:
+    tries = workshop.outside / "tries"
+    plan = workshop.create(run(f"echo x >> {tries}; test $(wc -l < {tries}) -gt 1", retries=1), run("echo 2 > two"))
+    opened = workshop.open()
+    assert opened.execute(plan.plan_id).succeeded
+    [recovery] = _of_type(opened, plan, DecisionType.ERROR_RECOVERY)
+    preview = opened.correction_preview(recovery.decision_id)
+    assert [each.sequence for each in preview.superseded] == [3, 4, 5]
+    opened.correct(recovery.decision_id, guidance="no second try")
+    assert _in_force(opened, plan) == ["a plan", "no second try"]
+    assert files(workshop.sandbox(plan)) == {"version.txt": "1\n"}
+
+
+def test_correcting_that_a_failure_was_kept_leaves_the_failed_state_and_nothing_decided_about_it(
+    workshop: Workshop,
+) -> None:
+    plan = workshop.create(run("echo half > half; false"), policy={"on_failure": "keep"})
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    [recovery] = _of_type(opened, plan, DecisionType.ERROR_RECOVERY)
+    opened.correct(recovery.decision_id, guidance="go on")
+    assert _in_force(opened, plan) == ["a plan", "go on"]
+    assert files(workshop.sandbox(plan))["half"] == "half\n"
+
+
+def test_a_correction_can_be_corrected(workshop: Workshop, plan: Plan) -> None:
+    opened = workshop.open()
+    decision = next(d for d in opened.decisions(plan.plan_id) if d.step_index == 1)
+    opened.correct(decision.decision_id, guidance="less", steps_file=workshop.steps_file(run("echo x > x")))
+    opened.execute(plan.plan_id)
+    [correction] = _of_type(opened, plan, DecisionType.USER_INTERVENTION)
+    again = opened.correct(correction.decision_id, guidance="more")
+    assert isinstance(again, Plan)
+    assert (again.attempt, again.guidance, len(again.steps), again.next_step) == (3, "more", 3, 1)
+    assert _in_force(opened, plan) == ["a plan", "echo 1 > one", "more"]
+    assert files(workshop.sandbox(plan)) == {"one": "1\n", "version.txt": "1\n"}
+
+
+def test_what_a_correction_undid_stays_undone_when_that_is_corrected(workshop: Workshop) -> None:
+    plan = workshop.create(run("echo 1 > one"), validate=["false"])
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    [verdict] = _of_type(opened, plan, DecisionType.VALIDATION_RESPONSE)
+    opened.correct(verdict.decision_id, guidance="it was wrong")
+    [correction] = _of_type(opened, plan, DecisionType.USER_INTERVENTION)
+    opened.correct(correction.decision_id, guidance="look again")
+    assert _in_force(opened, plan) == ["a plan", "echo 1 > one", "look again"]
+
+
+def test_steps_that_were_added_are_taken_away_by_correcting_that(workshop: Workshop, plan: Plan) -> None:
+    opened = workshop.open()
+    before = files(workshop.sandbox(plan))
+    steps = workshop.steps_file(run("echo 4 > four"))
+    opened.correct(opened.decisions(plan.plan_id)[0].decision_id, guidance="more", mode="append", steps_file=steps)
+    opened.execute(plan.plan_id)
+    [correction] = _of_type(opened, plan, DecisionType.USER_INTERVENTION)
+    corrected = opened.correct(correction.decision_id, guidance="no more")
+    assert isinstance(corrected, Plan)
+    assert (len(corrected.steps), corrected.is_finished) == (3, True)
+    assert files(workshop.sandbox(plan)) == before
 
 
 def test_appending_needs_steps(workshop: Workshop, plan: Plan) -> None:

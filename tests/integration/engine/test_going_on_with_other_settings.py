@@ -115,8 +115,20 @@ def test_nothing_is_added_while_a_step_is_cut_short_because_going_on_would_lose_
     assert files(workshop.sandbox(plan)) == {**VERSION, "one": "1\n", "two": "2\n", "three": "3\n"}
 
 
-def test_nothing_is_added_while_a_conflict_waits(workshop: Workshop) -> None:
-    plan = workshop.create(CONFLICTING)
+def test_steps_are_added_after_a_failure_that_nothing_undoes(workshop: Workshop) -> None:
+    gate = workshop.outside / "gate"
+    plan = workshop.create(run("echo 1 > one"), run(f"echo 2 > two; test -e {gate}"), policy={"auto_create_on": []})
+    opened, steps = workshop.open(), workshop.steps_file(run("echo 3 > three"))
+    opened.execute(plan.plan_id)
+    opened.correct(last_decision(opened, plan), guidance="more", mode="append", steps_file=steps)
+    gate.touch()
+    assert opened.execute(plan.plan_id).succeeded
+    assert files(workshop.sandbox(plan)) == {**VERSION, "one": "1\n", "two": "2\n", "three": "3\n"}
+
+
+@pytest.mark.parametrize("policy", [{}, {"auto_create_on": []}])
+def test_nothing_is_added_while_a_conflict_waits(workshop: Workshop, policy: dict[str, Any]) -> None:
+    plan = workshop.create(CONFLICTING, policy=policy)
     opened = workshop.open()
     opened.execute(plan.plan_id)
     with pytest.raises(StateError, match="did not come to its end"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -317,10 +318,18 @@ def test_the_same_things_forbid_it_as_forbid_a_rollback(workshop: Workshop, plan
     damage_content(workshop.home / "objects.db")
     with pytest.raises(ContentError):
         _restored(workshop.open(), plan, "src", checkpoint=good)
-    (workshop.sandbox(plan, "data")).rename(workshop.folder / "away")
+
+
+def test_a_missing_sandbox_is_made_anew_first_but_not_in_a_dry_run(workshop: Workshop, plan: Plan) -> None:
+    opened = workshop.open()
+    good, data = _good(opened, plan), workshop.sandbox(plan, "data")
+    before = files(data)
+    shutil.rmtree(data)
     with pytest.raises(SandboxError, match="missing"):
-        _restored(opened, plan, "src", checkpoint=good)
-    (workshop.folder / "away").rename(workshop.sandbox(plan, "data"))
+        opened.rollback_preview(plan.plan_id, good, only=["src"])
+    assert not data.exists()
+    _restored(opened, plan, "src", checkpoint=good)
+    assert files(data) == before
 
 
 def test_pruning_for_it_can_collect(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from holdfast.app import Holdfast
 from holdfast.errors import StateError
-from holdfast.model import PlanState
+from holdfast.events import Event, Validating
+from holdfast.model import DecisionType, Lease, Plan, PlanState
 from tests.integration.engine.workshop import Workshop, files, run
 
 
@@ -71,3 +74,42 @@ def test_a_preview_of_resuming_says_from_where_and_changes_nothing(workshop: Wor
     assert (preview.step_index, preview.operations) == (1, ())
     assert preview.group_id == opened.store.unfinished_runs(plan.plan_id)[0].group_before_id
     assert (opened.find_plan(plan.plan_id), workshop.groups(plan)) == before
+
+
+def test_an_owner_that_was_stopped_and_forgotten_is_ended_to_cancel_its_plan(workshop: Workshop) -> None:
+    started = workshop.outside / "started"
+    plan = workshop.create(run("echo 1 > one"), run(f"touch {started}; sleep 60"))
+    process = _running(workshop, plan.plan_id, started)
+    try:
+        process.send_signal(signal.SIGSTOP)
+        opened = workshop.open()
+        lease = opened.store.get(Lease, plan.plan_id)
+        with opened.store.transaction():
+            long_ago = lease.heartbeat_at.replace(year=lease.heartbeat_at.year - 1)
+            opened.store.save(lease.model_copy(update={"heartbeat_at": long_ago}))
+        assert opened.cancel(plan.plan_id, patience_seconds=1).state is PlanState.CANCELLED
+        assert process.wait(30) == -signal.SIGKILL
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_validation_that_was_stopped_has_said_nothing_and_is_asked_again(workshop: Workshop) -> None:
+    gate, stop = workshop.outside / "gate", threading.Event()
+    plan = workshop.create(run("echo 1 > one"), validate=[f"test -e {gate} || sleep 60"])
+
+    def stop_at_validation(event: Event) -> None:
+        if isinstance(event, Validating):
+            stop.set()
+
+    opened = workshop.open()
+    stopped = opened.execute(plan.plan_id, listener=stop_at_validation, cancelled=stop)
+    assert stopped.plan.state is PlanState.CANCELLED
+    assert _verdicts(opened, plan) == []
+    gate.touch()
+    assert opened.execute(plan.plan_id).succeeded
+    assert _verdicts(opened, plan) == ["yes"]
+
+
+def _verdicts(opened: Holdfast, plan: Plan) -> list[str]:
+    return [each.chosen for each in opened.decisions(plan.plan_id) if each.type is DecisionType.VALIDATION_RESPONSE]

@@ -205,6 +205,20 @@ def test_after_the_conflict_is_resolved_in_the_sandbox_the_plan_goes_on_with_tha
     assert not (workshop.sandbox(plan).parent / ".conflicts").exists()
 
 
+def test_correcting_a_resolution_divides_the_step_anew_from_before_it(workshop: Workshop) -> None:
+    plan = conflicting(workshop)
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    (workshop.sandbox(plan) / "version.txt").write_text("wrong\n")
+    opened.execute(plan.plan_id)
+    [resolution] = [each for each in in_force(opened, plan) if each.type is DecisionType.USER_INTERVENTION]
+    opened.correct(resolution.decision_id, guidance="resolve it otherwise")
+    assert files(workshop.sandbox(plan)) == {"version.txt": "1\n"}
+    assert [each.chosen for each in in_force(opened, plan)] == ["a plan", "resolve it otherwise"]
+    assert all(each.is_superseded for each in subplans(opened, plan).values())
+    assert opened.execute(plan.plan_id).plan.state is PlanState.CONSTRAINED
+
+
 def test_a_conflict_between_files_that_are_no_text_waits_until_somebody_chose(workshop: Workshop) -> None:
     plan = workshop.create(
         together(sub("left", "printf 'l\\000' > image"), sub("right", "printf 'r\\000' > image")),
@@ -381,6 +395,70 @@ def test_a_rollback_invalidates_later_subplans_and_undoing_it_brings_them_back(w
     assert files(workshop.sandbox(plan)) == before
     assert {each.state for each in subplans(opened, plan).values()} == {PlanState.COMPLETE}
     assert not any(each.is_superseded for each in subplans(opened, plan).values())
+
+
+def test_undoing_a_rollback_brings_a_conflict_in_a_subplan_of_a_subplan_back(workshop: Workshop) -> None:
+    inner = together(sub("left", "echo left > version.txt"), sub("right", "echo right > version.txt"))
+    plan = workshop.create(one_by_one({"name": "outer", "steps": [inner]}, sub("next", "echo n > n")))
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    result = opened.rollback(plan.plan_id, opened.checkpoints(plan.plan_id)[0].checkpoint.checkpoint_id)
+    assert isinstance(result, RollbackResult)
+    undone = opened.rollback(plan.plan_id, result.left_group_id or "")
+    assert isinstance(undone, RollbackResult)
+    [(where, conflict)] = opened.conflicts(undone.plan)
+    assert where.name == "outer"
+    with pytest.raises(ConflictError):
+        opened.execute(plan.plan_id)
+    (Path(where.resource("app").sandbox_path) / conflict.path).write_text("both\n")
+    assert opened.execute(plan.plan_id).succeeded
+    assert files(workshop.sandbox(plan)) == {"n": "n\n", "version.txt": "both\n"}
+
+
+@pytest.mark.parametrize("is_run_anew", [False, True])
+def test_undoing_a_rollback_brings_a_conflict_back_to_be_resolved(workshop: Workshop, is_run_anew: bool) -> None:
+    plan = conflicting(workshop)
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    before, spawned = files(workshop.sandbox(plan)), subplans(opened, plan)
+    result = opened.rollback(plan.plan_id, opened.checkpoints(plan.plan_id)[0].checkpoint.checkpoint_id)
+    assert isinstance(result, RollbackResult)
+    if is_run_anew:
+        opened.execute(plan.plan_id)
+        opened.execute(plan.plan_id, choices=Choices(conflicts_are_resolved=True))
+    opened.rollback(plan.plan_id, result.left_group_id or "")
+    back = opened.find_plan(plan.plan_id)
+    assert (back.state, files(workshop.sandbox(plan))) == (PlanState.CONSTRAINED, before)
+    assert [conflict.path for _, conflict in opened.conflicts(back)] == ["version.txt"]
+    revived = [each for each in opened.store.subplans_of(plan.plan_id) if not each.is_superseded]
+    assert {(each.plan_id, each.state) for each in revived} == {
+        (each.plan_id, PlanState.COMPLETE) for each in spawned.values()
+    }
+    with pytest.raises(ConflictError):
+        opened.execute(plan.plan_id)
+    (workshop.sandbox(plan) / "version.txt").write_text("both\n")
+    assert opened.execute(plan.plan_id).succeeded
+    assert files(workshop.sandbox(plan))["seen"] == "both\n"
+    assert len(in_force(opened, plan)) == 4
+
+
+def test_undoing_a_rollback_brings_subplans_back_as_far_as_they_were(workshop: Workshop) -> None:
+    gate, started, count = (workshop.outside / name for name in ("gate", "started", "count"))
+    waits = f"touch {started}; until test -e {gate}; do sleep 0.05; done"
+    plan = workshop.create(
+        one_by_one(sub("quick", f"echo q >> q; echo once >> {count}"), sub("slow", f"echo s >> s; {waits}"))
+    )
+    _kill_when(workshop, plan, started)
+    gate.touch()
+    opened = workshop.open()
+    result = opened.rollback(plan.plan_id, opened.checkpoints(plan.plan_id)[0].checkpoint.checkpoint_id)
+    assert isinstance(result, RollbackResult)
+    opened.rollback(plan.plan_id, result.left_group_id or "")
+    states = {name: each.state for name, each in subplans(opened, plan).items()}
+    assert states == {"quick": PlanState.COMPLETE, "slow": PlanState.QUEUED}
+    assert opened.execute(plan.plan_id).succeeded
+    assert files(workshop.sandbox(plan)) == {"q": "q\n", "s": "s\n", "version.txt": "1\n"}
+    assert count.read_text() == "once\n"
 
 
 def test_subplans_go_on_with_their_plan_and_not_by_themselves(workshop: Workshop) -> None:
