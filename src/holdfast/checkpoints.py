@@ -513,8 +513,9 @@ class CheckpointService:
         return changed or int(not self._is_at(head, plan))
 
     def _is_at(self, head: CheckpointGroup, plan: Plan) -> bool:
-        held = numbers_of(self._held_decisions(plan))
-        return _same_position(head, plan) and all(is_within(each, head.active_decisions) for each in held)
+        if not _same_position(head, plan):
+            return False
+        return all(is_within(each, head.active_decisions) for each in numbers_of(self._held_decisions(plan)))
 
     def keep_present(self, plan: Plan, lease: Lease, target: CheckpointGroup, reason: str) -> Plan:
         """Make sure a group holds the state that is about to be left for ``target``."""
@@ -530,9 +531,10 @@ class CheckpointService:
     def compensate_rollback(self, plan: Plan, lease: Lease, operation: Operation, compensate: Compensate) -> None:
         """The part of a rollback that was cut short which is about what lies outside of the sandboxes."""
         self.make_empty_sandboxes(plan)
-        compensate(plan, lease, self._target_of(operation))
+        compensate(plan, lease, self.target_of(operation))
 
-    def _target_of(self, operation: Operation) -> CheckpointGroup:
+    def target_of(self, operation: Operation) -> CheckpointGroup:
+        """What a rollback goes back to: the group, without the decisions that its correction undoes."""
         correction = operation.data["correction"]
         undone = Correction.model_validate(correction).undone if correction else ()
         return self.store.get(CheckpointGroup, operation.data["target_group_id"]).without(undone)
@@ -583,7 +585,7 @@ class CheckpointService:
         )
 
     def _roll_back(self, plan: Plan, lease: Lease, operation: Operation, checkpoint: Checkpoint) -> RollbackResult:
-        target = self._target_of(operation)
+        target = self.target_of(operation)
         left = self.store.get(CheckpointGroup, operation.data["left_group_id"])
         set_aside = []
         for resource in plan.resources:

@@ -131,13 +131,20 @@ def _is_told(difference: Difference, holders: Collection[bytes]) -> bool:
 
 
 def refuse_missing_resources(resources: Iterable[Resource]) -> None:
-    missing = [name_text(resource.path) for resource in resources if not Path(resource.path).is_dir()]
+    missing = [resource for resource in resources if not _is_there(resource)]
     if missing:
-        listed = "\n  ".join(missing)
         raise SandboxError(
-            f"These are not there any more; nothing was changed:\n  {listed}",
+            f"These are not there any more; nothing was changed:\n  {_listed(missing)}",
             hint="Bring them back to that place, then run the command again.",
         )
+
+
+def _is_there(resource: Resource) -> bool:
+    return Path(resource.path).is_dir()
+
+
+def _listed(resources: Iterable[Resource]) -> str:
+    return "\n  ".join(name_text(resource.path) for resource in resources)
 
 
 def refuse_busy_repository(repository: GitRepository) -> None:
@@ -348,7 +355,7 @@ def undo_change(
     A file that somebody has changed since then stays as they made it. A resource that is not where it was cannot be
     put back, and is waited for, unless nobody will ask for it again.
     """
-    present = [resource for resource in plan.resources if Path(resource.path).is_dir()]
+    present = [resource for resource in plan.resources if _is_there(resource)]
     try:
         edited = [path for resource in present for path in _undo(service, resource, operation)]
     except OSError as failure:
@@ -356,12 +363,11 @@ def undo_change(
             f"The real files could not be put back yet: {described(failure)}.",
             hint="Check your permissions and the space on the disk; the next command on this plan puts them back.",
         ) from failure
-    gone = [name_text(resource.path) for resource in plan.resources if resource not in present]
+    gone = [resource for resource in plan.resources if resource not in present]
     if gone and not even_if_gone:
-        listed = "\n  ".join(gone)
         raise SandboxError(
             f"The {operation.kind} of plan {plan.plan_id} was cut short, and these are not there to be put back:\n"
-            f"  {listed}",
+            f"  {_listed(gone)}",
             hint="Bring them back to that place, and the next command on this plan puts them right. If they are gone "
             f"for good, `holdfast plan delete {plan.plan_id}` forgets the plan.",
         )

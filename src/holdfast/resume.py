@@ -110,8 +110,7 @@ def _at(plan: Plan, back: Plan, choices: Choices, group: CheckpointGroup | None 
 
 def _after_going_back(plan: Plan, service: CheckpointService, choices: Choices, operation: Operation) -> ResumePreview:
     """From where it goes on when a rollback, perhaps with a correction, was cut short and is finished first."""
-    target = service.store.get(CheckpointGroup, operation.data["target_group_id"])
-    back = service.taken_back(plan, target)
+    back = service.taken_back(plan, service.target_of(operation))
     corrected = operation.data["correction"] and Correction.model_validate(operation.data["correction"]).steps
     back = back.changed(steps=corrected or back.steps)
     return replace(_at(plan, back, choices), operations=(operation.kind,))

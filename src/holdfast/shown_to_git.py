@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.descent import join, split, with_ancestors
 from holdfast.errors import SandboxError
-from holdfast.sandbox.making import temporary_folder, temporary_place
+from holdfast.sandbox.making import make_folders, temporary_folder, temporary_place
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.format import SYMLINK, UNKNOWN_OWNER, Entry, State
 from holdfast.snapshot.selection import change
@@ -60,8 +60,7 @@ class FilesForGit:
     @contextmanager
     def shown(self) -> Iterator[Path]:
         """A folder with them, for a moment."""
-        with temporary_folder() as folder:
-            work_tree = folder.resolve()
+        with temporary_folder() as work_tree:
             try:
                 self._put(work_tree)
             except OSError as error:
@@ -73,8 +72,7 @@ class FilesForGit:
 
     def _put(self, folder: Path) -> None:
         """Readable, and with no more of their attributes than git takes notice of."""
-        for directory in sorted(with_ancestors(split(path)[0] for path in {*self.entries, *self.texts})):
-            (folder / os.fsdecode(directory)).mkdir(exist_ok=True)
+        make_folders(folder, (split(path)[0] for path in {*self.entries, *self.texts}))
         stored = (each for each in self.entries.items() if each[0] not in self.texts)
         made = [Difference(path, None, _as_git_sees_it(entry)) for path, entry in stored]
         change(folder, self.reader, made, is_real=False)

@@ -15,7 +15,7 @@ from holdfast.descent import join, shown, split, with_ancestors
 from holdfast.errors import ConflictError, SandboxError, UsageError
 from holdfast.names import name_text
 from holdfast.sandbox.git import GitFailed, complaint_of, run_git
-from holdfast.sandbox.making import sync_directory, temporary_folder
+from holdfast.sandbox.making import make_folders, sync_directory, temporary_folder
 from holdfast.sandbox.repository import GitRepository
 
 _LOCK_MARK = b"holdfast apply "
@@ -41,10 +41,8 @@ def ignored_among(
     repository: GitRepository, rules: Mapping[bytes, bytes], folders: Collection[bytes], paths: Sequence[bytes]
 ) -> set[bytes]:
     """Those of the paths that these rules ignore and that the repository does not track; ``folders`` are no files."""
-    with temporary_folder() as folder:
-        work_tree = folder.resolve()
-        for directory in sorted(with_ancestors([*folders, *(split(name)[0] for name in rules)])):
-            (work_tree / os.fsdecode(directory)).mkdir(exist_ok=True)
+    with temporary_folder() as work_tree:
+        make_folders(work_tree, [*folders, *(split(name)[0] for name in rules)])
         for name, text in rules.items():
             (work_tree / os.fsdecode(name)).write_bytes(text)
         return _check_ignore(repository, work_tree, paths)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.descent import open_directory
+from holdfast.descent import open_directory, with_ancestors
 from holdfast.errors import HoldfastError, SandboxError
 
 _TEMPORARY = "holdfast-of-"
@@ -157,4 +157,10 @@ def temporary_folder() -> Iterator[Path]:
         if owner.isdigit() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
             shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f"{_TEMPORARY}{os.getpid()}-", dir=place) as folder:
-        yield Path(folder)
+        yield Path(folder).resolve()
+
+
+def make_folders(root: Path, folders: Iterable[bytes]) -> None:
+    """These, and all that lead there, in a tree that is our own."""
+    for folder in sorted(with_ancestors(folders)):
+        (root / os.fsdecode(folder)).mkdir(exist_ok=True)
