@@ -56,9 +56,9 @@ from holdfast.sandbox.git_apply import (
 from holdfast.sandbox.git_worktree import matches
 from holdfast.sandbox.repository import GitRepository
 from holdfast.shown_to_git import FilesForGit, attributes_for, files_of, git_can_hold, rules_for, texts_of
+from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.difference import Difference, StateReader, visible
 from holdfast.snapshot.format import DIRECTORY, FILE, PIECES_FROM_BYTES, Entry, State
-from holdfast.snapshot.objects import Batch
 from holdfast.snapshot.selection import (
     access_list,
     links_to_make,

@@ -10,10 +10,10 @@ import msgspec
 
 from holdfast.descent import join
 from holdfast.sandbox.git import MergedText, merge_texts
+from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.difference import Difference, StateReader, visible
 from holdfast.snapshot.format import DIRECTORY, PIECES_FROM_BYTES, Entry, State
 from holdfast.snapshot.grafting import grafted
-from holdfast.snapshot.objects import Batch
 
 Labels = tuple[str, str, str]
 """What ours, the base and theirs are called in the marks around lines that conflict."""

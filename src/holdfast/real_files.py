@@ -43,10 +43,10 @@ from holdfast.sandbox.git_apply import (
     take_out_of_index,
 )
 from holdfast.sandbox.repository import GitRepository
+from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.difference import Difference, visible
 from holdfast.snapshot.format import DIRECTORY, Entry, digest_of
 from holdfast.snapshot.leftovers import remove_leftovers
-from holdfast.snapshot.objects import Batch
 from holdfast.snapshot.restore import Meddled
 from holdfast.snapshot.selection import (
     Selection,

@@ -90,7 +90,7 @@ class Reserve:
             return True
 
 
-def free_bytes(folder: Path) -> int:
+def free_bytes(folder: Path | str) -> int:
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
 

@@ -30,10 +30,10 @@ from holdfast.names import name_text
 from holdfast.operations import cut_short
 from holdfast.rollback import RollbackPreview, refuse_if_disabled
 from holdfast.sandbox import sandbox_for
+from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.difference import StateReader
 from holdfast.snapshot.format import DIRECTORY, FORMAT_VERSION, Entry, State
 from holdfast.snapshot.grafting import grafted
-from holdfast.snapshot.objects import Batch
 from holdfast.snapshot.restore import unheld_name
 
 _MOST_NAMES = 10

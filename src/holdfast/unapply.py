@@ -42,9 +42,9 @@ from holdfast.sandbox.git_apply import (
     refuse_a_branch_used_elsewhere,
 )
 from holdfast.sandbox.repository import GitRepository
+from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.difference import Difference
 from holdfast.snapshot.format import DIRECTORY, Entry
-from holdfast.snapshot.objects import Batch
 from holdfast.snapshot.selection import Selection, links_to_make, load_selection, same, select
 
 _AND_AGAIN = "then run the command again."

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast import sqlite
+from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.manager import CheckpointManager
-from holdfast.snapshot.objects import Batch, ObjectStore
+from holdfast.snapshot.objects import ObjectStore
 from tests.faults.gate import FAILURES, fail_at, stop_at
 from tests.faults.power import bench_on, why_not
 from tests.faults.trial import Bench, Outcome, Reference

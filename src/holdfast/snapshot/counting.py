@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.progress import UNWATCHED, Metering
+from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.entries import Taker
-from holdfast.snapshot.objects import Batch
 
 
 class CountedTaker:
     def __init__(self, taker: Taker, meter: Metering) -> None:
         self._taker, self._meter = taker, meter
 
-    def add(self, content: bytes) -> bytes:
+    def add_named(self, digest: bytes, content: bytes) -> None:
         self._meter.advance(size_bytes=len(content))
-        return self._taker.add(content)
+        self._taker.add_named(digest, content)
 
 
 class CountedBatch(CountedTaker):

@@ -15,7 +15,6 @@ from holdfast.snapshot.format import (
     PIECES,
     Entry,
     State,
-    decode_directory,
     decode_pieces,
     decode_state,
     digest_of,
@@ -82,8 +81,9 @@ class StateReader:
             return {}
         known = self._recent.get(entry.content)
         if known is None:
-            known = decode_directory(self._objects.read(entry.content))
-            self._recent.keep(entry.content, known)
+            self._recent.keep(entry.content, self._objects.read(entry.content))
+            known = self._recent.get(entry.content)
+            assert known is not None
         return known
 
     def find(self, state: State, path: bytes) -> Entry | None:

@@ -1,28 +1,31 @@
-"""Directories read or written lately, so that comparing states does not decode them again and again."""
+"""Directories read or written lately, so that comparing states does not read them again and again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.snapshot.format import Entry
+from holdfast.snapshot.format import Entry, decode_directory
 
-_MOST_ENTRIES = 200_000
+_MOST_BYTES = 16 << 20
 
 
 class RecentDirectories:
-    """By digest; never wrong, because what a digest names never changes."""
+    """By digest; never wrong, because what a digest names never changes. Decoded once somebody asks."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Mapping[bytes, Entry]] = {}
-        self._entries = 0
+        self._known: dict[bytes, bytes | Mapping[bytes, Entry]] = {}
+        self._bytes = 0
 
     def get(self, digest: bytes) -> Mapping[bytes, Entry] | None:
-        return self._known.get(digest)
+        known = self._known.get(digest)
+        if isinstance(known, bytes):
+            known = self._known[digest] = decode_directory(known)
+        return known
 
-    def keep(self, digest: bytes, entries: Mapping[bytes, Entry]) -> None:
-        if self._entries + len(entries) > _MOST_ENTRIES:
-            self._known.clear()
-            self._entries = 0
+    def keep(self, digest: bytes, content: bytes) -> None:
         if digest not in self._known:
-            self._known[digest] = entries
-            self._entries += len(entries)
+            if self._bytes + len(content) > _MOST_BYTES:
+                self._known.clear()
+                self._bytes = 0
+            self._known[digest] = content
+            self._bytes += len(content)

@@ -68,6 +68,19 @@ def decode_directory(content: bytes) -> dict[bytes, Entry]:
     return {entry.name: entry for entry in _decode_entries(content)}
 
 
+def with_entry_replaced(content: bytes, old: Entry, new: Entry) -> bytes | None:
+    """An encoded directory with one entry exchanged for another of the same name; None if it takes encoding it anew.
+
+    Nothing but this entry is looked at. A name or an attribute of another can hold the same bytes as the whole entry,
+    so these must be found in one place only.
+    """
+    before = _encode(old)
+    start = content.find(before)
+    if start < 0 or start != content.rfind(before):
+        return None
+    return content[:start] + _encode(new) + content[start + len(before) :]
+
+
 def encode_state(root: Entry, links: tuple[tuple[bytes, ...], ...]) -> bytes:
     return _encode(State(FORMAT_VERSION, root, links))
 

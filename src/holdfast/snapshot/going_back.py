@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 from holdfast.descent import Descent, join
 from holdfast.errors import SandboxError
+from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.changes import NOTHING_TOLD, Changes, ChangeTracker, Told
 from holdfast.snapshot.difference import StateReader
 from holdfast.snapshot.index import TreeIndex
-from holdfast.snapshot.objects import Batch
 from holdfast.snapshot.restore import Restored, RestorePlan, Workshop, carry_out, check_content, plan_restore
 from holdfast.snapshot.told import plan_from_changes
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from holdfast.descent import join
+from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.difference import StateReader
 from holdfast.snapshot.format import DIRECTORY, Entry, State, encode_directory, encode_state
-from holdfast.snapshot.objects import Batch
 
 Links = tuple[tuple[bytes, ...], ...]
 

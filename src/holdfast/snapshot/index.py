@@ -21,23 +21,23 @@ from holdfast.descent import Descent, depth, join, split
 from holdfast.errors import SandboxError
 from holdfast.machine import boot_id
 from holdfast.progress import Metering, Work, meter_of
+from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.counting import counted_batch, counted_taker
 from holdfast.snapshot.difference import Difference
 from holdfast.snapshot.directories import RecentDirectories
 from holdfast.snapshot.entries import Hasher, Moved, Taker, directory_entry, read_entry
 from holdfast.snapshot.format import (
     DIRECTORY,
+    FILE,
     FORMAT_VERSION,
     Entry,
     State,
     digest_of,
-    encode_directory,
     encode_state,
 )
 from holdfast.snapshot.nodes import CACHE_VERSION, Cache, CachedNode, Links, Node, no_garbage, read_cache
-from holdfast.snapshot.objects import Batch
-from holdfast.snapshot.reading import PARALLEL_FROM_FILES, Found, read_in_parallel
-from holdfast.snapshot.stamps import UNTRUSTED
+from holdfast.snapshot.reading import PARALLEL_FROM_FILES, read_in_parallel
+from holdfast.snapshot.stamps import UNTRUSTED, Stamp
 from holdfast.snapshot.unchanged import is_as_known, unchanged_directories
 
 _RACY_NS = 20_000_000
@@ -120,6 +120,7 @@ class TreeIndex:
         with Descent(self.root) as descent:
             seeing = _Look(self, descent, batch, now_ns)
             if is_all:
+                batch.begin_parcel()
                 seeing.at_changes(told)
             else:
                 self._distrust(told)
@@ -130,7 +131,13 @@ class TreeIndex:
             seeing.trust_what_was_listed()
         head = self.top.head
         assert head is not None
-        return batch.add(encode_state(head, self.links.groups()))
+        content = encode_state(head, self.links.groups())
+        state = digest_of(content)
+        if state != self.state:
+            batch.add_named(state, content)
+        if is_all:
+            batch.end_parcel(state)
+        return state
 
     def _distrust(self, told: Changed) -> None:
         """Have these files read again: of a write through a memory mapping their time stamps may not tell."""
@@ -185,7 +192,7 @@ class TreeIndex:
 
     def forget_entry(self, directory: bytes, node: Node, name: bytes) -> None:
         path = join(directory, name)
-        node.entries.pop(name, None)
+        node.remove(name)
         node.stamps.pop(name, None)
         self.links.forget(path)
         self.unheld.pop(path, None)
@@ -195,7 +202,6 @@ class TreeIndex:
                 self.links.forget(inside)
             for inside in [inside for inside in self.unheld if inside.startswith(below)]:
                 del self.unheld[inside]
-        node.digest = None
 
     # The cache that survives the process
 
@@ -478,7 +484,8 @@ class _Look:
             if found.entry is None:
                 self._read(wanted, batch)
             else:
-                self._note_file(wanted, found.entry, found)
+                stamp = (found.inode, found.ctime_ns, found.mtime_ns, found.size)
+                self._note_file(wanted, found.entry, stamp, found.device, found.names)
             meter.advance(1)
         if nodes:
             raise SandboxError(
@@ -487,23 +494,28 @@ class _Look:
 
     def _read(self, wanted: _FileToRead, taker: Taker) -> None:
         node, directory, name = wanted.node, wanted.directory, wanted.name
+        known = node.entries.get(name)
+        # What is known of the tree is stored, or in this batch.
+        stored = known.content if known is not None and known.kind == FILE else b""
         try:
-            entry, status = read_entry(self._open(directory), name, taker, is_file=wanted.is_file)
+            entry, status = read_entry(self._open(directory), name, taker, is_file=wanted.is_file, known=stored)
         except FileNotFoundError:
             self._index.forget_entry(directory, node, name)
         except PermissionError:
             self._index.forget_entry(directory, node, name)
             self._index.unheld[join(directory, name)] = "not readable for this user"
         else:
-            self._note_file(wanted, entry, Found.of(directory, name, entry, status))
+            stamp = (status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size)
+            self._note_file(wanted, entry, stamp, status.st_dev, status.st_nlink)
 
-    def _note_file(self, wanted: _FileToRead, entry: Entry, found: Found) -> None:
+    def _note_file(self, wanted: _FileToRead, entry: Entry, stamp: Stamp, device: int, names: int) -> None:
         node = wanted.node
-        node.digest = None
-        node.entries[wanted.name] = entry
-        ctime = found.ctime_ns if found.ctime_ns < self._now_ns - _RACY_NS else UNTRUSTED
-        node.note_stamp(wanted.name, (found.inode, ctime, found.mtime_ns, found.size))
-        self._index.links.note(join(wanted.directory, wanted.name), (found.device, found.inode), found.names)
+        node.put(entry)
+        inode, ctime, mtime, size = stamp
+        if ctime >= self._now_ns - _RACY_NS:
+            stamp = (inode, UNTRUSTED, mtime, size)
+        node.note_stamp(wanted.name, stamp)
+        self._index.links.note(join(wanted.directory, wanted.name), (device, inode), names)
 
     def trust_what_was_listed(self) -> None:
         """At the end of a whole pass only: one that is given up has not read all it listed."""
@@ -519,16 +531,17 @@ class _Look:
             head = node.head
             assert head is not None
             if node.digest is None:
-                node.digest = self._batch.add(encode_directory(node.entries))
-                self._index.recent.keep(node.digest, dict(node.entries))
+                content = node.encoded()
+                node.digest = digest_of(content)
+                if head.content != node.digest:
+                    self._batch.add_named(node.digest, content)
+                    self._index.recent.keep(node.digest, content)
             if head.content != node.digest:
                 head = node.head = msgspec.structs.replace(head, content=node.digest)
                 node.is_placed = False
             if directory and not node.is_placed:
-                parent_path, name = split(directory)
-                parent = self._to_encode[parent_path]
-                parent.entries[name] = head
-                parent.digest = None
+                parent = self._to_encode[split(directory)[0]]
+                parent.put(head)
                 node.is_placed = True
 
 
@@ -565,7 +578,7 @@ class _Adoption:
         if name in parent.children:
             self._index.forget_entry(directory, parent, name)
         entry, status = read_entry(self._descent.open(directory), name, self._hasher, is_file=new.is_file)
-        parent.entries[name] = new
+        parent.put(new)
         ctime = status.st_ctime_ns if status.st_ctime_ns < self._now_ns - _RACY_NS else UNTRUSTED
         parent.note_stamp(name, (status.st_ino, ctime, status.st_mtime_ns, status.st_size))
         self._index.links.note(path, (status.st_dev, status.st_ino), status.st_nlink)
@@ -588,7 +601,7 @@ class _Adoption:
         node.head, node.is_placed = new, True
         self._directories.append((node, new.content))
         if path:
-            parent.entries[name] = new
+            parent.put(new)
         if not is_touched:
             return True
         descriptor = self._descent.open(path)

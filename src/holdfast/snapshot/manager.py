@@ -11,13 +11,14 @@ from typing import Any
 from holdfast.errors import NotFoundError, SandboxError
 from holdfast.ids import new_id
 from holdfast.model import Phase, Unheld, now
+from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.changes import NOTHING_TOLD, ChangeTracker, Company, Told
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.directories import RecentDirectories
 from holdfast.snapshot.format import State
 from holdfast.snapshot.going_back import GoingBack, refreshed
 from holdfast.snapshot.index import TreeIndex
-from holdfast.snapshot.objects import Batch, ObjectStore
+from holdfast.snapshot.objects import ObjectStore
 from holdfast.snapshot.restore import Restored, Workshop, plan_restore, unheld_name
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 from holdfast.snapshot.staging import Stagings
@@ -65,7 +66,15 @@ class CheckpointManager:
     def taking(self, limit_bytes: int | None = None) -> Iterator[Batch]:
         """A moment at which snapshots are taken together; their content stays until the records name it."""
         with self.objects.holding():
-            yield self.objects.batch(limit_bytes)
+            yield Batch(self.objects, limit_bytes)
+        if self.objects.has_full_parcels:
+            self._when_there_is_time(self.objects.unpack_parcels)
+
+    def _when_there_is_time(self, chore: Callable[[], None]) -> None:
+        for tracker in self._trackers.values():
+            tracker.soon(chore)
+            return
+        chore()
 
     def create_checkpoint(
         self,

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from holdfast.snapshot.format import DIGEST_BYTES, Entry, decode_directory, digest_of, encode_directory
+from holdfast.snapshot.format import (
+    DIGEST_BYTES,
+    Entry,
+    decode_directory,
+    digest_of,
+    encode_directory,
+    with_entry_replaced,
+)
 from holdfast.snapshot.stamps import Stamp, pack_stamps, unpack_stamps
 
 CACHE_VERSION = 4
@@ -38,8 +45,9 @@ class Node:
     )
 
     def __init__(self) -> None:
-        self._entries: dict[bytes, Entry] = {}
+        self._entries: dict[bytes, Entry] | None = {}
         self._packed: bytes | None = None
+        """The entries encoded, as far as that was needed; at least one of the two is there."""
         self._stamps: dict[bytes, Stamp] = {}
         self._packed_stamps: tuple[bytes, bytes] | None = None
         self._newer_stamps: dict[bytes, Stamp] | None = None
@@ -52,10 +60,35 @@ class Node:
         self.stamp = (0, 0)
 
     @property
-    def entries(self) -> dict[bytes, Entry]:
-        if self._packed is not None:
-            self._entries, self._packed = decode_directory(self._packed), None
+    def entries(self) -> Mapping[bytes, Entry]:
+        return self._known_entries()
+
+    def _known_entries(self) -> dict[bytes, Entry]:
+        if self._entries is None:
+            assert self._packed is not None
+            self._entries = decode_directory(self._packed)
         return self._entries
+
+    def put(self, entry: Entry) -> None:
+        """Set the entry of that name; of the others nothing is looked at if there was one before."""
+        entries = self._known_entries()
+        old = entries.get(entry.name)
+        if old == entry:
+            return
+        entries[entry.name] = entry
+        if self._packed is not None:
+            self._packed = None if old is None else with_entry_replaced(self._packed, old, entry)
+        self.digest = None
+
+    def remove(self, name: bytes) -> None:
+        if self._known_entries().pop(name, None) is not None:
+            self._packed = None
+        self.digest = None
+
+    def encoded(self) -> bytes:
+        if self._packed is None:
+            self._packed = encode_directory(self.entries)
+        return self._packed
 
     @property
     def stamps(self) -> dict[bytes, Stamp]:
@@ -94,13 +127,12 @@ class Node:
     def packed(self, parent: int) -> CachedNode:
         assert self.head is not None
         assert self.digest is not None
-        entries = encode_directory(self._entries) if self._packed is None else self._packed
-        return CachedNode(parent, self.head, self.stamp, self.digest, entries, *self.packed_stamps)
+        return CachedNode(parent, self.head, self.stamp, self.digest, self.encoded(), *self.packed_stamps)
 
     @classmethod
     def unpacked(cls, cached: CachedNode) -> Node:
         node = cls()
-        node._packed, node._packed_stamps = cached.entries, (cached.names, cached.stamps)
+        node._entries, node._packed, node._packed_stamps = None, cached.entries, (cached.names, cached.stamps)
         node.digest, node.head, node.stamp, node.is_placed = cached.digest, cached.head, cached.stamp, True
         return node
 

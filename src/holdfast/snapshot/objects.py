@@ -12,27 +12,26 @@ import fcntl
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import zstandard
 
-from holdfast.errors import ContentError, HoldfastError, QuotaError
+from holdfast.errors import ContentError, HoldfastError
 from holdfast.reserve import free_bytes, is_nearly_full
 from holdfast.snapshot.format import digest_of
+from holdfast.snapshot.packing import new_compressor, pack, unpack
+from holdfast.snapshot.parcels import Parcel, digests_in, pack_parcel, unpack_parcel
 from holdfast.sqlite import Error, connect, database_error, is_damage, no_space, translated_errors
 
-_RAW, _ZSTD = b"\x00", b"\x01"
-_LEVEL = 1
-_FLUSH_BYTES = 32 << 20
-"""New content is committed in portions of this size: the memory in use and the write-ahead log stay bounded."""
-_WAITING_BYTES = 4 << 20
 _ASKED_AT_ONCE = 500
+_UNPACK_FROM_BYTES = 512 << 10
+"""So much in parcels is given rows of its own."""
 _FEWEST_PAGES = 64
 """As many are moved at once even where there seems to be no room."""
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 _NEWS_BYTES = 8
 _CACHE_KB = 16_000
 """Names are random, so every question meets another page: those of a hundred thousand objects fit."""
@@ -43,25 +42,18 @@ CREATE TABLE IF NOT EXISTS object (digest BLOB PRIMARY KEY, size_bytes INTEGER N
 CREATE TABLE IF NOT EXISTS snapshot (
     checkpoint_id TEXT PRIMARY KEY, sandbox_id TEXT NOT NULL, state BLOB NOT NULL, record TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS snapshot_by_sandbox ON snapshot (sandbox_id, checkpoint_id);
+CREATE TABLE IF NOT EXISTS parcel (number INTEGER PRIMARY KEY, digests BLOB NOT NULL, data BLOB NOT NULL);
 """
+"""Version 1 had no parcels."""
 
 _DAMAGED_SCHEMA = "CREATE TABLE IF NOT EXISTS damaged (digest BLOB PRIMARY KEY)"
 """Made when there is something to note in it."""
 
 
-def pack(content: bytes, compressor: zstandard.ZstdCompressor) -> bytes:
-    """Content as it is stored: compressed where that makes it smaller."""
-    small = compressor.compress(content)
-    return _ZSTD + small if len(small) < len(content) else _RAW + content
-
-
-def new_compressor() -> zstandard.ZstdCompressor:
-    return zstandard.ZstdCompressor(level=_LEVEL)
-
-
 class ObjectStore:
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._folder, self._log = os.fspath(path.parent), f"{path}-wal"
         self._lock_path = path.with_suffix(".lock")
         self._mutex = threading.RLock()
         self._lock = -1
@@ -76,6 +68,8 @@ class ObjectStore:
         """Noted, by whomever; does not count as stored."""
         self.finding = ""
         """Another one whenever something more was found damaged."""
+        self._parcelled_bytes = 0
+        """What came in parcels since they were last unpacked."""
         self._is_malformed = False
         self._compressor = new_compressor()
         self._decompressor = zstandard.ZstdDecompressor()
@@ -88,21 +82,29 @@ class ObjectStore:
     def _prepare(self) -> str:
         found = self._row("SELECT count(*) FROM sqlite_master WHERE name = 'meta'")[0]
         if not found:
-            with self._writing():
-                for statement in _SCHEMA.split(";"):
-                    self._connection.execute(statement)
-                insert = "INSERT OR IGNORE INTO meta VALUES (?, ?)"
-                self._connection.execute(insert, ("store_id", secrets.token_hex(8)))
-                self._connection.execute(insert, ("version", str(_SCHEMA_VERSION)))
+            self._make_tables()
         meta = dict(self._rows("SELECT key, value FROM meta"))
-        if int(meta["version"]) > _SCHEMA_VERSION:
+        version = int(meta["version"])
+        if version > _SCHEMA_VERSION:
             raise ContentError(
-                f"{self.path} was written by a newer Holdfast (content format {meta['version']}).",
+                f"{self.path} was written by a newer Holdfast (content format {version}).",
                 hint="Upgrade holdfast to the version that wrote it, or newer.",
             )
+        if version < _SCHEMA_VERSION:
+            self._make_tables()
         return str(meta["store_id"])
 
+    def _make_tables(self) -> None:
+        """Those that are not there, as in a new store or in one of an earlier version."""
+        with self._writing():
+            for statement in _SCHEMA.split(";"):
+                self._connection.execute(statement)
+            self._connection.execute("INSERT OR IGNORE INTO meta VALUES ('store_id', ?)", (secrets.token_hex(8),))
+            self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('version', ?)", (str(_SCHEMA_VERSION),))
+
     def close(self) -> None:
+        if self._parcelled_bytes:
+            self.unpack_parcels()
         self._note_damaged()
         with self._mutex:
             self._connection.close()
@@ -148,7 +150,18 @@ class ObjectStore:
     # Reading
 
     def has(self, digest: bytes) -> bool:
+        return self._has_row(digest) or digest in self._parcelled() or self._has_row(digest)
+
+    def _has_row(self, digest: bytes) -> bool:
         return self._row("SELECT 1 FROM object WHERE digest = ?", (digest,)) is not None
+
+    def _parcelled(self) -> dict[bytes, int]:
+        """The numbers of the parcels of all objects that may have no row of their own yet.
+
+        Whoever finds an object neither here nor before in a row looks for its row again: it may just have got it.
+        """
+        found = self._rows("SELECT digests, number FROM parcel")
+        return {digest: number for digests, number in found for digest in digests_in(digests)}
 
     def surely_has(self, digest: bytes) -> bool:
         """The same for whoever holds the store, without a question to the database if it was there before.
@@ -162,8 +175,12 @@ class ObjectStore:
         self._sure.add(digest)
         return True
 
+    def is_sure_of(self, state: bytes) -> bool:
+        """Whether that state was found or put here before; no is not an answer."""
+        return state in self._sure
+
     def known_among(self, digests: Sequence[bytes]) -> set[bytes]:
-        """Those that need not be stored again."""
+        """Those that need not be stored again; one that is in a parcel only is not among them."""
         found: set[bytes] = set()
         for start in range(0, len(digests), _ASKED_AT_ONCE):
             asked = tuple(digests[start : start + _ASKED_AT_ONCE])
@@ -173,10 +190,33 @@ class ObjectStore:
 
     def read(self, digest: bytes) -> bytes:
         """The content of that name, checked against it."""
+        content = self._read_row(digest)
+        return self._read_parcelled([digest])[digest] if content is None else content
+
+    def _read_row(self, digest: bytes) -> bytes | None:
         row = self._row("SELECT data, size_bytes FROM object WHERE digest = ?", (digest,))
-        if row is None:
-            raise self._missing(digest)
-        return self._checked(digest, *row)
+        return None if row is None else self._checked(digest, self._unpacked(*row))
+
+    def _read_parcelled(self, digests: Iterable[bytes]) -> dict[bytes, bytes]:
+        """The contents of objects that had no row of their own a moment ago."""
+        numbers = self._parcelled()
+        parcels: dict[int, dict[bytes, bytes]] = {}
+        found: dict[bytes, bytes] = {}
+        for digest in digests:
+            number = numbers.get(digest)
+            if number is not None and number not in parcels:
+                parcels[number] = self._parcel(number)
+            content = None if number is None else parcels[number].get(digest)
+            content = self._read_row(digest) if content is None else self._checked(digest, content)
+            if content is None:
+                raise self._missing(digest) if number is None else self._damage(digest)
+            found[digest] = content
+        return found
+
+    def _parcel(self, number: int) -> dict[bytes, bytes]:
+        row = self._row("SELECT digests, data FROM parcel WHERE number = ?", (number,))
+        with self._mutex:
+            return {} if row is None else unpack_parcel(row[0], row[1], self._decompressor)
 
     def read_all(self, digests: Iterable[bytes]) -> dict[bytes, bytes]:
         """The contents of these names, each checked against it; all are in memory at once."""
@@ -186,10 +226,9 @@ class ObjectStore:
             asked = tuple(wanted[start : start + _ASKED_AT_ONCE])
             sql = f"SELECT digest, data, size_bytes FROM object WHERE digest IN ({', '.join('?' * len(asked))})"
             for digest, data, size in self._rows(sql, asked):
-                found[digest] = self._checked(digest, data, size)
-        for digest in wanted:
-            if digest not in found:
-                raise self._missing(digest)
+                found[digest] = self._checked(digest, self._unpacked(data, size))
+        if len(found) < len(wanted):
+            found.update(self._read_parcelled(digest for digest in wanted if digest not in found))
         return found
 
     def _missing(self, digest: bytes) -> ContentError:
@@ -199,33 +238,32 @@ class ObjectStore:
             hint="Run `holdfast doctor` to see which checkpoints it affects.",
         )
 
-    def _checked(self, digest: bytes, data: object, size: int) -> bytes:
-        content = self._unpacked(data, size)
+    def _damage(self, digest: bytes) -> ContentError:
+        self._found_damaged.add(digest)
+        return ContentError(
+            f"Saved content {digest.hex()[:16]} in {self.path.name} is damaged.",
+            hint="Run `holdfast doctor` to see which checkpoints it affects.",
+        )
+
+    def _checked(self, digest: bytes, content: bytes | None) -> bytes:
         if content is None or digest_of(content) != digest:
-            self._found_damaged.add(digest)
-            raise ContentError(
-                f"Saved content {digest.hex()[:16]} in {self.path.name} is damaged.",
-                hint="Run `holdfast doctor` to see which checkpoints it affects.",
-            )
+            raise self._damage(digest)
         return content
 
     def _unpacked(self, data: object, size: int) -> bytes | None:
-        if not isinstance(data, bytes):
-            return None  # SQLite keeps whatever type it is given
-        if data[:1] == _RAW:
-            return data[1:]
-        try:
-            # zstd contexts are not safe to share between threads
-            with self._mutex:
-                return self._decompressor.decompress(data[1:], max_output_size=size)
-        except zstandard.ZstdError:
-            return None
+        # zstd contexts are not safe to share between threads
+        with self._mutex:
+            return unpack(data, size, self._decompressor)
 
     # Writing
 
     def packed(self, content: bytes) -> bytes:
         with self._mutex:
             return pack(content, self._compressor)
+
+    def packed_parcel(self, contents: Mapping[bytes, bytes]) -> Parcel:
+        with self._mutex:
+            return pack_parcel(contents, self._compressor)
 
     @contextmanager
     def holding(self) -> Iterator[None]:
@@ -305,25 +343,61 @@ class ObjectStore:
 
     # Adding
 
-    def batch(self, limit_bytes: int | None = None) -> Batch:
-        """New content; with a limit it refuses to let the whole store grow beyond that."""
-        return Batch(self, limit_bytes)
+    def is_any_damaged(self, digests: Iterable[bytes]) -> bool:
+        """Whether one of these is noted as damaged, so that its row has to be replaced."""
+        return bool(self._damaged) and not self._damaged.isdisjoint(digests)
 
-    def insert(self, rows: list[tuple[bytes, int, bytes]], snapshots: list[tuple[str, str, bytes, str]]) -> None:
+    def insert(self, rows: Sequence[Row], parcels: Sequence[Parcel], snapshots: Sequence[Snapshot]) -> None:
         """Everything in one durable transaction."""
-        if not rows and not snapshots:
+        if not rows and not parcels and not snapshots:
             return
-        if rows:
-            self._refuse_without_room_for(sum(len(data) for _, _, data in rows))
+        if rows or parcels:
+            added_bytes = sum(len(row[2]) for row in rows) + sum(len(data) for _, data in parcels)
+            self._refuse_without_room_for(added_bytes)
         healed = [row for row in rows if row[0] in self._damaged]
         with self._writing():
             if healed:
                 self._connection.executemany("INSERT OR REPLACE INTO object VALUES (?, ?, ?)", healed)
                 self._connection.executemany("DELETE FROM damaged WHERE digest = ?", [(row[0],) for row in healed])
-            self._connection.executemany("INSERT OR IGNORE INTO object VALUES (?, ?, ?)", rows)
-            self._connection.executemany("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)", snapshots)
+            if rows:
+                self._connection.executemany("INSERT OR IGNORE INTO object VALUES (?, ?, ?)", rows)
+            for parcel in parcels:
+                self._connection.execute("INSERT INTO parcel (digests, data) VALUES (?, ?)", parcel)
+            for snapshot in snapshots:
+                self._connection.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)", snapshot)
         self._damaged.difference_update(row[0] for row in healed)
         self._sure.update(state for _, _, state, _ in snapshots)
+        self._parcelled_bytes += sum(len(data) for _, data in parcels)
+
+    @property
+    def has_full_parcels(self) -> bool:
+        """Whether so much has come in parcels that it is time to unpack them."""
+        return self._parcelled_bytes >= _UNPACK_FROM_BYTES
+
+    def unpack_parcels(self) -> None:
+        """Give what came in parcels rows of its own, as well as can be: until then it is read from the parcels."""
+        if self._is_malformed:
+            return
+        with suppress(HoldfastError, OSError):
+            with self._writing():
+                rows = self._rows_from_parcels()
+                if not self._has_room_for(sum(len(data) for _, _, data in rows)):
+                    raise no_space(self.path)
+                # First, so that the rows find their pages free.
+                self._connection.execute("DELETE FROM parcel")
+                self._connection.executemany("INSERT OR IGNORE INTO object VALUES (?, ?, ?)", rows)
+            self._parcelled_bytes = 0
+
+    def _rows_from_parcels(self) -> list[Row]:
+        rows: dict[bytes, Row] = {}
+        for digests, data in self._connection.execute("SELECT digests, data FROM parcel").fetchall():
+            contents = unpack_parcel(digests, data, self._decompressor)
+            for digest in digests_in(digests):
+                # Of a damaged parcel the names stay, and what they are left with is found damaged when it is read.
+                content = contents.get(digest)
+                packed = b"" if content is None else pack(content, self._compressor)
+                rows[digest] = (digest, len(content or b""), packed)
+        return [rows[digest] for digest in sorted(rows)]
 
     # The catalogue of snapshots
 
@@ -348,6 +422,7 @@ class ObjectStore:
         Both functions are asked after the lock is held: what they see then is all there is.
         """
         with self._collecting():
+            self.unpack_parcels()
             keep, kept_states = reachable(), states()
             rows = self._rows("SELECT digest, length(data) FROM object")
             doomed = [(digest, size) for digest, size in rows if digest not in keep]
@@ -399,13 +474,17 @@ class ObjectStore:
             raise no_space(self.path)
 
     def _has_room_for(self, added_bytes: int) -> bool:
-        return free_bytes(self.path.parent) >= added_bytes + self._growth_bytes(added_bytes)
+        room_bytes = free_bytes(self._folder)
+        # By more than its log the file cannot grow, and how large that is costs less to ask.
+        if room_bytes >= 2 * added_bytes + self._log_bytes():
+            return True
+        return room_bytes >= added_bytes + self._growth_bytes(added_bytes)
 
-    def size_bytes(self) -> int:
-        return sum(path.stat().st_size for path in (self.path, self._wal_path()) if path.exists())
-
-    def _wal_path(self) -> Path:
-        return self.path.with_name(self.path.name + "-wal")
+    def _log_bytes(self) -> int:
+        try:
+            return os.stat(self._log).st_size
+        except FileNotFoundError:
+            return 0
 
     def content_bytes(self) -> int:
         pages, free, size = (self._pragma(name) for name in ("page_count", "freelist_count", "page_size"))
@@ -416,7 +495,7 @@ class ObjectStore:
 
     def damaged(self) -> list[bytes]:
         """The names of all objects whose content does not match them."""
-        digests = [row[0] for row in self._rows("SELECT digest FROM object")]
+        digests = {row[0] for row in self._rows("SELECT digest FROM object")} | self._parcelled().keys()
         return [digest for digest in digests if not self._is_sound(digest)]
 
     def _is_sound(self, digest: bytes) -> bool:
@@ -427,88 +506,11 @@ class ObjectStore:
         return True
 
 
+Row = tuple[bytes, int, bytes]
+"""Digest, size and packed content of an object."""
+Snapshot = tuple[str, str, bytes, str]
+
+
 def _tell_news(lock: int) -> None:
     """Whoever holds the store next sees that something may be gone from it, or was found damaged."""
     os.pwrite(lock, secrets.token_bytes(_NEWS_BYTES), 0)
-
-
-class Batch:
-    """New content on its way into the store; durable after ``commit``.
-
-    Content waits uncompressed until there is enough of it to ask the store in one question which of it is new.
-    """
-
-    def __init__(self, store: ObjectStore, limit_bytes: int | None) -> None:
-        self._store = store
-        self.finding = store.finding
-        self._when_stored: list[Callable[[], None]] = []
-        self._limit_bytes = limit_bytes
-        self._room_bytes = 0 if limit_bytes is None else limit_bytes - store.content_bytes()
-        self._waiting: dict[bytes, bytes] = {}
-        self._waiting_bytes = 0
-        self._rows: dict[bytes, tuple[bytes, int, bytes]] = {}
-        self._rows_bytes = 0
-        self._snapshots: list[tuple[str, str, bytes, str]] = []
-        self._added_bytes = 0
-
-    def add(self, content: bytes) -> bytes:
-        digest = digest_of(content)
-        if digest not in self._waiting and digest not in self._rows:
-            self._waiting[digest] = content
-            self._waiting_bytes += len(content)
-            if self._waiting_bytes >= _WAITING_BYTES or len(self._waiting) >= _ASKED_AT_ONCE:
-                self._pack()
-        return digest
-
-    def has(self, digest: bytes) -> bool:
-        return digest in self._waiting or digest in self._rows or self._store.surely_has(digest)
-
-    def add_packed(self, objects: Sequence[tuple[bytes, int, bytes]]) -> None:
-        """Objects that somebody else has read and packed."""
-        known = self._store.known_among([digest for digest, _, _ in objects])
-        for digest, size, data in objects:
-            if digest not in known and digest not in self._rows and digest not in self._waiting:
-                self._queue(digest, size, data)
-
-    def _pack(self) -> None:
-        waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
-        known = self._store.known_among(list(waiting))
-        for digest, content in waiting.items():
-            if digest not in known:
-                self._queue(digest, len(content), self._store.packed(content))
-
-    def _queue(self, digest: bytes, size: int, data: bytes) -> None:
-        self._rows[digest] = (digest, size, data)
-        self._rows_bytes += len(data)
-        self._added_bytes += len(data)
-        if self._limit_bytes is not None and self._added_bytes > self._room_bytes:
-            raise QuotaError(
-                f"Saved content would take more than the {self._limit_bytes} bytes it may "
-                "(`sandbox.checkpoint.max-bytes`), and nothing more can be pruned.",
-                hint="Raise the limit, delete plans that are done, or prune other plans' checkpoints. Then go on.",
-            )
-        if self._rows_bytes >= _FLUSH_BYTES:
-            self._flush()
-
-    def added_bytes(self) -> int:
-        """How much new content has come so far."""
-        self._pack()
-        return self._added_bytes
-
-    def catalogue(self, checkpoint_id: str, sandbox_id: str, state: bytes, record: str) -> None:
-        self._snapshots.append((checkpoint_id, sandbox_id, state, record))
-
-    def when_stored(self, action: Callable[[], None]) -> None:
-        """Do this once all that has come so far is in the store; never, if the batch is given up."""
-        self._when_stored.append(action)
-
-    def commit(self) -> None:
-        self._pack()
-        self._flush()
-        actions, self._when_stored = self._when_stored, []
-        for action in actions:
-            action()
-
-    def _flush(self) -> None:
-        self._store.insert(list(self._rows.values()), self._snapshots)
-        self._rows, self._rows_bytes, self._snapshots = {}, 0, []

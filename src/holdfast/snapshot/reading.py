@@ -20,8 +20,8 @@ import msgspec
 from holdfast.descent import Descent
 from holdfast.errors import SandboxError
 from holdfast.snapshot.entries import Moved, read_entry
-from holdfast.snapshot.format import Entry, digest_of
-from holdfast.snapshot.objects import new_compressor, pack
+from holdfast.snapshot.format import Entry
+from holdfast.snapshot.packing import new_compressor, pack
 
 PARALLEL_FROM_FILES = 3000
 """Below that, starting the workers costs more than they save."""
@@ -46,11 +46,6 @@ class Found(msgspec.Struct, array_like=True, frozen=True):
     ctime_ns: int = 0
     mtime_ns: int = 0
     size: int = 0
-
-    @classmethod
-    def of(cls, directory: bytes, name: bytes, entry: Entry, status: os.stat_result) -> Found:
-        return cls(directory, name, entry, status.st_dev, status.st_ino, status.st_nlink, status.st_ctime_ns,
-                   status.st_mtime_ns, status.st_size)  # fmt: skip
 
 
 class _Frame(msgspec.Struct, array_like=True):
@@ -165,14 +160,12 @@ class _Answer:
         self._bytes = 0
         self._found: list[Found] = []
 
-    def add(self, content: bytes) -> bytes:
-        digest = digest_of(content)
+    def add_named(self, digest: bytes, content: bytes) -> None:
         data = pack(content, self._compressor)
         self._objects.append((digest, len(content), data))
         self._bytes += len(data)
         if self._bytes >= _FRAME_BYTES:
             self.send(is_last=False)
-        return digest
 
     def note(self, found: Found) -> None:
         self._found.append(found)
@@ -201,7 +194,10 @@ def _read(descent: Descent, directory: bytes, name: bytes, answer: _Answer) -> F
         entry, status = read_entry(descent.open(directory), name, answer)
     except (OSError, Moved):
         return Found(directory, name, None)
-    return Found.of(directory, name, entry, status)
+    return Found(
+        directory, name, entry, status.st_dev, status.st_ino, status.st_nlink, status.st_ctime_ns,
+        status.st_mtime_ns, status.st_size,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -17,10 +17,10 @@ import msgspec
 from holdfast.descent import IS_ROOT, Descent, depth, join, split, with_ancestors
 from holdfast.errors import SandboxError
 from holdfast.progress import Work, meter_of
+from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.entries import Moved, Taker, Xattrs, directory_entry, read_entry
 from holdfast.snapshot.format import DIRECTORY, Entry, encode_directory, encode_state
-from holdfast.snapshot.objects import Batch
 from holdfast.snapshot.restore import RestorePlan, Workshop, carry_out, check_content
 
 Selection = Mapping[bytes, Entry]

@@ -1,0 +1,33 @@
+"""Content as it is stored: one byte that says how the rest is packed, then the rest."""
+
+from __future__ import annotations
+
+import zstandard
+
+_RAW, _ZSTD = b"\x00", b"\x01"
+_LEVEL = 1
+
+
+def new_compressor() -> zstandard.ZstdCompressor:
+    return zstandard.ZstdCompressor(level=_LEVEL)
+
+
+def pack(content: bytes, compressor: zstandard.ZstdCompressor) -> bytes:
+    """Compressed where that makes it smaller."""
+    small = compressor.compress(content)
+    return _ZSTD + small if len(small) < len(content) else _RAW + content
+
+
+def unpack(data: object, most_bytes: int, decompressor: zstandard.ZstdDecompressor) -> bytes | None:
+    """What was packed, if that is not more than so much; None if it is damaged."""
+    if not isinstance(data, bytes):
+        return None  # SQLite keeps whatever type it is given
+    if data[:1] == _RAW:
+        return data[1:]
+    try:
+        # The frame says itself how large its content is, and that much memory is taken before anything is looked at.
+        if zstandard.frame_content_size(data[1:]) > most_bytes:
+            return None
+        return decompressor.decompress(data[1:], max_output_size=most_bytes)
+    except zstandard.ZstdError:
+        return None
