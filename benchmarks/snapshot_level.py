@@ -21,7 +21,7 @@ class SnapshotLevel:
     """``CheckpointManager``: content in, state hash out, durably; what the git way does with objects and an index."""
 
     def __init__(self, tree: Path, store: Path) -> None:
-        self._tree, self._store = tree, store
+        self._tree, self._aside = tree, store / "aside"
         self.manager = open_manager(store)
         self._opened = ExitStack()
         self._opened.callback(self._close_manager)
@@ -46,7 +46,7 @@ class SnapshotLevel:
     def rollback(self) -> None:
         """Back to the last checkpoint; what is there now is given up, as the git way does."""
         assert self.state is not None
-        self.manager.rollback_to(self._tree, self.state, aside=self._store / "aside")
+        self.manager.rollback_to(self._tree, self.state, aside=self._aside)
 
     def watch(self) -> None:
         self._opened.enter_context(self.manager.watching([self._tree]))

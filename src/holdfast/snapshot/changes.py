@@ -37,6 +37,7 @@ _WATCHED = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE 
 _SELF_GOES = _DELETE_SELF | _MOVE_SELF
 _NAME_COMES, _NAME_GOES = _MOVED_TO | _CREATE, _MOVED_FROM | _DELETE
 _NAME_COMES_OR_GOES = _NAME_COMES | _NAME_GOES
+_WRITTEN = _MODIFY | _ATTRIB | _CLOSE_WRITE
 _SAYS_MORE = _OVERFLOW | _IGNORED | _IS_DIRECTORY | _SELF_GOES | _NAME_COMES_OR_GOES
 
 _HEADER = struct.Struct("iIII")
@@ -47,6 +48,7 @@ _READ_FROM_BYTES = 32 << 10
 """A fraction of what the queue holds; what is less waits there until nothing more comes, or until somebody asks."""
 _RESTLESS_LOOKS = 100
 """After so many looks without anything new the kernel has to wake us."""
+_MOST_GONE = 10_000
 
 Changes = dict[bytes, "set[bytes] | None"]
 _Name = tuple[int, bytes]
@@ -61,6 +63,8 @@ class Told(NamedTuple):
     is_all: bool
     """Whether nothing else changed. If not, everything is to be looked at, and these are to be read again whatever
     their time stamps say: what is written through a memory mapping does not always move them."""
+    is_written: bool = True
+    """Whether a file was, or may have been, written to or got other attributes; moving one is neither."""
 
 
 NOTHING_TOLD = Told({}, is_all=False)
@@ -97,6 +101,9 @@ class ChangeTracker:
         """Names under which files are, or were, new since the last ``take``."""
         self._touched: dict[_Name, bool] = {}
         """Names of files that were told of and should be there; whether they came to be."""
+        self._gone: set[_Name] | None = set()
+        """Names that went at some time: what is still told of them may be of a file that is open without a name. None
+        if they are too many to remember."""
         self._moving: dict[int, bool] = {}
         """Of files on their way from one name to another, by cookie: whether the first was new."""
         self._unsettled: set[bytes] = set()
@@ -109,6 +116,7 @@ class ChangeTracker:
         """Directories that this user may not watch now."""
         self._changes: Changes = {}
         self._heard_bytes = 0
+        self._is_written = True
         self._in_doubt = True
         self._is_blind = False
         self.shape = 0
@@ -153,8 +161,8 @@ class ChangeTracker:
             if self._descriptor < 0:
                 return NOTHING_TOLD
             in_doubt = self._in_doubt or self._is_blind or doubts != self._doubts_seen
-            told = Told(self._changes, is_all=not in_doubt)
-            self._changes, self._in_doubt, self._doubts_seen = {}, False, doubts
+            told = Told(self._changes, is_all=not in_doubt, is_written=self._is_written)
+            self._changes, self._is_written, self._in_doubt, self._doubts_seen = {}, False, False, doubts
             self._arrived.clear()
             self._moving.clear()
         return told
@@ -238,7 +246,7 @@ class ChangeTracker:
         if mask & _OVERFLOW:
             # What was lost may include new directories, which then nobody watches.
             self._company.doubt()
-            self._changes = {b"": None}
+            self._changes, self._is_written = {b"": None}, True
             self._touched.clear()
             self.shape += 1
             self._watches.clear()
@@ -271,8 +279,14 @@ class ChangeTracker:
             self._unsettled.add(path)
 
     def _note_file(self, name: _Name, mask: int, cookie: int) -> None:
+        if mask & _WRITTEN:
+            self._is_written = True
         if mask & _NAME_GOES:
             self._touched.pop(name, None)
+            if self._gone is not None:
+                self._gone.add(name)
+                if len(self._gone) > _MOST_GONE:
+                    self._gone = None
         else:
             self._touched[name] = bool(mask & _NAME_COMES) or self._touched.get(name, False)
         if mask & _NAME_COMES_OR_GOES:
@@ -295,18 +309,23 @@ class ChangeTracker:
         """Of files that were told of: whether what happened to them may have happened to others, too."""
         touched, self._touched = self._touched, {}
         for (watch, name), is_new in touched.items():
+            # In one tree the names of a file are known together, and one that came, or never went, is there.
+            if len(self._company.trackers) == 1 and (is_new or not self._may_be_gone((watch, name))):
+                continue
             directory = self._paths.get(watch)
             if directory is not None and self._may_have_other_names(directory, name, is_new):
                 self._company.doubt()
                 return
+
+    def _may_be_gone(self, name: _Name) -> bool:
+        return self._gone is None or name in self._gone
 
     def _may_have_other_names(self, directory: bytes, name: bytes, is_new: bool) -> bool:
         try:
             found = os.lstat(join(self._root, join(directory, name)))
         except OSError:
             return True  # it was told of without being there, so it was reached through a descriptor
-        # In one tree the names of a file are known together; here one came to be, and others may be in other trees.
-        return is_new and len(self._company.trackers) > 1 and found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode)
+        return is_new and found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode)
 
     def _watch_what_was_closed(self) -> None:
         """What happens where we are not let in, nobody tells us, and it may be open meanwhile."""

@@ -210,6 +210,24 @@ def _all_xattrs(target: int | bytes, *, follow_symlinks: bool = True) -> Xattrs:
     return tuple((name, os.getxattr(target, name, follow_symlinks=follow_symlinks)) for name in wanted)
 
 
+def has_xattrs(descriptor: int) -> bool:
+    """Of whatever kind; not where the file system has none."""
+    try:
+        return bool(os.listxattr(descriptor))
+    except OSError:
+        return False
+
+
+def is_as_wanted(entry: Entry, found: os.stat_result) -> bool:
+    """Whether what the kernel says of a regular file is what the entry says."""
+    return (
+        stat.S_ISREG(found.st_mode)
+        and stat.S_IMODE(found.st_mode) == entry.mode
+        and (found.st_size, found.st_mtime_ns) == (entry.size, entry.mtime_ns)
+        and _owner(found) == (entry.uid, entry.gid)
+    )
+
+
 def is_held_xattr(xattr: bytes) -> bool:
     if IS_ROOT:
         return xattr not in _KERNEL_XATTRS

@@ -9,7 +9,7 @@ import os
 _NO_REPLACE, _EXCHANGE = 1, 2
 _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK)
-_libc = ctypes.CDLL(None, use_errno=True)
+_rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 
 
 def exchange(one: bytes, one_directory: int, other: bytes, other_directory: int) -> bool:
@@ -42,9 +42,9 @@ def rename_to_free(name: bytes, free: bytes, directory: int) -> None:
 
 def _renameat2(name: bytes, directory: int, new_name: bytes, new_directory: int, flag: int) -> int:
     """The error's number; 0 is none."""
-    if not hasattr(_libc, "renameat2"):
+    if _rename is None:
         return errno.ENOSYS
-    return 0 if _libc.renameat2(directory, name, new_directory, new_name, flag) == 0 else ctypes.get_errno()
+    return 0 if _rename(directory, name, new_directory, new_name, flag) == 0 else ctypes.get_errno()
 
 
 def _raise_if(code: int, name: bytes) -> None:

@@ -88,6 +88,8 @@ class GoingBack:
     def _verify(self, descent: Descent, plan: RestorePlan, restored: Restored, shape: int | None) -> None:
         """Look at everything the restore touched; the tree must be that state and nothing else."""
         told = self._with_own_changes(restored)
+        if told.is_written:
+            restored.proven.clear()
         if _are_only(told, restored.touched) and self._adopted(descent, plan, restored, shape):
             return
         descent.forget()  # directories that it opened up for us are closed again, as they are to be found
@@ -106,15 +108,18 @@ class GoingBack:
         for directory, names in told.changes.items():
             known = changes.setdefault(directory, set())
             changes[directory] = None if names is None or known is None else known | names
-        return Told(changes, told.is_all)
+        return Told(changes, told.is_all, told.is_written)
 
     def _adopted(self, descent: Descent, plan: RestorePlan, restored: Restored, shape: int | None) -> bool:
         state = bytes.fromhex(self._state_hash)
         if self._tracker is not None and self._tracker.shape == shape:
             # No directory was moved meanwhile: what is open is still what its path leads to.
-            return self._index.adopt(descent, plan.differences, restored.touched, self._target, state)
+            return self._adopted_through(descent, plan, restored, state)
         with Descent(self._index.root) as anew:
-            return self._index.adopt(anew, plan.differences, restored.touched, self._target, state)
+            return self._adopted_through(anew, plan, restored, state)
+
+    def _adopted_through(self, descent: Descent, plan: RestorePlan, restored: Restored, state: bytes) -> bool:
+        return self._index.adopt(descent, plan.differences, restored.touched, restored.proven, self._target, state)
 
 
 def _are_only(told: Told, touched: Mapping[bytes, set[bytes]]) -> bool:

@@ -25,7 +25,7 @@ from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.counting import counted_batch, counted_taker
 from holdfast.snapshot.difference import Difference
 from holdfast.snapshot.directories import RecentDirectories
-from holdfast.snapshot.entries import Hasher, Moved, Taker, directory_entry, read_entry
+from holdfast.snapshot.entries import Hasher, Moved, Taker, directory_entry, is_as_wanted, read_entry
 from holdfast.snapshot.format import (
     DIRECTORY,
     FILE,
@@ -168,13 +168,17 @@ class TreeIndex:
         descent: Descent,
         differences: Sequence[Difference],
         touched: Mapping[bytes, set[bytes]],
+        proven: Mapping[bytes, tuple[int, int]],
         target: State,
         state: bytes,
     ) -> bool:
-        """Take over what a restore made, after looking at everything it touched; False if anything is not as wanted."""
+        """Take over what a restore made, after looking at everything it touched; False if anything is not as wanted.
+
+        ``proven``: files, by device and inode, that hold what they should and that nobody has written to since.
+        """
         try:
             with meter_of(Work.CHECKING, self.name, lambda: _to_check(differences)) as meter:
-                adoption = _Adoption(self, descent, meter)
+                adoption = _Adoption(self, descent, meter, proven)
                 done = all(adoption.take(difference, touched) for difference in differences)
                 adoption.finish()
         except (OSError, Moved):
@@ -428,7 +432,10 @@ class _Look:
         for name in names:
             try:
                 found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if name not in node.stamps and name not in node.children:
+                    # Told of, not there, and not known: perhaps of a file that was open without a name all the time.
+                    raise Moved from error
                 self._index.forget_entry(directory, node, name)
                 continue
             child = self._at_entry(directory, node, name, found)
@@ -552,8 +559,10 @@ def _to_check(differences: Sequence[Difference]) -> tuple[int, int]:
 class _Adoption:
     """Compares what is on the disk with what should be, path by path, and notes it as known."""
 
-    def __init__(self, index: TreeIndex, descent: Descent, meter: Metering) -> None:
-        self._index, self._descent, self._now_ns = index, descent, time.time_ns()
+    def __init__(
+        self, index: TreeIndex, descent: Descent, meter: Metering, proven: Mapping[bytes, tuple[int, int]]
+    ) -> None:
+        self._index, self._descent, self._now_ns, self._proven = index, descent, time.time_ns(), proven
         self._meter, self._hasher = meter, counted_taker(Hasher(), meter)
         self._directories: list[tuple[Node, bytes]] = []
 
@@ -577,12 +586,24 @@ class _Adoption:
             return self._take_directory(path, parent, new, is_touched=path in touched)
         if name in parent.children:
             self._index.forget_entry(directory, parent, name)
-        entry, status = read_entry(self._descent.open(directory), name, self._hasher, is_file=new.is_file)
+        status = self._found(path, directory, name, new)
+        if status is None:
+            return False
         parent.put(new)
         ctime = status.st_ctime_ns if status.st_ctime_ns < self._now_ns - _RACY_NS else UNTRUSTED
         parent.note_stamp(name, (status.st_ino, ctime, status.st_mtime_ns, status.st_size))
         self._index.links.note(path, (status.st_dev, status.st_ino), status.st_nlink)
-        return entry == new
+        return True
+
+    def _found(self, path: bytes, directory: bytes, name: bytes, new: Entry) -> os.stat_result | None:
+        """What the kernel says of a file that is as it should be."""
+        descriptor = self._descent.open(directory)
+        if (proven := self._proven.get(path)) is not None:
+            status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            if (status.st_dev, status.st_ino) == proven and is_as_wanted(new, status):
+                return status
+        entry, status = read_entry(descriptor, name, self._hasher, is_file=new.is_file)
+        return status if entry == new else None
 
     def _is_there(self, directory: bytes, name: bytes) -> bool:
         try:

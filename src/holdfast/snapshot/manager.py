@@ -68,13 +68,7 @@ class CheckpointManager:
         with self.objects.holding():
             yield Batch(self.objects, limit_bytes)
         if self.objects.has_full_parcels:
-            self._when_there_is_time(self.objects.unpack_parcels)
-
-    def _when_there_is_time(self, chore: Callable[[], None]) -> None:
-        for tracker in self._trackers.values():
-            tracker.soon(chore)
-            return
-        chore()
+            self.objects.unpack_parcels()
 
     def create_checkpoint(
         self,

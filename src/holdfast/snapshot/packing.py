@@ -24,10 +24,11 @@ def unpack(data: object, most_bytes: int, decompressor: zstandard.ZstdDecompress
         return None  # SQLite keeps whatever type it is given
     if data[:1] == _RAW:
         return data[1:]
+    frame = memoryview(data)[1:]
     try:
         # The frame says itself how large its content is, and that much memory is taken before anything is looked at.
-        if zstandard.frame_content_size(data[1:]) > most_bytes:
+        if zstandard.frame_content_size(frame) > most_bytes:
             return None
-        return decompressor.decompress(data[1:], max_output_size=most_bytes)
+        return decompressor.decompress(frame, max_output_size=most_bytes)
     except zstandard.ZstdError:
         return None

@@ -22,7 +22,13 @@ from holdfast.descent import IS_ROOT, Descent, depth, split
 from holdfast.errors import SandboxError
 from holdfast.progress import Metering, Work, meter_of
 from holdfast.snapshot.difference import Difference, StateReader
-from holdfast.snapshot.entries import Hasher, Moved, is_held_xattr, owner_to_set, read_entry
+from holdfast.snapshot.entries import (
+    Hasher,
+    Moved,
+    is_held_xattr,
+    owner_to_set,
+    read_entry,
+)
 from holdfast.snapshot.exchange import exchange, rename_to_free
 from holdfast.snapshot.format import (
     DIRECTORY,
@@ -32,7 +38,7 @@ from holdfast.snapshot.format import (
     Entry,
     State,
 )
-from holdfast.snapshot.staging import Staging, mark_of, temporary_names
+from holdfast.snapshot.staging import Spare, Staging, mark_of, temporary_names
 
 _AS_IT_IS = (-1, -1)
 _LONGEST_NAME_SET_ASIDE = 240
@@ -61,6 +67,8 @@ class RestorePlan:
 class Restored:
     touched: dict[bytes, set[bytes]] = field(default_factory=dict)
     """Directories and the names in them that were changed, for looking again at exactly these."""
+    proven: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    """Files that were read back, and hold what they should, before they got their names; device and inode."""
     set_aside: list[tuple[bytes, Path]] = field(default_factory=list)
 
     def touch(self, path: bytes) -> None:
@@ -155,35 +163,23 @@ class Meddled(Exception):
 def carry_out(
     plan: RestorePlan, reader: StateReader, descent: Descent, workshop: Workshop, contents: Mapping[bytes, bytes]
 ) -> Restored:
-    bench = None if workshop.staging is None else _Bench(workshop.staging())
-    try:
-        work = Work.WRITING if workshop.is_real else Work.RESTORING
-        with meter_of(work, workshop.name, lambda: _to_do(plan)) as meter:
-            restorer = _Restorer(reader, descent, workshop, bench, contents, meter)
-            try:
-                restorer.run(plan)
-            except OSError as error:
-                if workshop.is_real and error.errno in _MEDDLED:
-                    raise Meddled(restorer.at) from error
-                # The call itself knows only the last part of it, or a temporary name.
-                error.filename, error.filename2 = restorer.at, None
-                raise
-        return restorer.restored
-    finally:
-        if bench is not None:
-            os.close(bench.descriptor)
+    staging = None if workshop.staging is None else workshop.staging()
+    work = Work.WRITING if workshop.is_real else Work.RESTORING
+    with meter_of(work, workshop.name, lambda: _to_do(plan)) as meter:
+        restorer = _Restorer(reader, descent, workshop, staging, contents, meter)
+        try:
+            restorer.run(plan)
+        except OSError as error:
+            if workshop.is_real and error.errno in _MEDDLED:
+                raise Meddled(restorer.at) from error
+            # The call itself knows only the last part of it, or a temporary name.
+            error.filename, error.filename2 = restorer.at, None
+            raise
+    return restorer.restored
 
 
 def _to_do(plan: RestorePlan) -> tuple[int, int]:
     return sum(each.is_of_file for each in plan.differences), sum(each.bytes_to_write for each in plan.differences)
-
-
-class _Bench:
-    """A staging directory that is open."""
-
-    def __init__(self, staging: Staging) -> None:
-        self.staging = staging
-        self.descriptor = os.open(staging.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _unlink_or_return(temporary: bytes, name: bytes, parent: int) -> None:
@@ -201,11 +197,11 @@ class _Restorer:
         reader: StateReader,
         descent: Descent,
         workshop: Workshop,
-        bench: _Bench | None,
+        staging: Staging | None,
         contents: Mapping[bytes, bytes],
         meter: Metering,
     ) -> None:
-        self._reader, self._descent, self._workshop, self._bench = reader, descent, workshop, bench
+        self._reader, self._descent, self._workshop, self._staging = reader, descent, workshop, staging
         self._contents, self._meter = contents, meter
         self._names = temporary_names()
         self._opened: dict[bytes, int] = {}
@@ -326,22 +322,22 @@ class _Restorer:
         A file that has the name already changes places with it: plain renaming over a file makes ext4 write the new
         one out at once, which costs milliseconds a file.
         """
-        workplace = parent if self._bench is None else self._bench.descriptor
+        workplace = parent if self._staging is None else self._staging.descriptor
         temporary = self._make_temporary(entry, workplace)
         if self._workshop.is_real:
             self._place_carefully(temporary, name, parent, present)
             return
         try:
             if present is not None and exchange(temporary, workplace, name, parent):
-                if self._bench is None:
+                if self._staging is None:
                     _unlink_or_return(temporary, name, parent)
             else:
                 os.rename(temporary, name, src_dir_fd=workplace, dst_dir_fd=parent)
         except OSError as error:
-            if error.errno != errno.EXDEV or self._bench is None:
+            if error.errno not in (errno.EXDEV, errno.ENOENT) or self._staging is None:
                 raise
-            # Another file system is mounted inside the tree.
-            self._bench = None
+            # Another file system is mounted inside the tree, or somebody removed what lay ready.
+            self._staging = None
             self._put(entry, name, parent, present)
 
     def _place_carefully(self, temporary: bytes, name: bytes, parent: int, present: Entry | None) -> None:
@@ -374,10 +370,10 @@ class _Restorer:
 
     def _discard(self, name: bytes, parent: int) -> None:
         """Remove a file; moving it out of the way is much cheaper than freeing its blocks now."""
-        if self._bench is not None:
+        if self._staging is not None:
             try:
-                temporary = self._bench.staging.new_name()
-                os.rename(name, temporary, src_dir_fd=parent, dst_dir_fd=self._bench.descriptor)
+                temporary = self._staging.new_name()
+                os.rename(name, temporary, src_dir_fd=parent, dst_dir_fd=self._staging.descriptor)
             except OSError as error:
                 if error.errno != errno.EXDEV:
                     raise
@@ -402,20 +398,18 @@ class _Restorer:
         return name
 
     def _new_name(self) -> bytes:
-        return next(self._names) if self._bench is None else self._bench.staging.new_name()
+        return next(self._names) if self._staging is None else self._staging.new_name()
 
-    def _new_file(self, parent: int, mode: int) -> tuple[bytes, int]:
-        """An empty file, open for writing."""
-        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-        spare = None if self._bench is None else self._bench.staging.spare()
-        if spare is not None:
-            with suppress(FileNotFoundError):
-                return spare, os.open(spare, flags, dir_fd=parent)
+    def _new_file(self, parent: int, mode: int) -> tuple[bytes, int, Spare | None]:
+        """An empty file, open for writing; and what is known of it, if it was made before."""
+        if self._staging is not None and (spare := self._staging.spare()) is not None:
+            return spare.name, spare.descriptor, spare
         name = self._new_name()
-        return name, os.open(name, flags | os.O_CREAT | os.O_EXCL, mode & 0o777 | 0o600, dir_fd=parent)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        return name, os.open(name, flags, mode & 0o777 | 0o600, dir_fd=parent), None
 
     def _written_file(self, parent: int, entry: Entry) -> bytes:
-        name, descriptor = self._new_file(parent, entry.mode)
+        name, descriptor, spare = self._new_file(parent, entry.mode)
         try:
             known = self._contents.get(entry.content)
             for piece in self._reader.content(entry) if known is None else (known,):
@@ -423,12 +417,22 @@ class _Restorer:
                 self._meter.advance(size_bytes=len(piece))
             if entry.size >= PIECE_BYTES:
                 os.ftruncate(descriptor, entry.size)  # it may end in a hole
-            _set_attributes_through(descriptor, entry)
+            if spare is None:
+                _set_attributes_through(descriptor, entry)
+            else:
+                _set_attributes_of(descriptor, entry, spare.status, has_any_xattrs=spare.has_xattrs)
+                if known is not None and not entry.xattrs and not spare.has_xattrs:
+                    self._read_back(descriptor, spare, known)
             if self._workshop.is_real:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
         return name
+
+    def _read_back(self, descriptor: int, spare: Spare, content: bytes) -> None:
+        """See that the file holds what it should while nobody else can reach it."""
+        if os.pread(descriptor, len(content) + 1, 0) == content:
+            self.restored.proven[self.at] = (spare.status.st_dev, spare.status.st_ino)
 
     def _set_attributes(self, name: bytes, parent: int, entry: Entry) -> None:
         owner = (entry.uid, entry.gid) if IS_ROOT else owner_to_set(entry, _status(name, parent))
@@ -467,10 +471,13 @@ class _Restorer:
             return
         descriptor = self._descent.open(path)
         self._descent.leave_open(path)
-        self._opened.pop(path, None)
-        if not IS_ROOT:
-            os.fchmod(descriptor, entry.mode | 0o700)  # extended attributes of a read-only directory cannot be set
-        _set_attributes_through(descriptor, entry)
+        was_opened = self._opened.pop(path, None)
+        if _differ_in_time_at_most(difference.old, entry) and was_opened is None and path:
+            os.utime(descriptor, ns=(entry.mtime_ns, entry.mtime_ns))
+        else:
+            if not IS_ROOT:
+                os.fchmod(descriptor, entry.mode | 0o700)  # extended attributes of a read-only directory cannot be set
+            _set_attributes_through(descriptor, entry)
         self.restored.touched.setdefault(path, set())
 
 
@@ -487,21 +494,30 @@ def _unless_replaced() -> Iterator[None]:
 
 
 def _same_attributes(old: Entry | None, new: Entry) -> bool:
-    return old is not None and (old.kind, old.mode, old.mtime_ns, old.uid, old.gid, old.xattrs) == (
-        new.kind, new.mode, new.mtime_ns, new.uid, new.gid, new.xattrs,
+    return old is not None and old.mtime_ns == new.mtime_ns and _differ_in_time_at_most(old, new)
+
+
+def _differ_in_time_at_most(old: Entry | None, new: Entry) -> bool:
+    return old is not None and (old.kind, old.mode, old.uid, old.gid, old.xattrs) == (
+        new.kind, new.mode, new.uid, new.gid, new.xattrs,
     )  # fmt: skip
 
 
 def _set_attributes_through(descriptor: int, entry: Entry) -> None:
     """Of a new file or a directory: only what is not so already."""
-    found = os.fstat(descriptor)
+    _set_attributes_of(descriptor, entry, os.fstat(descriptor))
+
+
+def _set_attributes_of(descriptor: int, entry: Entry, found: os.stat_result, *, has_any_xattrs: bool = True) -> None:
+    """``found``: what it has been until now; ``has_any_xattrs``: whether it may have extended attributes."""
     owner = owner_to_set(entry, found)
     if owner == (found.st_uid, found.st_gid):
         owner = _AS_IT_IS
     if owner != _AS_IT_IS:
         os.fchown(descriptor, *owner)
+    has_to_do = has_any_xattrs or bool(entry.xattrs)
     # These take bits of the mode away, or add some.
-    is_changed = _set_xattrs(descriptor, entry) or owner != _AS_IT_IS
+    is_changed = (has_to_do and _set_xattrs(descriptor, entry)) or owner != _AS_IT_IS
     if is_changed or stat.S_IMODE(found.st_mode) != entry.mode:
         os.fchmod(descriptor, entry.mode)
     os.utime(descriptor, ns=(entry.mtime_ns, entry.mtime_ns))
@@ -566,9 +582,9 @@ def _write_sparsely(descriptor: int, piece: bytes) -> None:
     if len(piece) == PIECE_BYTES and not piece.strip(b"\0"):
         os.lseek(descriptor, len(piece), os.SEEK_CUR)
         return
-    view = memoryview(piece)
-    while view:
-        view = view[os.write(descriptor, view) :]
+    written = os.write(descriptor, piece)
+    while written < len(piece):
+        written += os.write(descriptor, memoryview(piece)[written:])
 
 
 def _set_xattrs(target: int | bytes, entry: Entry) -> bool:

@@ -11,10 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
+from holdfast.snapshot.entries import has_xattrs
 from holdfast.snapshot.format import digest_of
 
-_SPARES = 32
+_SPARES = 16
 TEMPORARY_PREFIX = b".holdfast-"
 _MARK_BYTES = 8
 
@@ -28,9 +30,19 @@ class Staging:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._names = temporary_names()
-        self._spares: deque[bytes] = deque()
+        self._spares: deque[Spare] = deque()
         self._used: list[bytes] = []
+
+    @property
+    def is_there(self) -> bool:
+        return os.fstat(self.descriptor).st_nlink > 0
+
+    def close(self) -> None:
+        while self._spares:
+            os.close(self._spares.popleft().descriptor)
+        os.close(self.descriptor)
 
     def new_name(self) -> bytes:
         """A name that is free; what lies there after the restore is to be removed."""
@@ -38,14 +50,14 @@ class Staging:
         self._used.append(name)
         return name
 
-    def spare(self) -> bytes | None:
-        """The name of an empty file."""
+    def spare(self) -> Spare | None:
+        """An empty file; whoever takes it closes it."""
         try:
-            name = self._spares.popleft()
+            spare = self._spares.popleft()
         except IndexError:
             return None
-        self._used.append(name)
-        return name
+        self._used.append(spare.name)
+        return spare
 
     def clean(self) -> Callable[[], None]:
         """What removes all that the restores up to now left here, and makes new spare files."""
@@ -53,21 +65,31 @@ class Staging:
         return lambda: self._renew(used)
 
     def _renew(self, used: list[bytes]) -> None:
-        folder = os.fsencode(self.path) + b"/"
         for name in used:
             with suppress(OSError):  # the directory goes as a whole in the end
-                os.unlink(folder + name)
+                os.unlink(name, dir_fd=self.descriptor)
         with suppress(OSError):
             while len(self._spares) < _SPARES:
-                name = next(self._names)
-                os.close(os.open(folder + name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
-                self._spares.append(name)
+                self._spares.append(_new_spare(next(self._names), self.descriptor))
+
+
+class Spare(NamedTuple):
+    name: bytes
+    descriptor: int
+    status: os.stat_result
+    has_xattrs: bool
+
+
+def _new_spare(name: bytes, folder: int) -> Spare:
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(name, flags, 0o644, dir_fd=folder)
+    return Spare(name, descriptor, os.fstat(descriptor), has_xattrs(descriptor))
 
 
 def temporary_names() -> Iterator[bytes]:
     own = TEMPORARY_PREFIX + secrets.token_hex(4).encode()
-    numbers = iter(range(1 << 32))
-    return (own + b"%08x" % number for number in numbers)
+    for number in range(1 << 32):
+        yield own + b"%08x" % number
 
 
 def mark_of(name: bytes) -> bytes:
@@ -88,8 +110,10 @@ class Stagings:
 
     def staging_for(self, root: Path) -> Staging:
         staging = self._stagings.get(root)
-        if staging is not None and os.path.isdir(staging.path):
-            return staging
+        if staging is not None:
+            if staging.is_there:
+                return staging
+            self._stagings.pop(root).close()
         if root not in self._swept:
             self._swept.add(root)
             for leftover in root.parent.glob(f".staging-{root.name}-*"):
@@ -108,6 +132,7 @@ class Stagings:
         staging = self._stagings.pop(root, None)
         if staging is not None:
             path = staging.path
+            staging.close()
             self._background.do(lambda: shutil.rmtree(path, ignore_errors=True))
 
     def wait(self) -> None:
