@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
-from holdfast.errors import ContentError
+from holdfast.errors import ContentError, SandboxError
 from holdfast.snapshot import changes
 from tests.support.snapshots import Place
 from tests.support.trees import compare, describe, set_mtime, write
@@ -280,3 +281,47 @@ def test_a_place_that_somebody_removed_is_made_anew(place: Place):
         assert compare(before, describe(place.root)) == []
         for staging in stagings(place):
             shutil.rmtree(staging, ignore_errors=True)
+
+
+def test_a_spare_file_that_somebody_removed_is_not_missed(place: Place):
+    before, checkpoint = describe(place.root), place.take()
+    for _ in range(3):
+        write(place.root / "one", "changed")
+        write(place.root / "deep" / "empty", "changed")
+        place.go_back(checkpoint)
+        assert compare(before, describe(place.root)) == []
+        time.sleep(0.05)
+        for staging in stagings(place):
+            for spare in staging.iterdir():
+                spare.unlink(missing_ok=True)
+
+
+def test_who_writes_and_sets_the_time_back_while_files_are_restored_is_noticed(place: Place):
+    """What they did is undone, or told of, or in the next checkpoint; never unknown."""
+    file, checkpoint = place.root / "one", place.take()
+    mtime_ns = file.stat().st_mtime_ns
+    is_over = threading.Event()
+
+    def meddle() -> None:
+        while not is_over.is_set():
+            with open(file, "r+b", buffering=0) as opened:
+                opened.write(os.urandom(1))
+                os.utime(opened.fileno(), ns=(mtime_ns, mtime_ns))
+
+    meddler = threading.Thread(target=meddle)
+    meddler.start()
+    try:
+        for number in range(60):
+            write(place.root / "deep" / "below" / "three", f"change {number}")
+            try:
+                place.go_back(checkpoint)
+            except SandboxError:
+                continue
+    finally:
+        is_over.set()
+        meddler.join()
+    fresh = Place(place.folder, place.root)
+    assert fresh.take().state_hash == place.take().state_hash
+    fresh.close()
+    place.go_back(checkpoint)
+    assert file.read_bytes() == b"content of one"

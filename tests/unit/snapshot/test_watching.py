@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.snapshot import changes
 from holdfast.snapshot.changes import ChangeTracker, Told
 from tests.support.snapshots import Place
 from tests.support.trees import compare, describe, write
@@ -151,6 +152,27 @@ def test_what_is_done_through_a_descriptor_whose_name_is_gone_is_seen(place: Pla
             opened.flush()
 
         assert_seen(place, (root / "b").unlink, go_on_writing, go_on_writing)
+
+
+@pytest.mark.parametrize("remembered", [10_000, 0], ids=["few gone", "many gone"])
+def test_what_is_done_through_a_descriptor_whose_name_went_long_ago_is_seen(
+    place: Place, monkeypatch: pytest.MonkeyPatch, remembered: int
+):
+    monkeypatch.setattr(changes, "_MOST_GONE", remembered)
+    root = place.root
+    for name in ("a", "c"):
+        write(root / name, name)
+        os.link(root / name, root / f"other {name}")
+    with (root / "a").open("a", buffering=1) as before, (root / "c").open("a", buffering=1) as after:
+        (root / "a").unlink()
+        assert_seen(
+            place,
+            lambda: before.write("before it was watched\n"),
+            (root / "c").unlink,
+            lambda: write(root / "something else", "x"),
+            lambda: after.write("two checkpoints later\n"),
+            lambda: before.write("once more\n"),
+        )
 
 
 def test_what_is_done_through_a_descriptor_that_never_had_a_name_is_seen(place: Place):
