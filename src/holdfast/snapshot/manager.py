@@ -56,6 +56,8 @@ class CheckpointManager:
             for path in started:
                 self._trackers.pop(path).stop()
                 self._stagings.remove(path)
+            if started:
+                self.objects.unpack_parcels()
 
     def heard(self, path: Path) -> int | None:
         """A number that grows with every change of a sandbox that is being watched; None if nobody watches it."""

@@ -379,6 +379,8 @@ class ObjectStore:
         if self._is_malformed:
             return
         with suppress(HoldfastError, OSError):
+            if self._row("SELECT 1 FROM parcel LIMIT 1") is None:
+                return
             with self._writing():
                 rows = self._rows_from_parcels()
                 if not self._has_room_for(sum(len(data) for _, _, data in rows)):
