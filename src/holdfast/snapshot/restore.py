@@ -16,6 +16,7 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from holdfast.descent import IS_ROOT, Descent, depth, split
@@ -203,11 +204,14 @@ class _Restorer:
     ) -> None:
         self._reader, self._descent, self._workshop, self._staging = reader, descent, workshop, staging
         self._contents, self._meter = contents, meter
-        self._names = temporary_names()
         self._opened: dict[bytes, int] = {}
         self.at = b""
         """The path that is being changed."""
         self.restored = Restored()
+
+    @cached_property
+    def _names(self) -> Iterator[bytes]:
+        return temporary_names()
 
     def run(self, plan: RestorePlan) -> None:
         if plan.in_the_way:

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,15 +35,19 @@ class Staging:
         self._names = temporary_names()
         self._spares: deque[Spare] = deque()
         self._used: list[bytes] = []
+        self._mutex = threading.Lock()
+        self._is_closed = False
 
     @property
     def is_there(self) -> bool:
         return os.fstat(self.descriptor).st_nlink > 0
 
     def close(self) -> None:
-        while self._spares:
-            os.close(self._spares.popleft().descriptor)
-        os.close(self.descriptor)
+        with self._mutex:  # files may just be made in it
+            self._is_closed = True
+            while self._spares:
+                os.close(self._spares.popleft().descriptor)
+            os.close(self.descriptor)
 
     def new_name(self) -> bytes:
         """A name that is free; what lies there after the restore is to be removed."""
@@ -65,12 +70,15 @@ class Staging:
         return lambda: self._renew(used)
 
     def _renew(self, used: list[bytes]) -> None:
-        for name in used:
-            with suppress(OSError):  # the directory goes as a whole in the end
-                os.unlink(name, dir_fd=self.descriptor)
-        with suppress(OSError):
-            while len(self._spares) < _SPARES:
-                self._spares.append(_new_spare(next(self._names), self.descriptor))
+        with self._mutex:
+            if self._is_closed:
+                return
+            for name in used:
+                with suppress(OSError):  # the directory goes as a whole in the end
+                    os.unlink(name, dir_fd=self.descriptor)
+            with suppress(OSError):
+                while len(self._spares) < _SPARES:
+                    self._spares.append(_new_spare(next(self._names), self.descriptor))
 
 
 class Spare(NamedTuple):
@@ -88,8 +96,7 @@ def _new_spare(name: bytes, folder: int) -> Spare:
 
 def temporary_names() -> Iterator[bytes]:
     own = TEMPORARY_PREFIX + secrets.token_hex(4).encode()
-    for number in range(1 << 32):
-        yield own + b"%08x" % number
+    return map((own + b"%08x").__mod__, count())  # no generator: two threads may ask at once
 
 
 def mark_of(name: bytes) -> bytes:
