@@ -57,20 +57,17 @@ def directory_entry(
     return Entry(name, DIRECTORY, mode, found.st_mtime_ns, *_owner(found), 0, content, _xattrs(descriptor))
 
 
-def read_entry(
-    directory: int, name: bytes, taker: Taker, *, is_file: bool = False, known: bytes = b""
-) -> tuple[Entry, os.stat_result]:
+def read_entry(directory: int, name: bytes, taker: Taker, *, is_file: bool = False) -> tuple[Entry, os.stat_result]:
     """One file, symlink or fifo as an entry, its content stored; and what the kernel said of it.
 
-    Who knows that it was a regular file a moment ago says so: if it is none any more, it has ``Moved``. ``known`` is
-    the name of content that is stored: a file that still holds it gives nothing to store.
+    Who knows that it was a regular file a moment ago says so: if it is none any more, it has ``Moved``.
     """
     if is_file:
-        return _read_file(directory, name, taker, known)
+        return _read_file(directory, name, taker)
     found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     kind = stat.S_IFMT(found.st_mode)
     if kind == stat.S_IFREG:
-        return _read_file(directory, name, taker, known)
+        return _read_file(directory, name, taker)
     through = f"/proc/self/fd/{directory}/".encode() + name
     content = _link_target(directory, name) if kind == stat.S_IFLNK else b""
     mode, shape = stat.S_IMODE(found.st_mode), SYMLINK if kind == stat.S_IFLNK else FIFO
@@ -87,7 +84,7 @@ def _link_target(directory: int, name: bytes) -> bytes:
         raise
 
 
-def _read_file(directory: int, name: bytes, taker: Taker, known: bytes) -> tuple[Entry, os.stat_result]:
+def _read_file(directory: int, name: bytes, taker: Taker) -> tuple[Entry, os.stat_result]:
     descriptor = _open_for_reading(name, directory)
     try:
         tries = 0
@@ -96,7 +93,7 @@ def _read_file(directory: int, name: bytes, taker: Taker, known: bytes) -> tuple
             before = os.fstat(descriptor)
             if not stat.S_ISREG(before.st_mode):
                 raise Moved
-            kind, size, content = _stored_content(descriptor, before.st_size, taker, known)
+            kind, size, content = _stored_content(descriptor, before.st_size, taker)
             after = os.fstat(descriptor)
             if (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == (
                 after.st_mtime_ns, after.st_ctime_ns, size,
@@ -123,7 +120,7 @@ def _open_for_reading(name: bytes, directory: int) -> int:
         raise
 
 
-def _stored_content(descriptor: int, size: int, taker: Taker, known: bytes) -> tuple[int, int, bytes]:
+def _stored_content(descriptor: int, size: int, taker: Taker) -> tuple[int, int, bytes]:
     """Kind, size and digest of what the file holds now."""
     if size < PIECES_FROM_BYTES:
         # Asking for much more than there is would make Python allocate it all first.
@@ -133,7 +130,7 @@ def _stored_content(descriptor: int, size: int, taker: Taker, known: bytes) -> t
         if len(content) > size:
             content += _read_fully(descriptor, PIECES_FROM_BYTES - len(content))
         if len(content) < PIECES_FROM_BYTES:
-            return FILE, len(content), _stored(content, taker, known) if content else b""
+            return FILE, len(content), _stored(content, taker) if content else b""
         os.lseek(descriptor, 0, os.SEEK_SET)
     digests, total = [], 0
     while piece := _read_fully(descriptor, PIECE_BYTES):
@@ -146,10 +143,9 @@ def _stored_content(descriptor: int, size: int, taker: Taker, known: bytes) -> t
     return PIECES, total, _stored(encode_pieces(digests), taker)
 
 
-def _stored(content: bytes, taker: Taker, known: bytes = b"") -> bytes:
+def _stored(content: bytes, taker: Taker) -> bytes:
     digest = digest_of(content)
-    if digest != known:
-        taker.add_named(digest, content)
+    taker.add_named(digest, content)
     return digest
 
 

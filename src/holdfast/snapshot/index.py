@@ -273,11 +273,24 @@ class TreeIndex:
         self.unheld, self.links = cache.unheld, Links(cache.linked, cache.link_counts)
 
 
+class _News:
+    """Hands on what a file holds unless it is known: all that is known of the tree is stored, or in this batch."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self.known = b""
+
+    def add_named(self, digest: bytes, content: bytes) -> None:
+        if digest != self.known:
+            self._batch.add_named(digest, content)
+
+
 class _Look:
     """One pass over the tree or a part of it: see what is there, read what is new, name the directories anew."""
 
     def __init__(self, index: TreeIndex, descent: Descent, batch: Batch, now_ns: int) -> None:
         self._index, self._descent, self._batch, self._now_ns = index, descent, batch, now_ns
+        self._news = _News(batch)
         self._to_read: list[_FileToRead] = []
         self._to_encode: dict[bytes, Node] = {}
         self._listed: list[tuple[Node, tuple[int, int]]] = []
@@ -474,7 +487,7 @@ class _Look:
     def read_files(self) -> None:
         with meter_of(Work.SAVING, self._index.name, self._totals) as meter:
             if len(self._to_read) < PARALLEL_FROM_FILES:
-                taker = counted_taker(self._batch, meter)
+                taker = counted_taker(self._news, meter)
                 for wanted in meter.each(self._to_read):
                     self._read(wanted, taker)
             else:
@@ -502,10 +515,9 @@ class _Look:
     def _read(self, wanted: _FileToRead, taker: Taker) -> None:
         node, directory, name = wanted.node, wanted.directory, wanted.name
         known = node.entries.get(name)
-        # What is known of the tree is stored, or in this batch.
-        stored = known.content if known is not None and known.kind == FILE else b""
+        self._news.known = known.content if known is not None and known.kind == FILE else b""
         try:
-            entry, status = read_entry(self._open(directory), name, taker, is_file=wanted.is_file, known=stored)
+            entry, status = read_entry(self._open(directory), name, taker, is_file=wanted.is_file)
         except FileNotFoundError:
             self._index.forget_entry(directory, node, name)
         except PermissionError:
