@@ -859,6 +859,7 @@ class CheckpointService:
 
     def _make_room(self, plan: Plan, lease: Lease, needed: Collection[str]) -> bool:
         """Prune all that retention can spare of this plan and free everything nobody needs; whether that freed any."""
+        self.manager.objects.unpack_parcels()  # which would take room while others free it
         before_bytes = self.manager.objects.content_bytes()
         self.prune_checkpoints(plan, lease, CheckpointRetentionPolicy(max_checkpoints=_FEWEST), needed)
         return self.manager.objects.content_bytes() < before_bytes

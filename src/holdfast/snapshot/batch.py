@@ -76,7 +76,9 @@ class Batch:
             self._waiting, self._waiting_bytes = {}, 0  # so all that the state needs is there
             return
         is_little = self._waiting_bytes <= MOST_BYTES and len(self._waiting) <= MOST_OBJECTS
-        if self._waiting and is_little and not self._store.is_any_damaged(self._waiting):
+        # Packed together content takes less than in rows of its own, and a limit counts those.
+        is_limited = self._limit_bytes is not None
+        if self._waiting and is_little and not is_limited and not self._store.is_any_damaged(self._waiting):
             parcel = self._store.packed_parcel(self._waiting)
             self._parcels.append(parcel)
             self._parcelled.update(self._waiting)

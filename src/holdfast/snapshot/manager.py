@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import NotFoundError, SandboxError
+from holdfast.errors import NotFoundError
 from holdfast.ids import new_id
 from holdfast.model import Phase, Unheld, now
 from holdfast.snapshot.batch import Batch
@@ -22,6 +22,26 @@ from holdfast.snapshot.objects import ObjectStore
 from holdfast.snapshot.restore import Restored, Workshop, plan_restore, unheld_name
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 from holdfast.snapshot.staging import Stagings
+
+
+class Taking:
+    """A moment at which snapshots are taken together; their content stays until the records name it."""
+
+    def __init__(self, objects: ObjectStore, limit_bytes: int | None) -> None:
+        self._objects, self._limit_bytes = objects, limit_bytes
+
+    def __enter__(self) -> Batch:
+        self._objects.hold()
+        try:
+            return Batch(self._objects, self._limit_bytes)
+        except BaseException:
+            self._objects.release()
+            raise
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self._objects.release()
+        if error is None and self._objects.has_full_parcels:
+            self._objects.unpack_parcels()
 
 
 class CheckpointManager:
@@ -64,13 +84,8 @@ class CheckpointManager:
         tracker = self._trackers.get(path)
         return tracker.heard() if tracker else None
 
-    @contextmanager
-    def taking(self, limit_bytes: int | None = None) -> Iterator[Batch]:
-        """A moment at which snapshots are taken together; their content stays until the records name it."""
-        with self.objects.holding():
-            yield Batch(self.objects, limit_bytes)
-        if self.objects.has_full_parcels:
-            self.objects.unpack_parcels()
+    def taking(self, limit_bytes: int | None = None) -> Taking:
+        return Taking(self.objects, limit_bytes)
 
     def create_checkpoint(
         self,
@@ -201,15 +216,13 @@ class CheckpointManager:
         self._cache_file(path).unlink(missing_ok=True)
 
     def _index(self, path: Path) -> TreeIndex:
-        if not os.path.isdir(path):  # pathlib would take three times as long
-            raise SandboxError(
-                f"The sandbox {path} is missing.",
-                hint="Something removed it. Its checkpoints are safe: `holdfast plan execute` makes it anew.",
-            )
         index = self._indexes.get(path)
         if index is None:
-            index = self._indexes[path] = TreeIndex(path, self._recent)
+            index = TreeIndex(path, self._recent)
+            if not path.is_dir():
+                raise index.missing()
             index.load(self._cache_file(path))
+            self._indexes[path] = index
         return index
 
     def _told(self, index: TreeIndex) -> Told:

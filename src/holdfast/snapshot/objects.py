@@ -2,7 +2,7 @@
 
 An object never changes; one that is found damaged or missing is noted, and stored anew when its content comes by again.
 
-Whoever adds content holds the store (``holding``) until the record that names the content is committed; collecting
+Whoever adds content holds the store (``hold``) until the record that names the content is committed; collecting
 garbage waits for everybody who holds it, so it never removes what a checkpoint being taken needs.
 """
 
@@ -46,6 +46,8 @@ CREATE TABLE IF NOT EXISTS parcel (number INTEGER PRIMARY KEY, digests BLOB NOT 
 """
 """Version 1 had no parcels."""
 
+_INSERT = "INSERT OR IGNORE INTO object VALUES (?, ?, ?)"
+_ONE = "SELECT data, size_bytes FROM object WHERE digest = ?"
 _DAMAGED_SCHEMA = "CREATE TABLE IF NOT EXISTS damaged (digest BLOB PRIMARY KEY)"
 """Made when there is something to note in it."""
 
@@ -155,13 +157,16 @@ class ObjectStore:
     def _has_row(self, digest: bytes) -> bool:
         return self._row("SELECT 1 FROM object WHERE digest = ?", (digest,)) is not None
 
-    def _parcelled(self) -> dict[bytes, int]:
+    def _parcelled(self) -> dict[bytes, list[int]]:
         """The numbers of the parcels of all objects that may have no row of their own yet.
 
         Whoever finds an object neither here nor before in a row looks for its row again: it may just have got it.
         """
-        found = self._rows("SELECT digests, number FROM parcel")
-        return {digest: number for digests, number in found for digest in digests_in(digests)}
+        found: dict[bytes, list[int]] = {}
+        for digests, number in self._rows("SELECT digests, number FROM parcel"):
+            for digest in digests_in(digests):
+                found.setdefault(digest, []).append(number)
+        return found
 
     def surely_has(self, digest: bytes) -> bool:
         """The same for whoever holds the store, without a question to the database if it was there before.
@@ -190,28 +195,35 @@ class ObjectStore:
 
     def read(self, digest: bytes) -> bytes:
         """The content of that name, checked against it."""
-        content = self._read_row(digest)
+        row = self._row(_ONE, (digest,))
+        content = None if row is None else self._sound(digest, row[0], row[1])
         return self._read_parcelled([digest])[digest] if content is None else content
 
-    def _read_row(self, digest: bytes) -> bytes | None:
-        row = self._row("SELECT data, size_bytes FROM object WHERE digest = ?", (digest,))
-        return None if row is None else self._checked(digest, self._unpacked(*row))
-
-    def _read_parcelled(self, digests: Iterable[bytes]) -> dict[bytes, bytes]:
-        """The contents of objects that had no row of their own a moment ago."""
+    def _read_parcelled(self, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The contents of objects that had no row of their own, or a damaged one, a moment ago."""
         numbers = self._parcelled()
-        parcels: dict[int, dict[bytes, bytes]] = {}
-        found: dict[bytes, bytes] = {}
+        wanted: dict[int, list[bytes]] = {}
         for digest in digests:
-            number = numbers.get(digest)
-            if number is not None and number not in parcels:
-                parcels[number] = self._parcel(number)
-            content = None if number is None else parcels[number].get(digest)
-            content = self._read_row(digest) if content is None else self._checked(digest, content)
-            if content is None:
-                raise self._missing(digest) if number is None else self._damage(digest)
-            found[digest] = content
+            for number in numbers.get(digest, ()):
+                wanted.setdefault(number, []).append(digest)
+        found: dict[bytes, bytes] = {}
+        for number, inside in wanted.items():
+            contents = self._parcel(number)
+            found.update((digest, contents[digest]) for digest in inside if _is(digest, contents.get(digest)))
+        for digest in digests:
+            if digest not in found:
+                found[digest] = self._read_row(digest, is_known=digest in numbers)
         return found
+
+    def _read_row(self, digest: bytes, *, is_known: bool) -> bytes:
+        """``is_known``: there was a parcel with that name."""
+        row = self._row(_ONE, (digest,))
+        if row is None and not is_known:
+            raise self._missing(digest)
+        content = None if row is None else self._sound(digest, row[0], row[1])
+        if content is None:
+            raise self._damage(digest)
+        return content
 
     def _parcel(self, number: int) -> dict[bytes, bytes]:
         row = self._row("SELECT digests, data FROM parcel WHERE number = ?", (number,))
@@ -226,9 +238,11 @@ class ObjectStore:
             asked = tuple(wanted[start : start + _ASKED_AT_ONCE])
             sql = f"SELECT digest, data, size_bytes FROM object WHERE digest IN ({', '.join('?' * len(asked))})"
             for digest, data, size in self._rows(sql, asked):
-                found[digest] = self._checked(digest, self._unpacked(data, size))
+                content = self._sound(digest, data, size)
+                if content is not None:
+                    found[digest] = content
         if len(found) < len(wanted):
-            found.update(self._read_parcelled(digest for digest in wanted if digest not in found))
+            found.update(self._read_parcelled([digest for digest in wanted if digest not in found]))
         return found
 
     def _missing(self, digest: bytes) -> ContentError:
@@ -245,15 +259,14 @@ class ObjectStore:
             hint="Run `holdfast doctor` to see which checkpoints it affects.",
         )
 
-    def _checked(self, digest: bytes, content: bytes | None) -> bytes:
-        if content is None or digest_of(content) != digest:
-            raise self._damage(digest)
+    def _sound(self, digest: bytes, data: object, size: int) -> bytes | None:
+        """The content of a row, if it is what its name says."""
+        with self._mutex:  # zstd contexts are not safe to share between threads
+            content = unpack(data, size, self._decompressor)
+        if not _is(digest, content):
+            self._found_damaged.add(digest)
+            return None
         return content
-
-    def _unpacked(self, data: object, size: int) -> bytes | None:
-        # zstd contexts are not safe to share between threads
-        with self._mutex:
-            return unpack(data, size, self._decompressor)
 
     # Writing
 
@@ -265,22 +278,20 @@ class ObjectStore:
         with self._mutex:
             return pack_parcel(contents, self._compressor)
 
-    @contextmanager
-    def holding(self) -> Iterator[None]:
-        """Nothing is collected from the store until this ends."""
+    def hold(self) -> None:
+        """Nothing is collected from the store until it is released as often as it was held."""
         with self._holding_mutex:
             if not self._holders:
-                self._hold()
+                self._lock_for_holding()
             self._holders += 1
-        try:
-            yield
-        finally:
-            with self._holding_mutex:
-                self._holders -= 1
-                if not self._holders:
-                    fcntl.flock(self._lock, fcntl.LOCK_UN)
 
-    def _hold(self) -> None:
+    def release(self) -> None:
+        with self._holding_mutex:
+            self._holders -= 1
+            if not self._holders:
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _lock_for_holding(self) -> None:
         self._note_damaged()
         if self._lock < 0:
             self._lock = self._open_lock()
@@ -354,20 +365,29 @@ class ObjectStore:
         if rows or parcels:
             added_bytes = sum(len(row[2]) for row in rows) + sum(len(data) for _, data in parcels)
             self._refuse_without_room_for(added_bytes)
-        healed = [row for row in rows if row[0] in self._damaged]
         with self._writing():
-            if healed:
-                self._connection.executemany("INSERT OR REPLACE INTO object VALUES (?, ?, ?)", healed)
-                self._connection.executemany("DELETE FROM damaged WHERE digest = ?", [(row[0],) for row in healed])
-            if rows:
-                self._connection.executemany("INSERT OR IGNORE INTO object VALUES (?, ?, ?)", rows)
+            healed = self._put_rows(rows) if rows else []
             for parcel in parcels:
                 self._connection.execute("INSERT INTO parcel (digests, data) VALUES (?, ?)", parcel)
             for snapshot in snapshots:
                 self._connection.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)", snapshot)
-        self._damaged.difference_update(row[0] for row in healed)
+        self._forget_damage(healed)
         self._sure.update(state for _, _, state, _ in snapshots)
         self._parcelled_bytes += sum(len(data) for _, data in parcels)
+
+    def _put_rows(self, rows: Sequence[Row]) -> list[bytes]:
+        """The names of those that were damaged and are sound now."""
+        damaged = self._damaged | self._found_damaged
+        healed = [row for row in rows if row[0] in damaged] if damaged else []
+        self._connection.executemany("INSERT OR REPLACE INTO object VALUES (?, ?, ?)", healed)
+        if self._damaged:  # else there may be no table for them
+            self._connection.executemany("DELETE FROM damaged WHERE digest = ?", [(row[0],) for row in healed])
+        self._connection.executemany(_INSERT, rows)
+        return [row[0] for row in healed]
+
+    def _forget_damage(self, healed: list[bytes]) -> None:
+        self._damaged.difference_update(healed)
+        self._found_damaged.difference_update(healed)
 
     @property
     def has_full_parcels(self) -> bool:
@@ -382,24 +402,32 @@ class ObjectStore:
             if self._row("SELECT 1 FROM parcel LIMIT 1") is None:
                 return
             with self._writing():
-                rows = self._rows_from_parcels()
+                rows, lost = self._rows_from_parcels()
                 if not self._has_room_for(sum(len(data) for _, _, data in rows)):
                     raise no_space(self.path)
                 # First, so that the rows find their pages free.
                 self._connection.execute("DELETE FROM parcel")
-                self._connection.executemany("INSERT OR IGNORE INTO object VALUES (?, ?, ?)", rows)
+                healed = self._put_rows(rows)
+                # The names of what is lost stay, and are noted: its content is stored anew when it comes by again.
+                unknown = [digest for digest in lost if not self._has_row(digest)]
+                self._connection.executemany(_INSERT, [(digest, 0, b"") for digest in unknown])
+            self._forget_damage(healed)
+            self._found_damaged.update(unknown)
             self._parcelled_bytes = 0
 
-    def _rows_from_parcels(self) -> list[Row]:
+    def _rows_from_parcels(self) -> tuple[list[Row], list[bytes]]:
+        """What is in parcels, in the order of names; and the names of what is in damaged ones only."""
         rows: dict[bytes, Row] = {}
+        lost: set[bytes] = set()
         for digests, data in self._connection.execute("SELECT digests, data FROM parcel").fetchall():
             contents = unpack_parcel(digests, data, self._decompressor)
             for digest in digests_in(digests):
-                # Of a damaged parcel the names stay, and what they are left with is found damaged when it is read.
                 content = contents.get(digest)
-                packed = b"" if content is None else pack(content, self._compressor)
-                rows[digest] = (digest, len(content or b""), packed)
-        return [rows[digest] for digest in sorted(rows)]
+                if content is None or not _is(digest, content):
+                    lost.add(digest)
+                elif digest not in rows:
+                    rows[digest] = (digest, len(content), pack(content, self._compressor))
+        return [rows[digest] for digest in sorted(rows)], sorted(lost - rows.keys())
 
     # The catalogue of snapshots
 
@@ -426,24 +454,48 @@ class ObjectStore:
         with self._collecting():
             self.unpack_parcels()
             keep, kept_states = reachable(), states()
-            rows = self._rows("SELECT digest, length(data) FROM object")
-            doomed = [(digest, size) for digest, size in rows if digest not in keep]
+            self._load_damaged()
+            outdated = [(digest,) for digest in self._damaged - keep]
             orphans = [
                 (row[0],)
                 for row in self._rows("SELECT checkpoint_id, state FROM snapshot")
                 if row[1] not in kept_states
             ]
-            self._load_damaged()
-            outdated = [(digest,) for digest in self._damaged - keep]
-            if not doomed and not orphans and not outdated:
-                return 0
+            # Looked for in the same transaction: another process may unpack parcels at any moment.
             with self._writing():
+                rows = self._connection.execute("SELECT digest, length(data) FROM object").fetchall()
+                doomed: list[tuple[bytes, int]] = [(digest, size) for digest, size in rows if digest not in keep]
                 if outdated:
                     self._connection.executemany("DELETE FROM damaged WHERE digest = ?", outdated)
                 self._connection.executemany("DELETE FROM object WHERE digest = ?", [(d,) for d, _ in doomed])
                 self._connection.executemany("DELETE FROM snapshot WHERE checkpoint_id = ?", orphans)
-            self._give_back()
-            return sum(size for _, size in doomed)
+                thinned_bytes = self._thin_parcels(keep)
+            if doomed or orphans or outdated or thinned_bytes:
+                self._give_back()
+            return thinned_bytes + sum(size for _, size in doomed)
+
+    def _thin_parcels(self, keep: set[bytes]) -> int:
+        """Take what nobody needs out of parcels for which there was no room to unpack them; the bytes freed.
+
+        A state that stayed in one would still count as stored after what lies below it is gone.
+        """
+        freed_bytes = 0
+        sql = "SELECT number, digests, data, length(data) FROM parcel"
+        for number, digests, data, size in self._connection.execute(sql).fetchall():
+            named = digests_in(digests)
+            kept = [digest for digest in named if digest in keep]
+            if len(kept) == len(named):
+                continue
+            contents = unpack_parcel(digests, data, self._decompressor)
+            sound = {digest: contents[digest] for digest in kept if digest in contents}
+            names, packed = pack_parcel(sound, self._compressor)
+            # The names of what was lost come last: there is nothing for them.
+            names += b"".join(digest for digest in kept if digest not in sound)
+            self._connection.execute("DELETE FROM parcel WHERE number = ?", (number,))
+            if names:
+                self._connection.execute("INSERT INTO parcel VALUES (?, ?, ?)", (number, names, packed))
+            freed_bytes += int(size) - (len(packed) if names else 0)
+        return freed_bytes
 
     def _give_back(self) -> None:
         """Return free pages to the disk, in portions for whose way through the log it has room."""
@@ -511,6 +563,11 @@ class ObjectStore:
 Row = tuple[bytes, int, bytes]
 """Digest, size and packed content of an object."""
 Snapshot = tuple[str, str, bytes, str]
+
+
+def _is(digest: bytes, content: bytes | None) -> bool:
+    """Whether that is the content of that name."""
+    return content is not None and digest_of(content) == digest
 
 
 def _tell_news(lock: int) -> None:

@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import sqlite
-from holdfast.errors import ContentError
+from holdfast.errors import ContentError, QuotaError
+from holdfast.model import Phase
+from holdfast.snapshot import objects
 from holdfast.snapshot.format import Entry, encode_directory, with_entry_replaced
 from holdfast.snapshot.objects import ObjectStore
 from holdfast.snapshot.verify import Verifier
@@ -221,6 +223,103 @@ def test_content_of_a_damaged_parcel_is_stored_anew_when_it_comes_by_again(place
     place.go_back(checkpoint)
     assert compare(before, describe(place.root)) == []
     assert place.manager.objects.damaged() == []
+
+
+def lose_the_end_of_the_last_parcel(place: Place) -> None:
+    last = "number = (SELECT max(number) FROM parcel)"
+    question(place, f"UPDATE parcel SET data = substr(data, 1, length(data) - 9) WHERE {last}")
+
+
+@pytest.mark.parametrize("is_unpacked", [False, True])
+def test_content_that_was_in_a_damaged_parcel_is_stored_anew_also_by_who_knows_nothing(place: Place, is_unpacked: bool):
+    write(place.root / "one", "precious" * 10)
+    checkpoint = place.take()
+    lose_the_end_of_the_last_parcel(place)
+    if is_unpacked:
+        place.next_process()
+    for cache in place.caches:
+        cache.unlink()
+    place.manager.forget(place.root)
+    assert place.take().state_hash == checkpoint.state_hash
+    write(place.root / "one", "wrecked")
+    place.go_back(checkpoint)
+    assert (place.root / "one").read_text() == "precious" * 10
+
+
+@pytest.mark.parametrize("is_unpacked", [False, True])
+def test_a_damaged_parcel_does_not_harm_content_that_is_sound_in_another(place: Place, is_unpacked: bool):
+    write(place.root / "one", "precious")
+    checkpoint = place.take()
+    write(place.root / "copy", "precious")
+    place.take()
+    lose_the_end_of_the_last_parcel(place)
+    if is_unpacked:
+        place.next_process()
+    (place.root / "copy").unlink()
+    write(place.root / "one", "wrecked")
+    place.go_back(checkpoint)
+    assert (place.root / "one").read_text() == "precious"
+
+
+@pytest.mark.parametrize("is_unpacked", [False, True])
+def test_sound_content_in_a_parcel_stands_in_for_a_damaged_row(place: Place, is_unpacked: bool):
+    checkpoint = place.take()
+    write(place.root / "copy", "one")
+    place.take()
+    assert parcels(place) == 1
+    question(place, "UPDATE object SET data = x'00' WHERE digest = ?", blake3(b"one").digest())
+    for _ in range(2):
+        write(place.root / "one", "wrecked")
+        place.go_back(checkpoint)
+        assert (place.root / "one").read_text() == "one"
+        if is_unpacked:
+            place.manager.objects.unpack_parcels()
+            write(place.root / "copy", "one")
+
+
+def test_what_nobody_needs_goes_from_parcels_that_could_not_be_unpacked(place: Place, monkeypatch: pytest.MonkeyPatch):
+    """A state lives as long as what lies below it: one left in a parcel would be trusted by who knows the tree."""
+    write(place.root / "one", os.urandom(700_000))
+    kept = place.take()
+    write(place.root / "one", os.urandom(700_000))
+    place.take()
+    write(place.root / "deep" / "two", "and more")
+    last = place.take()
+    assert parcels(place) == 1
+    with monkeypatch.context() as full:
+        full.setattr(objects, "free_bytes", lambda _: 0)
+        assert place.manager.collect(lambda: {kept.state_hash}) > 700_000
+    assert parcels(place) == 0
+    again = place.take()
+    assert again.state_hash == last.state_hash
+    assert again.size_bytes > 700_000
+    assert Verifier(place.manager.objects).bad_objects_of(again.state_hash) == frozenset()
+
+
+def test_what_is_needed_stays_in_parcels_that_could_not_be_unpacked(place: Place, monkeypatch: pytest.MonkeyPatch):
+    write(place.root / "one", "needed")
+    kept = place.take()
+    write(place.root / "one", "not needed")
+    place.take()
+    with monkeypatch.context() as full:
+        full.setattr(objects, "free_bytes", lambda _: 0)
+        assert place.manager.collect(lambda: {kept.state_hash}) > 0
+    assert not place.manager.objects.has(blake3(b"not needed").digest())
+    place.go_back(kept)
+    assert (place.root / "one").read_text() == "needed"
+
+
+def test_where_there_is_a_limit_new_content_counts_as_what_it_takes_in_the_end(place: Place):
+    """Packed together, twenty files that are nearly the same take as little as one."""
+    place.manager.objects.unpack_parcels()
+    limit_bytes = place.manager.objects.content_bytes() + 200_000
+    same = os.urandom(20_000)
+    for number in range(20):
+        (place.root / f"file {number}").write_bytes(b"%d" % number + same)
+    with pytest.raises(QuotaError), place.manager.taking(limit_bytes) as batch:
+        place.manager.create_checkpoint(
+            batch, sandbox_id="plan/app", plan_id="plan", phase=Phase.EXECUTE, path=place.root, metadata={}
+        )
 
 
 def test_names_of_a_parcel_that_are_no_names_are_no_objects(place: Place):
