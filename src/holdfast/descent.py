@@ -45,16 +45,16 @@ class Descent:
         return descriptor if descriptor is not None else self._descend(path)
 
     def _descend(self, path: bytes) -> int:
+        # From farther away step by step: the directories on the way stay open, and who goes up needs them next.
+        if split(path)[0] not in self._open and path.count(b"/") < _MOST_OPEN:
+            direct = open_directory_beneath(path, self._root)
+            if direct is not None:
+                return self._opened(path, direct)
         missing = []
         above = path
         while above not in self._open:
             missing.append(above)
             above = split(above)[0]
-        # From farther away step by step: the directories on the way stay open, and who goes up needs them next.
-        if 1 < len(missing) <= _MOST_OPEN:
-            direct = open_directory_beneath(path, self._root)
-            if direct is not None:
-                return self._opened(path, direct)
         descriptor = self._open[above]
         for below in reversed(missing):
             descriptor = self._opened(below, self._open_directory(below, descriptor))

@@ -22,8 +22,9 @@ import struct
 import termios
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from holdfast.descent import join
@@ -34,13 +35,14 @@ _DELETE_SELF, _MOVE_SELF = 0x400, 0x800
 _OVERFLOW, _IGNORED, _IS_DIRECTORY = 0x4000, 0x8000, 0x40000000
 _ONLY_DIRECTORY, _DONT_FOLLOW = 0x1000000, 0x2000000
 _WATCHED = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
-_SELF_GOES = _DELETE_SELF | _MOVE_SELF
+_OF_WATCH = _OVERFLOW | _IGNORED | _DELETE_SELF | _MOVE_SELF
 _NAME_COMES, _NAME_GOES = _MOVED_TO | _CREATE, _MOVED_FROM | _DELETE
 _NAME_COMES_OR_GOES = _NAME_COMES | _NAME_GOES
 _WRITTEN = _MODIFY | _ATTRIB | _CLOSE_WRITE
-_SAYS_MORE = _OVERFLOW | _IGNORED | _IS_DIRECTORY | _SELF_GOES | _NAME_COMES_OR_GOES
+_SAYS_MORE = _OF_WATCH | _IS_DIRECTORY | _NAME_COMES_OR_GOES
 
 _HEADER = struct.Struct("iIII")
+_header, _HEADER_BYTES = _HEADER.unpack_from, _HEADER.size
 _READ_BYTES = 1 << 20
 _LOOK_SECONDS = 0.02
 """So often the kernel's queue is looked at, so that a burst does not overflow it."""
@@ -51,6 +53,8 @@ _RESTLESS_LOOKS = 100
 _MOST_GONE = 10_000
 
 Changes = dict[bytes, "set[bytes] | None"]
+Names = Mapping[bytes, set[bytes]]
+"""Directories, and names in them."""
 _Name = tuple[int, bytes]
 """The watch of a directory, and a name in it."""
 
@@ -65,6 +69,9 @@ class Told(NamedTuple):
     their time stamps say: what is written through a memory mapping does not always move them."""
     is_written: bool = True
     """Whether a file was, or may have been, written to or got other attributes; moving one is neither."""
+    went: Names = MappingProxyType({})
+    """Of the changed names those that were seen to go. If one that is not there is not among them, something happened
+    to a file that was open without it."""
 
 
 NOTHING_TOLD = Told({}, is_all=False)
@@ -115,6 +122,7 @@ class ChangeTracker:
         self._closed: set[bytes] = set()
         """Directories that this user may not watch now."""
         self._changes: Changes = {}
+        self._went: dict[bytes, set[bytes]] = {}
         self._heard_bytes = 0
         self._is_written = True
         self._in_doubt = True
@@ -161,8 +169,9 @@ class ChangeTracker:
             if self._descriptor < 0:
                 return NOTHING_TOLD
             in_doubt = self._in_doubt or self._is_blind or doubts != self._doubts_seen
-            told = Told(self._changes, is_all=not in_doubt, is_written=self._is_written)
-            self._changes, self._is_written, self._in_doubt, self._doubts_seen = {}, False, False, doubts
+            told = Told(self._changes, not in_doubt, self._is_written, self._went)
+            self._changes, self._went, self._is_written = {}, {}, False
+            self._in_doubt, self._doubts_seen = False, doubts
             self._arrived.clear()
             self._moving.clear()
         return told
@@ -185,12 +194,14 @@ class ChangeTracker:
         self.hear()
         return self._heard_bytes
 
-    def put_back(self, changes: Changes) -> None:
+    def put_back(self, told: Told) -> None:
         """What was taken and not looked at is told again."""
         with self._mutex:
-            for directory, names in changes.items():
+            for directory, names in told.changes.items():
                 known = self._changes.setdefault(directory, set())
                 self._changes[directory] = None if names is None or known is None else known | names
+            for directory, gone in told.went.items():
+                self._went.setdefault(directory, set()).update(gone)
 
     def soon(self, chore: Callable[[], None]) -> None:
         """Have something done by the thread that watches; waking one of its own would disturb whoever is in a hurry."""
@@ -230,19 +241,44 @@ class ChangeTracker:
             data = os.read(self._descriptor, min(waiting_bytes, _READ_BYTES))
             waiting_bytes -= len(data)
             self._heard_bytes += len(data)
-            position, last = 0, None
+            position, last_watch, last_name = 0, -1, b""
             while position < len(data):
-                watch, mask, cookie, length = _HEADER.unpack_from(data, position)
-                position += _HEADER.size + length
-                what = (watch, data[position - length : position])
+                watch, mask, cookie, length = _header(data, position)
+                position += _HEADER_BYTES + length
+                name = data[position - length : position]
                 # Of one file there are mostly several events in a row, and all say the same: it changed.
-                if what != last or mask & _SAYS_MORE:
-                    self._note(watch, mask, what[1].rstrip(b"\0"), cookie)
-                    last = what
+                if mask & _SAYS_MORE:
+                    self._note(watch, mask, name.rstrip(b"\0"), cookie)
+                    last_watch = -1  # that it came or went does not say that it was written to
+                elif name != last_name or watch != last_watch:
+                    self._note(watch, mask, name.rstrip(b"\0"), cookie)
+                    last_watch, last_name = watch, name
         if self._unsettled:
             self._settle()
 
     def _note(self, watch: int, mask: int, name: bytes, cookie: int) -> None:
+        if mask & _OF_WATCH and not self._goes_on(watch, mask):
+            return
+        directory = self._paths.get(watch)
+        if directory is None:
+            return
+        try:
+            names = self._changes[directory]
+        except KeyError:
+            names = self._changes[directory] = set()
+        if not name:
+            return
+        if names is not None:
+            names.add(name)
+        if mask & _IS_DIRECTORY:
+            self._note_directory(join(directory, name), mask)
+        else:
+            if mask & _NAME_GOES:
+                self._went.setdefault(directory, set()).add(name)
+            self._note_file((watch, name), mask, cookie)
+
+    def _goes_on(self, watch: int, mask: int) -> bool:
+        """Note what became of a watch itself; whether it is still there to tell of its directory."""
         if mask & _OVERFLOW:
             # What was lost may include new directories, which then nobody watches.
             self._company.doubt()
@@ -251,22 +287,14 @@ class ChangeTracker:
             self.shape += 1
             self._watches.clear()
             self._watch_tree(b"")
-            return
-        directory = self._paths.get(watch)
-        if directory is None:
-            return
+            return False
+        if watch not in self._paths:
+            return False
         if mask & _IGNORED:
-            self._forget(watch, directory)
-            return
-        if mask & _SELF_GOES:
-            self.shape += 1
-        names = self._changes.setdefault(directory, set())
-        if name and names is not None:
-            names.add(name)
-        if name and mask & _IS_DIRECTORY:
-            self._note_directory(join(directory, name), mask)
-        elif name:
-            self._note_file((watch, name), mask, cookie)
+            self._forget(watch, self._paths[watch])
+            return False
+        self.shape += 1
+        return True
 
     def _note_directory(self, path: bytes, mask: int) -> None:
         if mask & _NAME_COMES_OR_GOES:
@@ -308,17 +336,15 @@ class ChangeTracker:
     def _look_for_other_names(self) -> None:
         """Of files that were told of: whether what happened to them may have happened to others, too."""
         touched, self._touched = self._touched, {}
-        for (watch, name), is_new in touched.items():
+        gone, is_alone = self._gone, len(self._company.trackers) == 1
+        for name, is_new in touched.items():
             # In one tree the names of a file are known together, and one that came, or never went, is there.
-            if len(self._company.trackers) == 1 and (is_new or not self._may_be_gone((watch, name))):
+            if is_alone and (is_new or (gone is not None and name not in gone)):
                 continue
-            directory = self._paths.get(watch)
-            if directory is not None and self._may_have_other_names(directory, name, is_new):
+            directory = self._paths.get(name[0])
+            if directory is not None and self._may_have_other_names(directory, name[1], is_new):
                 self._company.doubt()
                 return
-
-    def _may_be_gone(self, name: _Name) -> bool:
-        return self._gone is None or name in self._gone
 
     def _may_have_other_names(self, directory: bytes, name: bytes, is_new: bool) -> bool:
         try:

@@ -206,14 +206,6 @@ def _all_xattrs(target: int | bytes, *, follow_symlinks: bool = True) -> Xattrs:
     return tuple((name, os.getxattr(target, name, follow_symlinks=follow_symlinks)) for name in wanted)
 
 
-def has_xattrs(descriptor: int) -> bool:
-    """Of whatever kind; not where the file system has none."""
-    try:
-        return bool(os.listxattr(descriptor))
-    except OSError:
-        return False
-
-
 def is_as_wanted(entry: Entry, found: os.stat_result) -> bool:
     """Whether what the kernel says of a regular file is what the entry says."""
     return (

@@ -15,18 +15,20 @@ _rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 def exchange(one: bytes, one_directory: int, other: bytes, other_directory: int) -> bool:
     """False if this kernel or file system cannot, or if one of the names is not there."""
     code = _renameat2(one, one_directory, other, other_directory, _EXCHANGE)
+    if not code:
+        return True
     if code in (*_CANNOT, errno.ENOENT):
         return False
-    _raise_if(code, other)
-    return True
+    raise _error(code, other)
 
 
 def rename_to_free(name: bytes, free: bytes, directory: int) -> None:
     """Rename within a directory; a FileExistsError if something has the new name."""
     code = _renameat2(name, directory, free, directory, _NO_REPLACE)
-    if code not in _CANNOT:
-        _raise_if(code, free)
+    if not code:
         return
+    if code not in _CANNOT:
+        raise _error(code, free)
     try:
         os.link(name, free, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
     except OSError as error:
@@ -34,7 +36,7 @@ def rename_to_free(name: bytes, free: bytes, directory: int) -> None:
             raise
         # Nothing better is left on such a file system.
         if free in map(os.fsencode, os.listdir(directory)):
-            _raise_if(errno.EEXIST, free)
+            raise _error(errno.EEXIST, free) from error
         os.rename(name, free, src_dir_fd=directory, dst_dir_fd=directory)
     else:
         os.unlink(name, dir_fd=directory)
@@ -47,6 +49,5 @@ def _renameat2(name: bytes, directory: int, new_name: bytes, new_directory: int,
     return 0 if _rename(directory, name, new_directory, new_name, flag) == 0 else ctypes.get_errno()
 
 
-def _raise_if(code: int, name: bytes) -> None:
-    if code:
-        raise OSError(code, os.strerror(code), os.fsdecode(name))
+def _error(code: int, name: bytes) -> OSError:
+    return OSError(code, os.strerror(code), os.fsdecode(name))

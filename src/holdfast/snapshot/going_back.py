@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Set
 
 from holdfast.descent import Descent, join
 from holdfast.errors import SandboxError
@@ -14,11 +13,13 @@ from holdfast.snapshot.index import TreeIndex
 from holdfast.snapshot.restore import Restored, RestorePlan, Workshop, carry_out, check_content, plan_restore
 from holdfast.snapshot.told import plan_from_changes
 
+_NO_NAMES: frozenset[bytes] = frozenset()
+
 
 def refreshed(index: TreeIndex, batch: Batch, told: Told, *, thorough: bool = False) -> bytes:
     """``thorough``: look at every file, whatever the kernel told."""
     try:
-        return index.refresh(batch, told.changes, is_all=told.is_all and not thorough)
+        return index.refresh(batch, told._replace(is_all=False) if thorough else told)
     except OSError as error:
         raise SandboxError(
             f"Reading {index.root} failed: {error.strerror or error}.",
@@ -34,66 +35,74 @@ class GoingBack:
     ) -> None:
         self._index, self._reader, self._batch, self._tracker = index, reader, batch, tracker
         self._state_hash = state_hash
+        self._unknown = NOTHING_TOLD
+        """What the kernel told of and nobody has looked at yet."""
         # What is known of the tree is the state it was last found in, and that is often where the way back leads.
         known = index.known_state() if index.state == bytes.fromhex(state_hash) else None
         self._target = known or reader.state(state_hash)
 
     def check(self) -> None:
         """Refuse if content that is needed is missing or damaged; touches nothing."""
-        with Descent(self._index.root) as descent, self._planned(descent, (), is_only_a_plan=True) as plan:
-            check_content(self._reader, plan, self._index.name)
+        with self._index.descend() as descent:
+            try:
+                check_content(self._reader, self._plan(descent, ()), self._index.name)
+            finally:
+                self._put_back()
 
     def restore(self, workshop: Workshop, unheld: Collection[str]) -> tuple[RestorePlan, Restored]:
-        with Descent(self._index.root) as descent, self._planned(descent, unheld) as plan:
-            contents = check_content(self._reader, plan, self._index.name)
-            if not plan.changes_anything:
-                return plan, Restored()
-            shape = self._tracker.shape if self._tracker else None
+        with self._index.descend() as descent:
             try:
-                restored = carry_out(plan, self._reader, descent, workshop, contents)
-            except OSError as error:
-                self._index.forget()
-                raise SandboxError(
-                    f"Restoring {self._index.root} failed: {error.strerror or error}.",
-                    hint="Check its permissions and its disk, then run the same command again.",
-                ) from error
-            self._verify(descent, plan, restored, shape)
-            return plan, restored
+                plan = self._plan(descent, unheld)
+                contents = check_content(self._reader, plan, self._index.name)
+                restored = self._carry_out(descent, plan, workshop, contents) if plan.changes_anything else Restored()
+            except BaseException:
+                self._put_back()
+                raise
+        return plan, restored
 
-    @contextmanager
-    def _planned(
-        self, descent: Descent, unheld: Collection[str], *, is_only_a_plan: bool = False
-    ) -> Iterator[RestorePlan]:
-        """What has to be done. If that is not done after all, what the kernel told is not lost."""
+    def _plan(self, descent: Descent, unheld: Collection[str]) -> RestorePlan:
+        """What has to be done. If that is not done after all, what the kernel told is to be put back."""
         told = self._tracker.take() if self._tracker else NOTHING_TOLD
-        is_known = False
+        self._unknown = told
+        if told.is_all and not unheld:
+            plan = plan_from_changes(self._index, self._reader, descent, told, self._target)
+            if plan is not None:
+                return plan
+        descent.forget()  # directories that were opened up for us are closed again, as they are to be found
+        present = refreshed(self._index, self._batch, told)
+        self._batch.commit()
+        self._unknown = NOTHING_TOLD
+        known = self._reader.state(present.hex())
+        return plan_restore(self._reader, known, self._target, list(self._index.unheld), unheld)
+
+    def _put_back(self) -> None:
+        if self._tracker is not None:
+            self._tracker.put_back(self._unknown)
+
+    def _carry_out(
+        self, descent: Descent, plan: RestorePlan, workshop: Workshop, contents: Mapping[bytes, bytes]
+    ) -> Restored:
+        shape = self._tracker.shape if self._tracker else None
         try:
-            plan = None
-            if told.is_all and not unheld:
-                plan = plan_from_changes(self._index, self._reader, descent, told.changes, self._target)
-            if plan is None:
-                # Directories that were opened up for us are closed again, as they are to be found.
-                descent.forget()
-                present = refreshed(self._index, self._batch, told)
-                self._batch.commit()
-                is_known = True
-                known = self._reader.state(present.hex())
-                plan = plan_restore(self._reader, known, self._target, list(self._index.unheld), unheld)
-            yield plan
-            is_known = is_known or not is_only_a_plan
-        finally:
-            if not is_known and self._tracker is not None:
-                self._tracker.put_back(told.changes)
+            restored = carry_out(plan, self._reader, descent, workshop, contents)
+        except OSError as error:
+            self._index.forget()
+            raise SandboxError(
+                f"Restoring {self._index.root} failed: {error.strerror or error}.",
+                hint="Check its permissions and its disk, then run the same command again.",
+            ) from error
+        self._verify(descent, plan, restored, shape)
+        return restored
 
     def _verify(self, descent: Descent, plan: RestorePlan, restored: Restored, shape: int | None) -> None:
         """Look at everything the restore touched; the tree must be that state and nothing else."""
-        told = self._with_own_changes(restored)
+        told = self._tracker.take() if self._tracker else Told({}, is_all=True)
         if told.is_written:
             restored.proven.clear()
         if _are_only(told, restored.touched) and self._adopted(descent, plan, restored, shape):
             return
         descent.forget()  # directories that it opened up for us are closed again, as they are to be found
-        if refreshed(self._index, self._batch, told).hex() != self._state_hash:
+        if refreshed(self._index, self._batch, _with_own_changes(told, restored)).hex() != self._state_hash:
             self._index.forget()
             raise SandboxError(
                 f"{self._index.root} is not exactly the saved state after restoring it: "
@@ -101,31 +110,35 @@ class GoingBack:
                 hint="Stop the program that works in the sandbox and roll back again.",
             )
 
-    def _with_own_changes(self, restored: Restored) -> Told:
-        """What a restore touched, and what the kernel told of meanwhile, which is mostly the same."""
-        changes: Changes = {directory: set(names) for directory, names in restored.touched.items()}
-        told = self._tracker.take() if self._tracker else Told({}, is_all=True)
-        for directory, names in told.changes.items():
-            known = changes.setdefault(directory, set())
-            changes[directory] = None if names is None or known is None else known | names
-        return Told(changes, told.is_all, told.is_written)
-
     def _adopted(self, descent: Descent, plan: RestorePlan, restored: Restored, shape: int | None) -> bool:
         state = bytes.fromhex(self._state_hash)
         if self._tracker is not None and self._tracker.shape == shape:
             # No directory was moved meanwhile: what is open is still what its path leads to.
             return self._adopted_through(descent, plan, restored, state)
-        with Descent(self._index.root) as anew:
+        with self._index.descend() as anew:
             return self._adopted_through(anew, plan, restored, state)
 
     def _adopted_through(self, descent: Descent, plan: RestorePlan, restored: Restored, state: bytes) -> bool:
         return self._index.adopt(descent, plan.differences, restored.touched, restored.proven, self._target, state)
 
 
-def _are_only(told: Told, touched: Mapping[bytes, set[bytes]]) -> bool:
+def _with_own_changes(told: Told, restored: Restored) -> Told:
+    """What the kernel told of, and what a restore touched, which is mostly the same."""
+    changes: Changes = {directory: set(names) for directory, names in restored.touched.items()}
+    for directory, names in told.changes.items():
+        known = changes.setdefault(directory, set())
+        changes[directory] = None if names is None or known is None else known | names
+    return told._replace(changes=changes)
+
+
+def _are_only(told: Told, touched: Mapping[bytes, Set[bytes]]) -> bool:
     """Whether nothing changed but what we touched; setting what a directory is shows in its parent too."""
-    return told.is_all and all(
-        names is not None
-        and all(name in touched.get(directory, ()) or join(directory, name) in touched for name in names)
-        for directory, names in told.changes.items()
-    )
+    if not told.is_all:
+        return False
+    for directory, names in told.changes.items():
+        if names is None:
+            return False
+        for name in names - touched.get(directory, _NO_NAMES):
+            if join(directory, name) not in touched:
+                return False
+    return True

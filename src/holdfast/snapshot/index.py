@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from holdfast.errors import SandboxError
 from holdfast.machine import boot_id
 from holdfast.progress import Metering, Work, meter_of
 from holdfast.snapshot.batch import Batch
+from holdfast.snapshot.changes import Changes, Told
 from holdfast.snapshot.counting import counted_batch, counted_taker
 from holdfast.snapshot.difference import Difference
 from holdfast.snapshot.directories import RecentDirectories
@@ -48,9 +49,6 @@ _MOST_SEARCHES = 16
 """So often all that is known is searched for other names of a file."""
 _ENCODING, _ENCODING_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
-Changed = Mapping[bytes, "set[bytes] | None"]
-"""Directories in which something changed: the names, or None for the directory and all that lies below it."""
-
 
 class _FileToRead(msgspec.Struct):
     node: Node
@@ -76,8 +74,9 @@ class TreeIndex:
         """Start from nothing: the next refresh reads everything."""
         self.state, self.unheld, self.links, self.top = None, {}, Links(), Node()
 
-    def refresh(self, batch: Batch, told: Changed, *, is_all: bool) -> bytes:
+    def refresh(self, batch: Batch, told: Told) -> bytes:
         """Look at what was told of, and unless that is all, at the whole tree; the state hash."""
+        is_all = told.is_all
         if self.state is not None and not batch.has(self.state):
             # A state object lives exactly as long as the content below it: if it was collected, so was the rest.
             self.forget()
@@ -86,7 +85,8 @@ class TreeIndex:
             self.forget()
         if self.state is None:
             is_all = False
-        elif is_all and not told and not self.links.with_names_outside():
+        elif is_all and not told.changes and not self.links.with_names_outside():
+            self._see_that_it_is_there()
             return self.state
         self._trust_once_stored(batch)
         for _ in range(_RESTLESS_TRIES):
@@ -103,6 +103,23 @@ class TreeIndex:
             f"{self.root} keeps changing while it is read.", hint="Stop the program that works in it and try again."
         )
 
+    def _see_that_it_is_there(self) -> None:
+        """Of a directory above it that was moved away nobody tells."""
+        if not os.path.isdir(self.root):  # pathlib would take three times as long
+            raise self.missing()
+
+    def missing(self) -> SandboxError:
+        return SandboxError(
+            f"The sandbox {self.root} is missing.",
+            hint="Something removed it. Its checkpoints are safe: `holdfast plan execute` makes it anew.",
+        )
+
+    def descend(self) -> Descent:
+        try:
+            return Descent(self.root)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise self.missing() from error
+
     def _trust_once_stored(self, batch: Batch) -> None:
         """That the state is in the store does not tell that what was damaged below it is stored anew."""
         if not batch.finding:
@@ -115,15 +132,15 @@ class TreeIndex:
         self._finding = None
         batch.when_stored(trust)
 
-    def _refreshed(self, batch: Batch, told: Changed, is_all: bool) -> bytes:
+    def _refreshed(self, batch: Batch, told: Told, is_all: bool) -> bytes:
         now_ns = time.time_ns()
-        with Descent(self.root) as descent:
+        with self.descend() as descent:
             seeing = _Look(self, descent, batch, now_ns)
             if is_all:
                 batch.begin_parcel()
                 seeing.at_changes(told)
             else:
-                self._distrust(told)
+                self._distrust(told.changes)
                 seeing.at_everything()
             seeing.at_ancestors()
             seeing.read_files()
@@ -139,9 +156,9 @@ class TreeIndex:
             batch.end_parcel(state)
         return state
 
-    def _distrust(self, told: Changed) -> None:
+    def _distrust(self, changes: Changes) -> None:
         """Have these files read again: of a write through a memory mapping their time stamps may not tell."""
-        for directory, names in told.items():
+        for directory, names in changes.items():
             node = self.node_at(directory)
             if node is None:
                 continue
@@ -178,8 +195,8 @@ class TreeIndex:
         """
         try:
             with meter_of(Work.CHECKING, self.name, lambda: _to_check(differences)) as meter:
-                adoption = _Adoption(self, descent, meter, proven)
-                done = all(adoption.take(difference, touched) for difference in differences)
+                adoption = _Adoption(self, descent, meter, proven, touched)
+                done = all(map(adoption.take, differences))
                 adoption.finish()
         except (OSError, Moved):
             done = False
@@ -198,12 +215,12 @@ class TreeIndex:
         path = join(directory, name)
         node.remove(name)
         node.stamps.pop(name, None)
-        self.links.forget(path)
+        self.links.leave(path)
         self.unheld.pop(path, None)
         if node.children.pop(name, None) is not None:
             below = path + b"/"
             for inside in [inside for inside in self.links.by_path if inside.startswith(below)]:
-                self.links.forget(inside)
+                self.links.leave(inside)
             for inside in [inside for inside in self.unheld if inside.startswith(below)]:
                 del self.unheld[inside]
 
@@ -408,9 +425,9 @@ class _Look:
             self._index.unheld[join(directory, name)] = _KIND_NAMES.get(kind, "an unknown kind of file")
         return None
 
-    def at_changes(self, changed: Changed) -> None:
+    def at_changes(self, told: Told) -> None:
         self._is_partial = True
-        for directory, names in changed.items():
+        for directory, names in told.changes.items():
             node = self._index.node_at(directory)
             if node is None:
                 continue  # new, and found through its parent
@@ -418,7 +435,7 @@ class _Look:
                 if names is None:
                     self.at_subtree(directory, node)
                 else:
-                    self._at_names(directory, node, names)
+                    self._at_names(directory, node, names, told.went.get(directory, frozenset()))
             except PermissionError as error:
                 raise Moved from error  # looking at everything finds what is closed to us now
         for path in self._index.links.with_names_outside():
@@ -440,17 +457,19 @@ class _Look:
         if node.stamps.get(name) != (found.st_ino, found.st_ctime_ns, found.st_mtime_ns, found.st_size):
             self._at_names(directory, node, {name})
 
-    def _at_names(self, directory: bytes, node: Node, names: set[bytes]) -> None:
-        descriptor = self._open(directory)
+    def _at_names(self, directory: bytes, node: Node, names: Set[bytes], went: Set[bytes] = frozenset()) -> None:
+        descriptor, left = self._open(directory), self._index.links.left
         for name in names:
             try:
                 found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             except FileNotFoundError as error:
-                if name not in node.stamps and name not in node.children:
-                    # Told of, not there, and not known: perhaps of a file that was open without a name all the time.
+                if name not in went and name not in node.stamps and name not in node.children:
+                    # Perhaps this was told of a file that was open without a name all the time.
                     raise Moved from error
                 self._index.forget_entry(directory, node, name)
                 continue
+            if left and join(directory, name) in left:
+                raise Moved
             child = self._at_entry(directory, node, name, found)
             if child is not None and child.head is None:
                 self.at_subtree(join(directory, name), child)
@@ -572,38 +591,48 @@ class _Adoption:
     """Compares what is on the disk with what should be, path by path, and notes it as known."""
 
     def __init__(
-        self, index: TreeIndex, descent: Descent, meter: Metering, proven: Mapping[bytes, tuple[int, int]]
+        self,
+        index: TreeIndex,
+        descent: Descent,
+        meter: Metering,
+        proven: Mapping[bytes, tuple[int, int]],
+        touched: Mapping[bytes, set[bytes]],
     ) -> None:
-        self._index, self._descent, self._now_ns, self._proven = index, descent, time.time_ns(), proven
+        self._index, self._descent, self._proven, self._touched = index, descent, proven, touched
+        self._settled_ns = time.time_ns() - _RACY_NS
         self._meter, self._hasher = meter, counted_taker(Hasher(), meter)
-        self._directories: list[tuple[Node, bytes]] = []
+        self._nodes: dict[bytes, Node] = {}
+        """Those of the directories that were taken."""
 
     def finish(self) -> None:
         """Only now: noting an entry makes its directory one whose digest is unknown."""
-        for node, digest in self._directories:
-            node.digest = digest
+        for node in self._nodes.values():
+            assert node.head is not None
+            node.digest = node.head.content
 
-    def take(self, difference: Difference, touched: Mapping[bytes, set[bytes]]) -> bool:
+    def take(self, difference: Difference) -> bool:
         path, _, new = difference
         directory, name = split(path)
+        # Directories come before what they hold.
+        parent = self._nodes.get(directory) or self._index.node_at(directory)
+        if parent is not None and new is not None and new.kind == DIRECTORY:
+            return self._take_directory(path, parent, new)
         if difference.is_of_file:
             self._meter.advance(1)
-        parent = self._index.node_at(directory)
         if parent is None:
             return new is None  # it went with its directory
         if new is None:
             self._index.forget_entry(directory, parent, name)
             return not self._is_there(directory, name)
-        if new.kind == DIRECTORY:
-            return self._take_directory(path, parent, new, is_touched=path in touched)
         if name in parent.children:
             self._index.forget_entry(directory, parent, name)
         status = self._found(path, directory, name, new)
         if status is None:
             return False
         parent.put(new)
-        ctime = status.st_ctime_ns if status.st_ctime_ns < self._now_ns - _RACY_NS else UNTRUSTED
-        parent.note_stamp(name, (status.st_ino, ctime, status.st_mtime_ns, status.st_size))
+        ctime = status.st_ctime_ns
+        stamp = (status.st_ino, ctime if ctime < self._settled_ns else UNTRUSTED, status.st_mtime_ns, status.st_size)
+        parent.note_stamp(name, stamp)
         self._index.links.note(path, (status.st_dev, status.st_ino), status.st_nlink)
         return True
 
@@ -612,7 +641,8 @@ class _Adoption:
         descriptor = self._descent.open(directory)
         if (proven := self._proven.get(path)) is not None:
             status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            if (status.st_dev, status.st_ino) == proven and is_as_wanted(new, status):
+            # What happens through a name outside of the tree is not told.
+            if (status.st_dev, status.st_ino) == proven and status.st_nlink == 1 and is_as_wanted(new, status):
                 return status
         entry, status = read_entry(descriptor, name, self._hasher, is_file=new.is_file)
         return status if entry == new else None
@@ -624,15 +654,16 @@ class _Adoption:
             return False
         return True
 
-    def _take_directory(self, path: bytes, parent: Node, new: Entry, *, is_touched: bool) -> bool:
+    def _take_directory(self, path: bytes, parent: Node, new: Entry) -> bool:
         directory, name = split(path)
+        is_touched = path in self._touched
         node = parent if not path else parent.children.get(name)
         if node is None:
             self._index.forget_entry(directory, parent, name)
             node = parent.children[name] = Node()
             is_touched = True
         node.head, node.is_placed = new, True
-        self._directories.append((node, new.content))
+        self._nodes[path] = node
         if path:
             parent.put(new)
         if not is_touched:

@@ -176,6 +176,9 @@ class Links:
         self.counts = counts or {}
         """How many names each of these files has, in the tree and elsewhere."""
         self._groups: tuple[tuple[bytes, ...], ...] | None = None
+        self.left: set[bytes] = set()
+        """Paths that were names of such files and are not any more: what is told of one may be of that file, which
+        somebody has open."""
 
     def note(self, path: bytes, inode: tuple[int, int], names: int) -> None:
         if names == 1:
@@ -191,6 +194,12 @@ class Links:
     def replace(self, path: bytes, inode: tuple[int, int]) -> None:
         """There is that file now; if it was another, that one is without this name."""
         if self.by_path.get(path, inode) != inode:
+            self.leave(path)
+
+    def leave(self, path: bytes) -> None:
+        """The file, if it has other names, is without this one."""
+        if path in self.by_path:
+            self.left.add(path)
             self.forget(path)
 
     def forget(self, path: bytes) -> None:

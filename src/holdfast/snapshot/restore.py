@@ -73,7 +73,9 @@ class Restored:
     set_aside: list[tuple[bytes, Path]] = field(default_factory=list)
 
     def touch(self, path: bytes) -> None:
-        directory, name = split(path)
+        self.touch_in(*split(path))
+
+    def touch_in(self, directory: bytes, name: bytes) -> None:
         self.touched.setdefault(directory, set()).add(name)
 
 
@@ -228,10 +230,10 @@ class _Restorer:
         if removals:
             self._descent.forget()
         self._make_all(plan)
-        for difference in sorted(plan.differences, key=lambda difference: depth(difference.path), reverse=True):
-            if difference.new is not None and difference.new.kind == DIRECTORY:
-                self.at = difference.path
-                self._finish_directory(difference, difference.new)
+        directories = [each for each in plan.differences if each.new is not None and each.new.kind == DIRECTORY]
+        for difference in sorted(directories, key=lambda each: depth(each.path), reverse=True):
+            self.at = difference.path
+            self._finish_directory(difference)
         self._close_opened()
         if self._workshop.is_real:
             for directory in self.restored.touched:
@@ -242,12 +244,16 @@ class _Restorer:
     def _make_all(self, plan: RestorePlan) -> None:
         linked = {path for group in plan.links for path in group[1:]}
         for difference in plan.differences:
-            if difference.new is not None:
-                self.at = difference.path
-                if difference.path not in linked:
-                    self._make(difference)
-                if difference.is_of_file:
-                    self._meter.advance(1)
+            if difference.new is None:
+                continue
+            self.at = difference.path
+            if difference.new.kind == DIRECTORY:
+                if difference.is_addition:
+                    self._make_directory(difference.path)
+                continue
+            if difference.path not in linked:
+                self._make(difference, difference.new)
+            self._meter.advance(1)
         old = {difference.path: difference.present for difference in plan.differences} if plan.links else {}
         for group in plan.links:
             self.at = group[0]
@@ -301,15 +307,9 @@ class _Restorer:
                 ) from error
             raise
 
-    def _make(self, difference: Difference) -> None:
-        new = difference.new
-        assert new is not None
-        if new.kind == DIRECTORY:
-            if difference.is_addition:
-                self._make_directory(difference.path)
-            return
-        self.restored.touch(difference.path)
+    def _make(self, difference: Difference, new: Entry) -> None:
         directory, name = split(difference.path)
+        self.restored.touch_in(directory, name)
         parent = self._writable(directory)
         if _keeps_its_content(difference, name, parent):
             if not IS_ROOT:
@@ -424,8 +424,8 @@ class _Restorer:
             if spare is None:
                 _set_attributes_through(descriptor, entry)
             else:
-                _set_attributes_of(descriptor, entry, spare.status, has_any_xattrs=spare.has_xattrs)
-                if known is not None and not entry.xattrs and not spare.has_xattrs:
+                _set_attributes_of(descriptor, entry, spare.status)
+                if known is not None and not entry.xattrs:
                     self._read_back(descriptor, spare, known)
             if self._workshop.is_real:
                 os.fsync(descriptor)
@@ -468,9 +468,10 @@ class _Restorer:
                 os.close(source)
             self.restored.touch(path)
 
-    def _finish_directory(self, difference: Difference, entry: Entry) -> None:
+    def _finish_directory(self, difference: Difference) -> None:
         """Set what a directory itself is, if that differs or if making its entries changed it."""
-        path = difference.path
+        path, entry = difference.path, difference.new
+        assert entry is not None
         if path not in self.restored.touched and _same_attributes(difference.old, entry):
             return
         descriptor = self._descent.open(path)
@@ -512,16 +513,15 @@ def _set_attributes_through(descriptor: int, entry: Entry) -> None:
     _set_attributes_of(descriptor, entry, os.fstat(descriptor))
 
 
-def _set_attributes_of(descriptor: int, entry: Entry, found: os.stat_result, *, has_any_xattrs: bool = True) -> None:
-    """``found``: what it has been until now; ``has_any_xattrs``: whether it may have extended attributes."""
+def _set_attributes_of(descriptor: int, entry: Entry, found: os.stat_result) -> None:
+    """``found``: what it has been until now."""
     owner = owner_to_set(entry, found)
     if owner == (found.st_uid, found.st_gid):
         owner = _AS_IT_IS
     if owner != _AS_IT_IS:
         os.fchown(descriptor, *owner)
-    has_to_do = has_any_xattrs or bool(entry.xattrs)
     # These take bits of the mode away, or add some.
-    is_changed = (has_to_do and _set_xattrs(descriptor, entry)) or owner != _AS_IT_IS
+    is_changed = _set_xattrs(descriptor, entry) or owner != _AS_IT_IS
     if is_changed or stat.S_IMODE(found.st_mode) != entry.mode:
         os.fchmod(descriptor, entry.mode)
     os.utime(descriptor, ns=(entry.mtime_ns, entry.mtime_ns))
@@ -543,7 +543,7 @@ def _flush(name: bytes, parent: int) -> None:
 def _keeps_its_content(difference: Difference, name: bytes, parent: int) -> bool:
     """Whether setting attributes is enough; not for a file with other names, which must keep theirs, or not ours."""
     old, new = difference.old, difference.new
-    if old is None or new is None or not (old.is_file and new.is_file) or old.content != new.content:
+    if old is None or new is None or old.content != new.content or not (old.is_file and new.is_file):
         return False
     found = _status(name, parent)
     return found.st_nlink == 1 and (IS_ROOT or found.st_uid == os.geteuid())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import glob
 import os
 import queue
 import secrets
@@ -14,10 +16,12 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.snapshot.entries import has_xattrs
 from holdfast.snapshot.format import digest_of
 
 _SPARES = 16
+_RESERVED_BYTES = 4096
+_KEEP_SIZE = 1
+_allocate = getattr(ctypes.CDLL(None), "fallocate64", None)
 TEMPORARY_PREFIX = b".holdfast-"
 _MARK_BYTES = 8
 
@@ -85,13 +89,17 @@ class Spare(NamedTuple):
     name: bytes
     descriptor: int
     status: os.stat_result
-    has_xattrs: bool
+    """As it was made; whoever finds it while it waits may give it attributes."""
 
 
 def _new_spare(name: bytes, folder: int) -> Spare:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(name, flags, 0o644, dir_fd=folder)
-    return Spare(name, descriptor, os.fstat(descriptor), has_xattrs(descriptor))
+    if _allocate is not None:
+        # Finding a block for what is written is a third of the time that writing takes. Where that cannot be done
+        # before, it is done then.
+        _allocate(descriptor, _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(_RESERVED_BYTES))
+    return Spare(name, descriptor, os.fstat(descriptor))
 
 
 def temporary_names() -> Iterator[bytes]:
@@ -123,7 +131,7 @@ class Stagings:
             self._stagings.pop(root).close()
         if root not in self._swept:
             self._swept.add(root)
-            for leftover in root.parent.glob(f".staging-{root.name}-*"):
+            for leftover in root.parent.glob(glob.escape(f".staging-{root.name}-") + "[0-9a-f]" * 8):
                 shutil.rmtree(leftover, ignore_errors=True)
         path = root.parent / f".staging-{root.name}-{secrets.token_hex(4)}"
         path.mkdir(mode=0o700)

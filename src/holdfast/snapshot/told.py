@@ -10,14 +10,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Mapping
 
 from holdfast.descent import IS_ROOT, Descent, join, split
 from holdfast.errors import ContentError
+from holdfast.snapshot.changes import Told
 from holdfast.snapshot.difference import Difference, StateReader
 from holdfast.snapshot.entries import Hasher, Moved, directory_entry, read_entry
 from holdfast.snapshot.format import DIRECTORY, FILE, Entry, State
-from holdfast.snapshot.index import Changed, TreeIndex
+from holdfast.snapshot.index import TreeIndex
 from holdfast.snapshot.restore import RestorePlan, links_to_remake
 
 _MOST_NAMES = 1000
@@ -30,17 +30,17 @@ class _CloserLook(Exception):
 
 
 def plan_from_changes(
-    index: TreeIndex, reader: StateReader, descent: Descent, changes: Changed, target: State
+    index: TreeIndex, reader: StateReader, descent: Descent, told: Told, target: State
 ) -> RestorePlan | None:
     """None if it takes a closer look. The index is not changed: it knows the tree as it was before the changes."""
     known = index.known_state()
     if known is None or index.unheld or index.links.with_names_outside():
         return None
-    if sum(_MOST_NAMES if names is None else len(names) for names in changes.values()) >= _MOST_NAMES:
+    if sum(_MOST_NAMES if names is None else len(names) for names in told.changes.values()) >= _MOST_NAMES:
         return None
     try:
         differences = {difference.path: difference for difference in reader.differences(known, target)}
-        _Told(index, descent, differences).look(changes)
+        _Changes(index, descent, differences).look(told)
     except (_CloserLook, ContentError, Moved, FileNotFoundError, NotADirectoryError, PermissionError):
         return None
     except OSError as error:
@@ -51,25 +51,29 @@ def plan_from_changes(
     return RestorePlan(tuple(differences[path] for path in sorted(differences)), (), links)
 
 
-class _Told:
+class _Changes:
     """Adds to the differences between two states what was changed since the first."""
 
     def __init__(self, index: TreeIndex, descent: Descent, differences: dict[bytes, Difference]) -> None:
         self._index, self._descent, self._differences = index, descent, differences
 
-    def look(self, changes: Changed) -> None:
-        for directory, names in changes.items():
+    def look(self, told: Told) -> None:
+        for directory, names in told.changes.items():
             node = self._index.node_at(directory)
             if node is None or node.head is None or names is None:
                 raise _CloserLook
             wanted = self._wanted(directory, node.head)
             if wanted is None or wanted.kind != DIRECTORY:
                 raise _CloserLook
-            descriptor = self._descent.open(directory)
-            differ = [self._look_at(descriptor, join(directory, name), node.entries) for name in names]
+            descriptor, known = self._descent.open(directory), node.entries
+            differs, present = False, node.head
+            for name in names:
+                is_gone = name in told.went.get(directory, ())
+                differs = self._differs(descriptor, directory, name, known.get(name), is_gone=is_gone) or differs
             # Whatever it is now: what a directory is gets set once all in it is restored.
-            present = node.head if any(differ) else self._present_head(directory, node.head, descriptor)
-            if any(differ) or present != wanted:
+            if not differs:
+                present = self._present_head(directory, node.head, descriptor)
+            if differs or present != wanted:
                 self._differences[directory] = Difference(directory, present, wanted)
 
     def _wanted(self, path: bytes, known: Entry | None) -> Entry | None:
@@ -81,19 +85,19 @@ class _Told:
         mode = self._descent.mode_of(directory, found)
         return directory_entry(split(directory)[1], descriptor, found=found, mode=mode, content=known.content)
 
-    def _look_at(self, descriptor: int, path: bytes, known: Mapping[bytes, Entry]) -> bool:
-        """Whether that name is not what it should be."""
-        name = split(path)[1]
-        wanted = self._wanted(path, known.get(name))
-        for entry in (known.get(name), wanted):
-            if entry is not None and entry.kind == DIRECTORY:
-                raise _CloserLook
+    def _differs(self, descriptor: int, directory: bytes, name: bytes, known: Entry | None, *, is_gone: bool) -> bool:
+        """Whether that name is not what it should be; ``is_gone``: whether it was seen to go."""
+        path = join(directory, name)
+        wanted = self._wanted(path, known)
+        if (known is not None and known.kind == DIRECTORY) or (wanted is not None and wanted.kind == DIRECTORY):
+            raise _CloserLook
         present = self._present(descriptor, path, name, wanted)
         if present == wanted:
-            if present is not None or name in known:
-                # There is nothing to do, but the index does not know it as it is now, and nothing done would tell it.
-                raise _CloserLook
-            return False
+            if present is None and known is None and is_gone:
+                return False  # it came and went
+            # There is nothing to do, but the index does not know it as it is now, and nothing done would tell it. Or
+            # it was told of a file that is open without that name.
+            raise _CloserLook
         self._differences[path] = Difference(path, present, wanted)
         return True
 
@@ -104,7 +108,8 @@ class _Told:
             if path in self._index.links.by_path:
                 raise _CloserLook from None
             return None
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or path in self._index.links.by_path:
+        links = self._index.links
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or path in links.by_path or path in links.left:
             raise _CloserLook
         if not IS_ROOT and (found.st_uid != os.geteuid() or not found.st_mode & stat.S_IRUSR):
             raise _CloserLook

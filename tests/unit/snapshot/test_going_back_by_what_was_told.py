@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -15,7 +16,9 @@ import pytest
 from blake3 import blake3
 
 from holdfast.errors import ContentError, SandboxError
-from holdfast.snapshot import changes
+from holdfast.snapshot import changes, restore
+from holdfast.snapshot.exchange import exchange
+from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 from tests.support.snapshots import Place
 from tests.support.trees import compare, describe, set_mtime, write
 
@@ -325,3 +328,112 @@ def test_who_writes_and_sets_the_time_back_while_files_are_restored_is_noticed(p
     fresh.close()
     place.go_back(checkpoint)
     assert file.read_bytes() == b"content of one"
+
+
+def open_with_a_name_later(root: Path) -> int:
+    """A file that is made without a name; what is told of its descriptor has a name that never was there."""
+    descriptor = os.open(root, os.O_TMPFILE | os.O_RDWR, 0o644)
+    os.write(descriptor, b"good")
+    at, follow = -100, 0x400
+    made = os.fsencode(root / "named later")
+    assert ctypes.CDLL(None).linkat(at, f"/proc/self/fd/{descriptor}".encode(), at, made, follow) == 0
+    return descriptor
+
+
+def open_by_a_name_that_goes(root: Path) -> int:
+    file = write(root / "passing", "good")
+    os.link(file, root / "stays")
+    descriptor = os.open(file, os.O_RDWR)
+    file.unlink()
+    return descriptor
+
+
+@pytest.mark.parametrize("open_one", [open_with_a_name_later, open_by_a_name_that_goes])
+def test_what_was_written_through_a_name_that_nobody_knows_is_undone(tmp_path: Path, open_one: Callable[[Path], int]):
+    place = Place(tmp_path)
+    descriptor = open_one(place.root)
+    try:
+        with place.manager.watching([place.root]):
+            place.take()
+            before, checkpoint = describe(place.root), place.take()
+            os.pwrite(descriptor, b"BAD!", 0)
+            place.go_back(checkpoint)
+            assert compare(before, describe(place.root)) == []
+            os.pwrite(descriptor, b"more", 0)
+            assert_as_it_is(place)
+    finally:
+        os.close(descriptor)
+        place.close()
+
+
+def assert_as_it_is(place: Place) -> None:
+    """What a checkpoint says is what somebody finds who knows nothing of the tree."""
+    fresh = Place(place.folder, place.root)
+    assert fresh.take().state_hash == place.take().state_hash
+    fresh.close()
+
+
+def ready(place: Place) -> SandboxCheckpoint:
+    """A checkpoint, something to undo, and files that lie ready for that."""
+    checkpoint = place.take()
+    write(place.root / "one", "changed")
+    place.go_back(checkpoint)
+    deadline = time.monotonic() + 10
+    while not any(any(staging.iterdir()) for staging in stagings(place)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.05)
+    write(place.root / "one", "changed again")
+    return checkpoint
+
+
+def label(file: Path) -> None:
+    os.setxattr(file, b"user.label", b"1")
+
+
+def label_by_another_name(file: Path) -> None:
+    outside = file.parents[1] / "outside"
+    os.link(file, outside)
+    label(outside)
+
+
+@pytest.mark.parametrize("meddle", [label, overwrite_keeping_size_and_time, label_by_another_name])
+def test_who_changes_a_file_as_soon_as_it_is_restored_is_noticed(
+    place: Place, monkeypatch: pytest.MonkeyPatch, meddle: Callable[[Path], None]
+):
+    """That the file came to be there, and that somebody did something to it, is told directly after each other."""
+    checkpoint = ready(place)
+
+    def exchange_and_meddle(one: bytes, one_directory: int, other: bytes, other_directory: int) -> bool:
+        done = exchange(one, one_directory, other, other_directory)
+        meddle(place.root / "one")
+        return done
+
+    monkeypatch.setattr(restore, "exchange", exchange_and_meddle)
+    with pytest.raises(SandboxError, match="something changed it meanwhile"):
+        place.go_back(checkpoint)
+    assert_as_it_is(place)
+
+
+def test_attributes_that_a_waiting_file_got_are_not_those_of_the_restored_one(place: Place):
+    """Programs that index or scan files leave their marks."""
+    checkpoint = ready(place)
+    for staging in stagings(place):
+        for spare in staging.iterdir():
+            label(spare)
+    place.go_back(checkpoint)
+    assert os.listxattr(place.root / "one") == []
+    assert_as_it_is(place)
+
+
+def test_what_a_neighbour_with_a_longer_name_needs_is_left_alone(tmp_path: Path):
+    """Their folders begin with the same name."""
+    theirs, ours = Place(tmp_path, tmp_path / "app-web", watching=True), Place(tmp_path, tmp_path / "app")
+    for each in (theirs, ours):
+        write(each.root / "one", "x")
+        checkpoint = each.take()
+        write(each.root / "one", "changed")
+        each.go_back(checkpoint)
+    assert len(list(tmp_path.glob(".staging-app-web-*"))) == 1
+    theirs.close()
+    ours.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.snapshot import changes
+from holdfast.snapshot import changes, index
 from holdfast.snapshot.changes import ChangeTracker, Told
 from tests.support.snapshots import Place
 from tests.support.trees import compare, describe, write
@@ -220,9 +220,50 @@ def test_ordinary_work_is_not_looked_at_as_a_whole(place: Place):
     try:
         tracker.take()
         subprocess.run(["sh", "-c", "echo x > a; rm b; echo x > new; mv new c"], cwd=place.root, check=True)
-        assert tracker.take() == Told({b"": {b"a", b"b", b"c", b"new"}}, is_all=True)
+        told = tracker.take()
+        assert told == Told({b"": {b"a", b"b", b"c", b"new"}}, is_all=True, went={b"": {b"b", b"new"}})
     finally:
         tracker.stop()
+
+
+@pytest.mark.parametrize("way", ["checkpoint", "rollback"])
+def test_a_file_replaced_by_a_rename_is_all_that_is_looked_at(place: Place, monkeypatch: pytest.MonkeyPatch, way: str):
+    """As most editors do it: the name under which the new file was written is gone, and nobody knew it."""
+    file = write(place.root / "file", "x")
+    with place.manager.watching([place.root]):
+        place.take()
+        before = place.take()
+        monkeypatch.setattr(index._Look, "at_everything", pytest.fail)
+        write(place.root / "new", "changed").rename(file)
+        if way == "checkpoint":
+            assert place.take().state_hash != before.state_hash
+        else:
+            place.go_back(before)
+            assert file.read_text() == "x"
+
+
+@pytest.mark.parametrize("way", ["rename", "unlink"])
+def test_what_is_written_to_a_file_that_lost_the_name_under_which_it_was_opened_is_seen(place: Place, way: str):
+    """As with logs that are rotated by a second name. It is told of the name, which another file has by now."""
+    file = write(place.root / "log", "first")
+    os.link(file, place.root / "log.1")
+    with file.open("r+b", buffering=0) as opened, place.manager.watching([place.root]):
+        place.take()
+        if way == "unlink":
+            file.unlink()
+            write(file, "new")
+        else:
+            write(place.root / "new", "new").rename(file)
+        place.take()
+        place.take()
+        opened.write(b"FIRST")
+        seen = place.take()
+        fresh = Place(place.folder, place.root)
+        assert fresh.take().state_hash == seen.state_hash
+        opened.write(b"SECOND")
+        place.go_back(seen)
+        assert fresh.take().state_hash == seen.state_hash
+        fresh.close()
 
 
 def test_directories_from_outside_and_to_outside_are_seen(place: Place):
