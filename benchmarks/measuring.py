@@ -23,6 +23,8 @@ CHANGED_FILES = 10
 DISK_CHECKPOINTS = 100
 BIG_FILE_BYTES = 100 << 20
 APPENDED_BYTES = 1 << 20
+OFTEN = 3
+"""What takes milliseconds varies by a third from one time to the next: it is measured so many times as often."""
 
 P = TypeVar("P", bound=Peer)
 
@@ -90,9 +92,9 @@ class Measuring:
             for peer in self._peers:
                 opened.callback(peer.stop)
             self._in_rounds(Work.FIRST, self._peers, self._first)
-            self._in_rounds(Work.NOTHING, self._peers, lambda peer: peer.checkpoint())
-            self._in_rounds(Work.TEN, self._peers, lambda peer: peer.checkpoint(), before=self._change_ten)
-            self._in_rounds(Work.ROLLBACK, self._rolling, self._roll_back)
+            self._in_rounds(Work.NOTHING, self._peers, lambda peer: peer.checkpoint(), times=OFTEN)
+            self._in_rounds(Work.TEN, self._peers, lambda peer: peer.checkpoint(), before=self._change_ten, times=OFTEN)
+            self._in_rounds(Work.ROLLBACK, self._rolling, self._roll_back, times=OFTEN)
             self._measure_new_processes()
             self._measure_disk()
             self._measure_append()
@@ -104,12 +106,15 @@ class Measuring:
         peers: Sequence[P],
         measure: Callable[[P], float],
         before: Callable[[], None] = lambda: None,
+        times: int = 1,
     ) -> None:
+        """``times``: so many times as many rounds, but for those that take seconds."""
         self._say(work)
         # Those that take seconds leave nothing of the processor's caches to those that take milliseconds.
         backups = [peer for peer in peers if peer.name in (RESTIC, BORG)]
-        for group in ([peer for peer in peers if peer not in backups], backups):
-            for number in range(self._rounds if group else 0):
+        others = [peer for peer in peers if peer not in backups]
+        for group, rounds in ((others, self._rounds * times), (backups, self._rounds)):
+            for number in range(rounds if group else 0):
                 before()
                 first = number % len(group)
                 for peer in (*group[first:], *group[:first]):

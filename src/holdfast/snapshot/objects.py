@@ -73,7 +73,7 @@ class ObjectStore:
         self._parcelled_bytes = 0
         """What came in parcels since they were last unpacked."""
         self._is_malformed = False
-        self._compressor = new_compressor()
+        self._compressor, self._thorough_compressor = new_compressor(), new_compressor(is_thorough=True)
         self._decompressor = zstandard.ZstdDecompressor()
         self._connection: Any = None
         with translated_errors(path):
@@ -426,7 +426,7 @@ class ObjectStore:
                 if content is None or not _is(digest, content):
                     lost.add(digest)
                 elif digest not in rows:
-                    rows[digest] = (digest, len(content), pack(content, self._compressor))
+                    rows[digest] = (digest, len(content), pack(content, self._thorough_compressor))
         return [rows[digest] for digest in sorted(rows)], sorted(lost - rows.keys())
 
     # The catalogue of snapshots

@@ -5,11 +5,12 @@ from __future__ import annotations
 import zstandard
 
 _RAW, _ZSTD = b"\x00", b"\x01"
-_LEVEL = 1
+_LEVEL, _THOROUGH_LEVEL = 1, 5
 
 
-def new_compressor() -> zstandard.ZstdCompressor:
-    return zstandard.ZstdCompressor(level=_LEVEL)
+def new_compressor(*, is_thorough: bool = False) -> zstandard.ZstdCompressor:
+    """``is_thorough``: for what is packed once nobody waits for it; it takes twice the time."""
+    return zstandard.ZstdCompressor(level=_THOROUGH_LEVEL if is_thorough else _LEVEL)
 
 
 def pack(content: bytes, compressor: zstandard.ZstdCompressor) -> bytes:
