@@ -316,6 +316,8 @@ class ChangeTracker:
                 if len(self._gone) > _MOST_GONE:
                     self._gone = None
         else:
+            if mask & _CREATE and name in self._touched:
+                self._company.doubt()  # so it was not there when it was told of: that was a file open without a name
             self._touched[name] = bool(mask & _NAME_COMES) or self._touched.get(name, False)
         if mask & _NAME_COMES_OR_GOES:
             self._note_name(name, mask, cookie)

@@ -366,6 +366,23 @@ def test_what_was_written_through_a_name_that_nobody_knows_is_undone(tmp_path: P
         place.close()
 
 
+def test_what_was_written_through_a_name_that_another_file_had_for_a_moment_is_undone(tmp_path: Path):
+    place = Place(tmp_path)
+    descriptor = open_by_a_name_that_goes(place.root)
+    try:
+        with place.manager.watching([place.root]):
+            place.take()
+            before, checkpoint = describe(place.root), place.take()
+            os.pwrite(descriptor, b"BAD!", 0)
+            write(place.root / "passing", "x").rename(place.root / "new")
+            place.go_back(checkpoint)
+            assert compare(before, describe(place.root)) == []
+            assert_as_it_is(place)
+    finally:
+        os.close(descriptor)
+        place.close()
+
+
 def assert_as_it_is(place: Place) -> None:
     """What a checkpoint says is what somebody finds who knows nothing of the tree."""
     fresh = Place(place.folder, place.root)
