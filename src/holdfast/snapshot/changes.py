@@ -70,8 +70,11 @@ class Told(NamedTuple):
     is_written: bool = True
     """Whether a file was, or may have been, written to or got other attributes; moving one is neither."""
     went: Names = MappingProxyType({})
-    """Of the changed names those that were seen to go. If one that is not there is not among them, something happened
-    to a file that was open without it."""
+    """Of the changed names those that were seen to go, and of which nothing was told while they were not there. If one
+    that is not there is not among them, something happened to a file that was open without it."""
+    lost: Names = MappingProxyType({})
+    """Those that a file may have lost, without getting another, by being removed or by another taking its place: what
+    is told of one from then on may be of that file, if somebody has it open."""
 
 
 NOTHING_TOLD = Told({}, is_all=False)
@@ -102,15 +105,22 @@ class ChangeTracker:
 
     def __init__(self, root: Path, company: Company | None = None) -> None:
         self._root = os.fsencode(root)
+        self._root_is: tuple[int, int] | None = None
+        """The directory that is watched, by device and inode."""
         self._company = company or Company()
         self._doubts_seen = 0
         self._arrived: set[_Name] = set()
         """Names under which files are, or were, new since the last ``take``."""
+        self._named: set[_Name] = set()
+        """Names of which the first thing told since the last ``take`` was that they came or went."""
+        self._haunted: set[_Name] | None = set()
+        """Names that new files had, which may have got others meanwhile and be open by these. None if they are too many
+        to remember: then all that went."""
         self._touched: dict[_Name, bool] = {}
         """Names of files that were told of and should be there; whether they came to be."""
         self._gone: set[_Name] | None = set()
-        """Names that went at some time: what is still told of them may be of a file that is open without a name. None
-        if they are too many to remember."""
+        """Names that a file may have lost at some time: what is still told of them may be of that one, if it is open.
+        None if they are too many to remember."""
         self._moving: dict[int, bool] = {}
         """Of files on their way from one name to another, by cookie: whether the first was new."""
         self._unsettled: set[bytes] = set()
@@ -123,6 +133,7 @@ class ChangeTracker:
         """Directories that this user may not watch now."""
         self._changes: Changes = {}
         self._went: dict[bytes, set[bytes]] = {}
+        self._lost: dict[bytes, set[bytes]] = {}
         self._heard_bytes = 0
         self._is_written = True
         self._in_doubt = True
@@ -141,6 +152,7 @@ class ChangeTracker:
             return False
         self._descriptor = descriptor
         self._stop_reading, self._stop_writing = os.pipe()
+        self._root_is = self._root_now()
         with self._mutex:
             if not self._watch_tree(b""):
                 self._close()
@@ -168,13 +180,35 @@ class ChangeTracker:
         with self._mutex:
             if self._descriptor < 0:
                 return NOTHING_TOLD
+            self._follow_root()
             in_doubt = self._in_doubt or self._is_blind or doubts != self._doubts_seen
-            told = Told(self._changes, not in_doubt, self._is_written, self._went)
-            self._changes, self._went, self._is_written = {}, {}, False
+            told = Told(self._changes, not in_doubt, self._is_written, self._went, self._lost)
+            self._changes, self._went, self._lost, self._is_written = {}, {}, {}, False
             self._in_doubt, self._doubts_seen = False, doubts
             self._arrived.clear()
+            self._named.clear()
             self._moving.clear()
         return told
+
+    def _follow_root(self) -> None:
+        """Watch what is there now if another directory is in the place of the tree, or of one above it."""
+        now = self._root_now()
+        if now is None or now != self._root_is or b"" not in self._watches:
+            for watch in self._paths:
+                _inotify_rm_watch(self._descriptor, watch)
+            self._paths.clear()
+            self._watches.clear()
+            self._watch_tree(b"")
+            self._root_is = now
+            self._changes, self._in_doubt, self._is_written = {b"": None}, True, True
+            self.shape += 1
+
+    def _root_now(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._root)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def hear(self) -> None:
         with self._mutex:
@@ -200,8 +234,11 @@ class ChangeTracker:
             for directory, names in told.changes.items():
                 known = self._changes.setdefault(directory, set())
                 self._changes[directory] = None if names is None or known is None else known | names
-            for directory, gone in told.went.items():
-                self._went.setdefault(directory, set()).update(gone)
+            for noted, again in ((self._went, told.went), (self._lost, told.lost)):
+                for directory, gone in again.items():
+                    noted.setdefault(directory, set()).update(gone)
+            self._in_doubt = self._in_doubt or not told.is_all
+            self._is_written = self._is_written or told.is_written
 
     def soon(self, chore: Callable[[], None]) -> None:
         """Have something done by the thread that watches; waking one of its own would disturb whoever is in a hurry."""
@@ -268,14 +305,23 @@ class ChangeTracker:
             names = self._changes[directory] = set()
         if not name:
             return
+        if mask & _NAME_COMES_OR_GOES and not mask & _IS_DIRECTORY:
+            self._note_coming(directory, (watch, name), mask, is_first=names is not None and name not in names)
         if names is not None:
             names.add(name)
         if mask & _IS_DIRECTORY:
             self._note_directory(join(directory, name), mask)
         else:
-            if mask & _NAME_GOES:
-                self._went.setdefault(directory, set()).add(name)
             self._note_file((watch, name), mask, cookie)
+
+    def _note_coming(self, directory: bytes, name: _Name, mask: int, *, is_first: bool) -> None:
+        """Of a file, or its going; ``is_first``: nothing was told of that name before."""
+        if is_first:
+            self._named.add(name)
+        if mask & _NAME_GOES and name in self._named:
+            self._went.setdefault(directory, set()).add(name[1])
+        if mask & (_DELETE | _MOVED_TO):
+            self._lost.setdefault(directory, set()).add(name[1])
 
     def _goes_on(self, watch: int, mask: int) -> bool:
         """Note what became of a watch itself; whether it is still there to tell of its directory."""
@@ -309,12 +355,15 @@ class ChangeTracker:
     def _note_file(self, name: _Name, mask: int, cookie: int) -> None:
         if mask & _WRITTEN:
             self._is_written = True
+            # What a name in one tree was of may have another in the next, and there nobody knows of it.
+            is_alone = len(self._company.trackers) == 1
+            haunted = self._haunted if is_alone and self._haunted is not None else self._gone
+            if haunted is None or name in haunted:
+                self._company.doubt()
+        if mask & (_NAME_GOES | _MOVED_TO):
+            self._gone = _with(name, self._gone)
         if mask & _NAME_GOES:
             self._touched.pop(name, None)
-            if self._gone is not None:
-                self._gone.add(name)
-                if len(self._gone) > _MOST_GONE:
-                    self._gone = None
         else:
             if mask & _CREATE and name in self._touched:
                 self._company.doubt()  # so it was not there when it was told of: that was a file open without a name
@@ -332,6 +381,7 @@ class ChangeTracker:
         if name in self._arrived and not mask & _CREATE:
             self._company.doubt()  # removed, or another was moved over it
             self._arrived.discard(name)
+            self._haunted = _with(name, self._haunted)
         if mask & _CREATE or (mask & _MOVED_TO and self._moving.pop(cookie, True)):
             self._arrived.add(name)
 
@@ -428,6 +478,14 @@ class ChangeTracker:
             except OSError:
                 continue
         return True
+
+
+def _with(name: _Name, names: set[_Name] | None) -> set[_Name] | None:
+    """None if they are too many."""
+    if names is None or len(names) >= _MOST_GONE:
+        return None
+    names.add(name)
+    return names
 
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)

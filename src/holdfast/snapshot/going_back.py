@@ -73,7 +73,8 @@ class GoingBack:
         self._batch.commit()
         self._unknown = NOTHING_TOLD
         known = self._reader.state(present.hex())
-        return plan_restore(self._reader, known, self._target, list(self._index.unheld), unheld)
+        shared = self._index.links.by_path.keys()
+        return plan_restore(self._reader, known, self._target, list(self._index.unheld), unheld, shared)
 
     def _put_back(self) -> None:
         if self._tracker is not None:
@@ -85,13 +86,15 @@ class GoingBack:
         shape = self._tracker.shape if self._tracker else None
         try:
             restored = carry_out(plan, self._reader, descent, workshop, contents)
-        except OSError as error:
-            self._index.forget()
+            self._verify(descent, plan, restored, shape)
+        except BaseException as error:
+            self._index.forget()  # it is neither what it was nor what it should be
+            if not isinstance(error, OSError):
+                raise
             raise SandboxError(
                 f"Restoring {self._index.root} failed: {error.strerror or error}.",
                 hint="Check its permissions and its disk, then run the same command again.",
             ) from error
-        self._verify(descent, plan, restored, shape)
         return restored
 
     def _verify(self, descent: Descent, plan: RestorePlan, restored: Restored, shape: int | None) -> None:
@@ -103,7 +106,6 @@ class GoingBack:
             return
         descent.forget()  # directories that it opened up for us are closed again, as they are to be found
         if refreshed(self._index, self._batch, _with_own_changes(told, restored)).hex() != self._state_hash:
-            self._index.forget()
             raise SandboxError(
                 f"{self._index.root} is not exactly the saved state after restoring it: "
                 "something changed it meanwhile.",

@@ -22,7 +22,7 @@ from holdfast.errors import SandboxError
 from holdfast.machine import boot_id
 from holdfast.progress import Metering, Work, meter_of
 from holdfast.snapshot.batch import Batch
-from holdfast.snapshot.changes import Changes, Told
+from holdfast.snapshot.changes import Changes, Names, Told
 from holdfast.snapshot.counting import counted_batch, counted_taker
 from holdfast.snapshot.difference import Difference
 from holdfast.snapshot.directories import RecentDirectories
@@ -72,41 +72,36 @@ class TreeIndex:
 
     def forget(self) -> None:
         """Start from nothing: the next refresh reads everything."""
-        self.state, self.unheld, self.links, self.top = None, {}, Links(), Node()
+        self.state, self.unheld, self.links, self.top = None, {}, Links(left=self.links.left), Node()
 
     def refresh(self, batch: Batch, told: Told) -> bytes:
         """Look at what was told of, and unless that is all, at the whole tree; the state hash."""
-        is_all = told.is_all
-        if self.state is not None and not batch.has(self.state):
-            # A state object lives exactly as long as the content below it: if it was collected, so was the rest.
-            self.forget()
-        if self._finding != batch.finding:
-            # What was found damaged since is stored anew if it is read again, so everything is.
-            self.forget()
-        if self.state is None:
-            is_all = False
-        elif is_all and not told.changes and not self.links.with_names_outside():
-            self._see_that_it_is_there()
-            return self.state
-        self._trust_once_stored(batch)
-        for _ in range(_RESTLESS_TRIES):
-            try:
-                self.state = self._refreshed(batch, told, is_all)
-                return self.state
-            except Moved:
-                is_all = False
-            except BaseException:
+        try:
+            if self._is_outdated(batch):
                 self.forget()
-                raise
+            if self.state is None:
+                told = told._replace(is_all=False)
+            elif told.is_all and not told.changes and not self.links.with_names_outside():
+                return self.state
+            self._trust_once_stored(batch)
+            for _ in range(_RESTLESS_TRIES):
+                try:
+                    self.state = self._refreshed(batch, told)
+                    return self.state
+                except Moved:
+                    told = told._replace(is_all=False)
+        except BaseException:
+            self.forget()  # what was told is not told again
+            raise
         self.forget()
         raise SandboxError(
             f"{self.root} keeps changing while it is read.", hint="Stop the program that works in it and try again."
         )
 
-    def _see_that_it_is_there(self) -> None:
-        """Of a directory above it that was moved away nobody tells."""
-        if not os.path.isdir(self.root):  # pathlib would take three times as long
-            raise self.missing()
+    def _is_outdated(self, batch: Batch) -> bool:
+        # A state object lives exactly as long as the content below it: if it was collected, so was the rest. What was
+        # found damaged since is stored anew if it is read again, so everything is.
+        return self._finding != batch.finding or (self.state is not None and not batch.has(self.state))
 
     def missing(self) -> SandboxError:
         return SandboxError(
@@ -119,6 +114,10 @@ class TreeIndex:
             return Descent(self.root)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise self.missing() from error
+        except OSError as error:
+            raise SandboxError(
+                f"{self.root} cannot be opened: {error.strerror}.", hint="Check its permissions, then try again."
+            ) from error
 
     def _trust_once_stored(self, batch: Batch) -> None:
         """That the state is in the store does not tell that what was damaged below it is stored anew."""
@@ -132,11 +131,11 @@ class TreeIndex:
         self._finding = None
         batch.when_stored(trust)
 
-    def _refreshed(self, batch: Batch, told: Told, is_all: bool) -> bytes:
+    def _refreshed(self, batch: Batch, told: Told) -> bytes:
         now_ns = time.time_ns()
         with self.descend() as descent:
-            seeing = _Look(self, descent, batch, now_ns)
-            if is_all:
+            seeing = _Look(self, descent, batch, now_ns, told.lost)
+            if told.is_all:
                 batch.begin_parcel()
                 seeing.at_changes(told)
             else:
@@ -152,7 +151,7 @@ class TreeIndex:
         state = digest_of(content)
         if state != self.state:
             batch.add_named(state, content)
-        if is_all:
+        if told.is_all:
             batch.end_parcel(state)
         return state
 
@@ -240,6 +239,7 @@ class TreeIndex:
             self.unheld,
             self.links.by_path,
             {inode: self.links.counts[inode] for inode in self.links.by_path.values()},
+            self.links.left,
         )
         temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
         content = msgspec.msgpack.encode(cache)
@@ -287,7 +287,7 @@ class TreeIndex:
         for cached, node in zip(cache.nodes[1:], nodes[1:], strict=True):
             nodes[cached.parent].children[cached.head.name] = node
         self.top, self.state, self._finding = nodes[0], cache.state, cache.finding
-        self.unheld, self.links = cache.unheld, Links(cache.linked, cache.link_counts)
+        self.unheld, self.links = cache.unheld, Links(cache.linked, cache.link_counts, cache.left)
 
 
 class _News:
@@ -305,7 +305,7 @@ class _News:
 class _Look:
     """One pass over the tree or a part of it: see what is there, read what is new, name the directories anew."""
 
-    def __init__(self, index: TreeIndex, descent: Descent, batch: Batch, now_ns: int) -> None:
+    def __init__(self, index: TreeIndex, descent: Descent, batch: Batch, now_ns: int, lost: Names) -> None:
         self._index, self._descent, self._batch, self._now_ns = index, descent, batch, now_ns
         self._news = _News(batch)
         self._to_read: list[_FileToRead] = []
@@ -316,6 +316,18 @@ class _Look:
         self._searches = 0
         # What cannot be held now may be readable the next time, without the directory telling.
         self._with_unheld = {split(path)[0] for path in index.unheld}
+        self._without_name = self._inodes_at(lost)
+        """Files that lost a name: if they have another, they may be open by that one."""
+
+    def _inodes_at(self, names: Names) -> dict[int, bytes]:
+        found = {}
+        for directory, inside in names.items():
+            node = self._index.node_at(directory)
+            for name in inside if node is not None else ():
+                assert node is not None
+                if (stamp := node.stamps.get(name)) is not None:
+                    found[stamp[0]] = join(directory, name)
+        return found
 
     def at_everything(self) -> None:
         self._unchanged = unchanged_directories(self._index.root, self._index.nodes())
@@ -415,6 +427,8 @@ class _Look:
             self._index.forget_entry(directory, node, name)
         # What it was a name of before may be left with fewer, and was perhaps written to through this one.
         self._index.links.replace(join(directory, name), (found.st_dev, found.st_ino))
+        if (before := self._without_name.get(found.st_ino)) is not None and before != join(directory, name):
+            self._index.links.left.add(before)
         self._index.unheld.pop(join(directory, name), None)
         if kind in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO):
             if found.st_nlink > 1 and self._is_partial:
@@ -438,6 +452,9 @@ class _Look:
                     self._at_names(directory, node, names, told.went.get(directory, frozenset()))
             except PermissionError as error:
                 raise Moved from error  # looking at everything finds what is closed to us now
+        for directory, names in told.changes.items():
+            if names and self._index.node_at(directory) is None and names - told.went.get(directory, set()):
+                raise Moved  # this was told of a file that is open, in a directory that is gone
         for path in self._index.links.with_names_outside():
             self._at_linked(path)
 
@@ -460,6 +477,8 @@ class _Look:
     def _at_names(self, directory: bytes, node: Node, names: Set[bytes], went: Set[bytes] = frozenset()) -> None:
         descriptor, left = self._open(directory), self._index.links.left
         for name in names:
+            if left and join(directory, name) in left:
+                raise Moved
             try:
                 found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             except FileNotFoundError as error:
@@ -468,8 +487,6 @@ class _Look:
                     raise Moved from error
                 self._index.forget_entry(directory, node, name)
                 continue
-            if left and join(directory, name) in left:
-                raise Moved
             child = self._at_entry(directory, node, name, found)
             if child is not None and child.head is None:
                 self.at_subtree(join(directory, name), child)
@@ -633,6 +650,7 @@ class _Adoption:
         ctime = status.st_ctime_ns
         stamp = (status.st_ino, ctime if ctime < self._settled_ns else UNTRUSTED, status.st_mtime_ns, status.st_size)
         parent.note_stamp(name, stamp)
+        self._index.links.replace(path, (status.st_dev, status.st_ino))
         self._index.links.note(path, (status.st_dev, status.st_ino), status.st_nlink)
         return True
 

@@ -20,7 +20,7 @@ from holdfast.snapshot.format import (
 )
 from holdfast.snapshot.stamps import Stamp, pack_stamps, unpack_stamps
 
-CACHE_VERSION = 4
+CACHE_VERSION = 5
 _NEVER: Stamp = (0, 0, 0, 0)
 """The stamp of no file."""
 
@@ -158,6 +158,7 @@ class Cache(msgspec.Struct, array_like=True):
     unheld: dict[bytes, str]
     linked: dict[bytes, tuple[int, int]]
     link_counts: dict[tuple[int, int], int]
+    left: set[bytes]
 
 
 _decode_cache = msgspec.msgpack.Decoder(Cache).decode
@@ -167,7 +168,10 @@ class Links:
     """Which paths are names of files that have several, and so which paths are one file."""
 
     def __init__(
-        self, by_path: dict[bytes, tuple[int, int]] | None = None, counts: dict[tuple[int, int], int] | None = None
+        self,
+        by_path: dict[bytes, tuple[int, int]] | None = None,
+        counts: dict[tuple[int, int], int] | None = None,
+        left: set[bytes] | None = None,
     ) -> None:
         self.by_path = by_path or {}
         self._by_inode: dict[tuple[int, int], set[bytes]] = {}
@@ -176,7 +180,7 @@ class Links:
         self.counts = counts or {}
         """How many names each of these files has, in the tree and elsewhere."""
         self._groups: tuple[tuple[bytes, ...], ...] | None = None
-        self.left: set[bytes] = set()
+        self.left = left or set()
         """Paths that were names of such files and are not any more: what is told of one may be of that file, which
         somebody has open."""
 

@@ -79,6 +79,8 @@ class ObjectStore:
         with translated_errors(path):
             self._connection = connect(path, auto_vacuum=True)
             self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
+            # One bit makes bytes a text, which need not be one.
+            self._connection.text_factory = _any_text
             self.store_id = self._prepare()
 
     def _prepare(self) -> str:
@@ -259,7 +261,7 @@ class ObjectStore:
             hint="Run `holdfast doctor` to see which checkpoints it affects.",
         )
 
-    def _sound(self, digest: bytes, data: object, size: int) -> bytes | None:
+    def _sound(self, digest: bytes, data: object, size: object) -> bytes | None:
         """The content of a row, if it is what its name says."""
         with self._mutex:  # zstd contexts are not safe to share between threads
             content = unpack(data, size, self._decompressor)
@@ -405,6 +407,9 @@ class ObjectStore:
                 rows, lost = self._rows_from_parcels()
                 if not self._has_room_for(sum(len(data) for _, _, data in rows)):
                     raise no_space(self.path)
+                self._load_damaged()
+                for digest in self.known_among([row[0] for row in rows]):
+                    self._sound(digest, *self._row(_ONE, (digest,)))  # or what is sound would be dropped for it
                 # First, so that the rows find their pages free.
                 self._connection.execute("DELETE FROM parcel")
                 healed = self._put_rows(rows)
@@ -549,7 +554,9 @@ class ObjectStore:
 
     def damaged(self) -> list[bytes]:
         """The names of all objects whose content does not match them."""
-        digests = {row[0] for row in self._rows("SELECT digest FROM object")} | self._parcelled().keys()
+        # What is no digest any more names nothing, and what it named is missing.
+        rows = self._rows("SELECT digest FROM object WHERE typeof(digest) = 'blob'")
+        digests = {row[0] for row in rows} | self._parcelled().keys()
         return [digest for digest in digests if not self._is_sound(digest)]
 
     def _is_sound(self, digest: bytes) -> bool:
@@ -563,6 +570,10 @@ class ObjectStore:
 Row = tuple[bytes, int, bytes]
 """Digest, size and packed content of an object."""
 Snapshot = tuple[str, str, bytes, str]
+
+
+def _any_text(raw: bytes) -> str:
+    return raw.decode(errors="replace")
 
 
 def _is(digest: bytes, content: bytes | None) -> bool:

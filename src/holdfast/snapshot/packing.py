@@ -19,9 +19,9 @@ def pack(content: bytes, compressor: zstandard.ZstdCompressor) -> bytes:
     return _ZSTD + small if len(small) < len(content) else _RAW + content
 
 
-def unpack(data: object, most_bytes: int, decompressor: zstandard.ZstdDecompressor) -> bytes | None:
+def unpack(data: object, most_bytes: object, decompressor: zstandard.ZstdDecompressor) -> bytes | None:
     """What was packed, if that is not more than so much; None if it is damaged."""
-    if not isinstance(data, bytes):
+    if not isinstance(data, bytes) or not isinstance(most_bytes, int):
         return None  # SQLite keeps whatever type it is given
     if data[:1] == _RAW:
         return data[1:]

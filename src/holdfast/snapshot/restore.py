@@ -13,7 +13,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -57,6 +57,8 @@ class RestorePlan:
     """Paths that no snapshot holds and that must be moved aside."""
     links: tuple[tuple[bytes, ...], ...]
     """Groups of names that have to become one file again."""
+    shared: Set[bytes] = frozenset()
+    """Paths of files that have other names as well."""
 
     @property
     def changes_anything(self) -> bool:
@@ -80,9 +82,15 @@ class Restored:
 
 
 def plan_restore(
-    reader: StateReader, present: State, target: State, unheld: Iterable[bytes], unheld_then: Collection[str] = ()
+    reader: StateReader,
+    present: State,
+    target: State,
+    unheld: Iterable[bytes],
+    unheld_then: Collection[str] = (),
+    shared: Set[bytes] = frozenset(),
 ) -> RestorePlan:
-    """``unheld``: what no snapshot can hold now; ``unheld_then``: what the target's snapshot lists as not held."""
+    """``unheld``: what no snapshot can hold now; ``unheld_then``: what the target's snapshot lists as not held;
+    ``shared``: paths of files that have other names."""
     differences = {difference.path: difference for difference in reader.differences(present, target)}
     links = links_to_remake(reader, present, target, differences)
     in_the_way = [path for path in unheld if _stands_in_the_way(reader, target, path)]
@@ -90,7 +98,7 @@ def plan_restore(
     in_the_way += [
         path for path, found in differences.items() if found.new is None and unheld_name(path) in unheld_then
     ]
-    return RestorePlan(tuple(differences.values()), tuple(in_the_way), links)
+    return RestorePlan(tuple(differences.values()), tuple(in_the_way), links, shared & differences.keys())
 
 
 def unheld_name(path: bytes) -> str:
@@ -207,6 +215,7 @@ class _Restorer:
         self._reader, self._descent, self._workshop, self._staging = reader, descent, workshop, staging
         self._contents, self._meter = contents, meter
         self._opened: dict[bytes, int] = {}
+        self._shared: Set[bytes] = frozenset()
         self.at = b""
         """The path that is being changed."""
         self.restored = Restored()
@@ -216,6 +225,7 @@ class _Restorer:
         return temporary_names()
 
     def run(self, plan: RestorePlan) -> None:
+        self._shared = plan.shared
         if plan.in_the_way:
             for path in plan.in_the_way:
                 self.at = path
@@ -332,7 +342,7 @@ class _Restorer:
             self._place_carefully(temporary, name, parent, present)
             return
         try:
-            if present is not None and exchange(temporary, workplace, name, parent):
+            if present is not None and not self._is_shared and exchange(temporary, workplace, name, parent):
                 if self._staging is None:
                     _unlink_or_return(temporary, name, parent)
             else:
@@ -343,6 +353,12 @@ class _Restorer:
             # Another file system is mounted inside the tree, or somebody removed what lay ready.
             self._staging = None
             self._put(entry, name, parent, present)
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether the file that goes has another name: who has it open by this one must be heard of in the sandbox,
+        and not in the staging folder, where nobody listens."""
+        return self.at in self._shared
 
     def _place_carefully(self, temporary: bytes, name: bytes, parent: int, present: Entry | None) -> None:
         """Give what was made its name, in the place of exactly what is expected there.
@@ -374,7 +390,7 @@ class _Restorer:
 
     def _discard(self, name: bytes, parent: int) -> None:
         """Remove a file; moving it out of the way is much cheaper than freeing its blocks now."""
-        if self._staging is not None:
+        if self._staging is not None and not self._is_shared:
             try:
                 temporary = self._staging.new_name()
                 os.rename(name, temporary, src_dir_fd=parent, dst_dir_fd=self._staging.descriptor)
@@ -475,11 +491,11 @@ class _Restorer:
         if path not in self.restored.touched and _same_attributes(difference.old, entry):
             return
         descriptor = self._descent.open(path)
-        self._descent.leave_open(path)
         was_opened = self._opened.pop(path, None)
         if _differ_in_time_at_most(difference.old, entry) and was_opened is None and path:
             os.utime(descriptor, ns=(entry.mtime_ns, entry.mtime_ns))
         else:
+            self._descent.leave_open(path)
             if not IS_ROOT:
                 os.fchmod(descriptor, entry.mode | 0o700)  # extended attributes of a read-only directory cannot be set
             _set_attributes_through(descriptor, entry)

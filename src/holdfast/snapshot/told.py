@@ -92,24 +92,24 @@ class _Changes:
         if (known is not None and known.kind == DIRECTORY) or (wanted is not None and wanted.kind == DIRECTORY):
             raise _CloserLook
         present = self._present(descriptor, path, name, wanted)
+        if present is None and known is None and not is_gone:
+            raise _CloserLook  # it was told of a file that is open without that name
         if present == wanted:
-            if present is None and known is None and is_gone:
+            if present is None and known is None:
                 return False  # it came and went
-            # There is nothing to do, but the index does not know it as it is now, and nothing done would tell it. Or
-            # it was told of a file that is open without that name.
+            # There is nothing to do, but the index does not know it as it is now, and nothing done would tell it.
             raise _CloserLook
         self._differences[path] = Difference(path, present, wanted)
         return True
 
     def _present(self, descriptor: int, path: bytes, name: bytes, wanted: Entry | None) -> Entry | None:
+        if path in self._index.links.by_path or path in self._index.links.left:
+            raise _CloserLook
         try:
             found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
         except FileNotFoundError:
-            if path in self._index.links.by_path:
-                raise _CloserLook from None
             return None
-        links = self._index.links
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or path in links.by_path or path in links.left:
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
             raise _CloserLook
         if not IS_ROOT and (found.st_uid != os.geteuid() or not found.st_mode & stat.S_IRUSR):
             raise _CloserLook

@@ -41,8 +41,10 @@ class AnySequence(RuleBasedStateMachine):
         self.place = Place(self.folder, watching=self.watching)
         self.root = self.place.root
         self.taken: list[tuple[SandboxCheckpoint, dict[bytes, Thing]]] = []
+        self.opened: list[int] = []
 
     def teardown(self) -> None:
+        self._close_all()
         self.place.close()
         while self.folder.exists():  # what a restore replaced may be going at the same time
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -91,7 +93,7 @@ class AnySequence(RuleBasedStateMachine):
     def append(self, choice: int, content: bytes) -> None:
         path = self._existing(choice)
         if path is not None and stat.S_ISREG(path.lstat().st_mode):
-            with open(path, "ab") as file:
+            with path.open("ab") as file:
                 file.write(content)
 
     @rule(where=places)
@@ -130,6 +132,37 @@ class AnySequence(RuleBasedStateMachine):
         moving = self.folder / "moving"
         source.rename(moving)
         moving.rename(self._cleared(where))
+
+    @rule(choice=st.integers(0, 100), where=places)
+    def link_directly(self, choice: int, where: str) -> None:
+        source = self._existing(choice)
+        if source is not None and stat.S_ISREG(source.lstat().st_mode):
+            target = self._cleared(where)
+            if source.is_file():
+                os.link(source, target)
+
+    @rule(choice=st.integers(0, 100), where=places)
+    def rename_over(self, choice: int, where: str) -> None:
+        source, target = self._existing(choice), self._at(where)
+        if source is not None and source.is_file() and not target.is_dir():
+            source.rename(target)
+
+    # What is written to a file that is open is told of the name it was opened by, which it may have lost
+
+    @rule(choice=st.integers(0, 100))
+    def open(self, choice: int) -> None:
+        path = self._existing(choice)
+        if path is not None and stat.S_ISREG(path.lstat().st_mode):
+            self.opened.append(os.open(path, os.O_RDWR))
+
+    @precondition(lambda self: self.opened)
+    @rule(choice=st.integers(0, 100), content=st.binary(min_size=1, max_size=10))
+    def write_to_open(self, choice: int, content: bytes) -> None:
+        os.pwrite(self.opened[choice % len(self.opened)], content, 0)
+
+    def _close_all(self) -> None:
+        while self.opened:
+            os.close(self.opened.pop())
 
     @rule(choice=st.integers(0, 100))
     def remove(self, choice: int) -> None:
@@ -186,6 +219,7 @@ class AnySequence(RuleBasedStateMachine):
 
     @rule(remembering=st.booleans())
     def next_process(self, remembering: bool) -> None:
+        self._close_all()  # which names they had lost, the next one does not know
         self.place.next_process(remembering=remembering)
 
     @rule(choice=st.integers(0, 100))

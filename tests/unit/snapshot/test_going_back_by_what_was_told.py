@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
-from holdfast.errors import ContentError, SandboxError
-from holdfast.snapshot import changes, restore
+from holdfast.errors import ContentError, DatabaseError, SandboxError
+from holdfast.snapshot import changes, index, restore
+from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.exchange import exchange
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 from tests.support.snapshots import Place
@@ -454,3 +455,47 @@ def test_what_a_neighbour_with_a_longer_name_needs_is_left_alone(tmp_path: Path)
     assert len(list(tmp_path.glob(".staging-app-web-*"))) == 1
     theirs.close()
     ours.close()
+
+
+def test_whoever_is_interrupted_while_looking_at_what_was_restored_looks_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    """What was told of the restore is gone then, and what is known is neither what was nor what is."""
+    checkpoint = place.take()
+    for name in ("one", "two"):
+        write(place.root / name, "changed")
+    place.take()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(index._Adoption, "_found", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            place.go_back(checkpoint)
+    assert_as_it_is(place)
+
+
+def test_what_was_told_is_not_lost_if_the_store_cannot_be_asked(place: Place, monkeypatch: pytest.MonkeyPatch):
+    place.take()
+    place.take()
+    write(place.root / "one", "changed")
+
+    def fail(*_: object) -> None:
+        raise DatabaseError("It is busy.", hint="Wait.")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Batch, "has", fail)
+        with pytest.raises(DatabaseError):
+            place.take()
+    assert_as_it_is(place)
+
+
+def test_a_doubt_is_not_lost_by_a_check(place: Place):
+    """A new directory is looked at as a whole, and so is everything else; a check does that and changes nothing."""
+    checkpoint = place.take()
+    write(place.root / "new" / "file", "x")
+    place.manager.check(place.root, checkpoint.state_hash)
+    assert_as_it_is(place)
+    place.go_back(checkpoint)
+    assert not (place.root / "new").exists()

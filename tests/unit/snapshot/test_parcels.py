@@ -322,6 +322,43 @@ def test_where_there_is_a_limit_new_content_counts_as_what_it_takes_in_the_end(p
         )
 
 
+def test_unpacking_keeps_what_is_sound_although_another_process_found_its_row_damaged(place: Place):
+    write(place.root / "copy", "one")
+    place.take()
+    question(place, "UPDATE object SET data = x'00' WHERE digest = ?", blake3(b"one").digest())
+    other = ObjectStore(place.store / "objects.db")
+    assert other.read(blake3(b"one").digest()) == b"one"
+    other.close()
+    place.manager.objects.unpack_parcels()
+    assert parcels(place) == 0
+    assert place.manager.objects.read(blake3(b"one").digest()) == b"one"
+
+
+ODD = {
+    "an object's content is text": "UPDATE object SET data = CAST(data || x'FF' AS TEXT)",
+    "an object's name is text": "UPDATE object SET digest = CAST(digest || x'FF' AS TEXT)",
+    "an object's size is text": "UPDATE object SET size_bytes = 'x'",
+    "an object's size is bytes": "UPDATE object SET size_bytes = x'00'",
+}
+
+
+@pytest.mark.parametrize("sql", ODD.values(), ids=ODD)
+def test_what_is_not_of_its_type_any_more_is_damaged_and_stored_anew(place: Place, sql: str):
+    """One bit makes of bytes a text; that need not be one."""
+    before, checkpoint = describe(place.root), place.take()
+    place.next_process()
+    question(place, sql)
+    write(place.root / "one", "wrecked")
+    with pytest.raises(ContentError):
+        place.go_back(checkpoint)
+    place.manager.objects.damaged()
+    write(place.root / "one", "one")
+    os.utime(place.root / "one", ns=(before[b"one"].mtime_ns, before[b"one"].mtime_ns))
+    place.next_process()
+    again = place.take()
+    assert Verifier(place.manager.objects).bad_objects_of(again.state_hash) == frozenset()
+
+
 def test_names_of_a_parcel_that_are_no_names_are_no_objects(place: Place):
     write(place.root / "one", "wanted")
     checkpoint = place.take()

@@ -205,7 +205,15 @@ def write_into_nested(root: Path) -> None:
     (root / "d" / "sub" / "file").write_text("2")
 
 
+def touch_directory(root: Path) -> None:
+    [directory] = root.iterdir()
+    set_mtime(directory, 5)
+
+
 CASES = [
+    (directory_0000, touch_directory),
+    (directory_0300, touch_directory),
+    (directory_0500, touch_directory),
     (nested_directories_0300, write_into_nested),
     (attributes_of_closed_files, remove_all),
     (access_lists_beside_attributes, remove_all),

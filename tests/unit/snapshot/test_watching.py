@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.snapshot import changes, index
-from holdfast.snapshot.changes import ChangeTracker, Told
+from holdfast.snapshot.changes import ChangeTracker
 from tests.support.snapshots import Place
 from tests.support.trees import compare, describe, write
 
@@ -221,7 +221,8 @@ def test_ordinary_work_is_not_looked_at_as_a_whole(place: Place):
         tracker.take()
         subprocess.run(["sh", "-c", "echo x > a; rm b; echo x > new; mv new c"], cwd=place.root, check=True)
         told = tracker.take()
-        assert told == Told({b"": {b"a", b"b", b"c", b"new"}}, is_all=True, went={b"": {b"b", b"new"}})
+        assert (told.changes, told.is_all) == ({b"": {b"a", b"b", b"c", b"new"}}, True)
+        assert (told.went, told.lost) == ({b"": {b"b", b"new"}}, {b"": {b"b", b"c"}})
     finally:
         tracker.stop()
 
@@ -264,6 +265,52 @@ def test_what_is_written_to_a_file_that_lost_the_name_under_which_it_was_opened_
         place.go_back(seen)
         assert fresh.take().state_hash == seen.state_hash
         fresh.close()
+
+
+def remove_and_make_anew(root: Path) -> None:
+    shutil.rmtree(root)
+    write(root / "new", "new")
+
+
+def move_away_and_copy_back(root: Path) -> None:
+    root.rename(root.with_name("moved"))
+    shutil.copytree(root.with_name("moved"), root)
+    write(root / "file", "changed in the copy")
+
+
+def change_places(root: Path) -> None:
+    write(root.with_name("another") / "new", "new")
+    subprocess.run(f"{EXCHANGE} {root} {root.with_name('another')}", shell=True, check=True)
+
+
+def replace_what_it_lies_in(root: Path) -> None:
+    folder = root.parent
+    folder.rename(folder.with_name("moved"))
+    shutil.copytree(folder.with_name("moved") / root.name, root)
+    write(root / "file", "changed in the copy")
+
+
+@pytest.mark.parametrize(
+    "replace", [remove_and_make_anew, move_away_and_copy_back, change_places, replace_what_it_lies_in]
+)
+def test_another_directory_in_the_place_of_the_tree_is_seen(tmp_path: Path, replace: Callable[[Path], None]):
+    root = tmp_path / "folder" / "tree"
+    write(root / "file", "x")
+    write(root / "deep" / "file", "x")
+    place = Place(tmp_path, root)
+    with place.manager.watching([root]):
+        before, checkpoint = describe(root), place.take()
+        place.take()
+        replace(root)
+        for change in (lambda: None, lambda: write(root / "file", "changed"), lambda: write(root / "later", "later")):
+            change()
+            seen = place.take()
+            fresh = Place(place.folder, root)
+            assert fresh.take().state_hash == seen.state_hash
+            fresh.close()
+        place.go_back(checkpoint)
+        assert compare(before, describe(root)) == []
+    place.close()
 
 
 def test_directories_from_outside_and_to_outside_are_seen(place: Place):
