@@ -69,6 +69,14 @@ class Place:
         aside = self.aside / secrets.token_hex(4)
         return self.manager.rollback_to(self.root, state, aside=aside, unheld=unheld)[1]
 
+    def found_anew(self) -> str:
+        """The state that somebody finds who knows nothing of the tree."""
+        fresh = Place(self.folder, self.root)
+        try:
+            return fresh.take().state_hash
+        finally:
+            fresh.close()
+
     @property
     def unheld(self) -> dict[str, str]:
         """What a snapshot taken now could not hold, and why."""

@@ -80,6 +80,12 @@ class Told(NamedTuple):
 NOTHING_TOLD = Told({}, is_all=False)
 
 
+def add_changes(changes: Changes, more: Changes) -> None:
+    for directory, names in more.items():
+        known = changes.setdefault(directory, set())
+        changes[directory] = None if names is None or known is None else known | names
+
+
 class Company:
     """The trackers of trees in which a file may have names at the same time."""
 
@@ -197,11 +203,15 @@ class ChangeTracker:
             for watch in self._paths:
                 _inotify_rm_watch(self._descriptor, watch)
             self._paths.clear()
-            self._watches.clear()
-            self._watch_tree(b"")
-            self._root_is = now
-            self._changes, self._in_doubt, self._is_written = {b"": None}, True, True
-            self.shape += 1
+            self._root_is, self._in_doubt = now, True
+            self._watch_anew()
+
+    def _watch_anew(self) -> None:
+        """All there is, because there may be directories that nobody watches."""
+        self._changes, self._is_written = {b"": None}, True
+        self.shape += 1
+        self._watches.clear()
+        self._watch_tree(b"")
 
     def _root_now(self) -> tuple[int, int] | None:
         try:
@@ -231,9 +241,7 @@ class ChangeTracker:
     def put_back(self, told: Told) -> None:
         """What was taken and not looked at is told again."""
         with self._mutex:
-            for directory, names in told.changes.items():
-                known = self._changes.setdefault(directory, set())
-                self._changes[directory] = None if names is None or known is None else known | names
+            add_changes(self._changes, told.changes)
             for noted, again in ((self._went, told.went), (self._lost, told.lost)):
                 for directory, gone in again.items():
                     noted.setdefault(directory, set()).update(gone)
@@ -326,13 +334,10 @@ class ChangeTracker:
     def _goes_on(self, watch: int, mask: int) -> bool:
         """Note what became of a watch itself; whether it is still there to tell of its directory."""
         if mask & _OVERFLOW:
-            # What was lost may include new directories, which then nobody watches.
+            # What was lost may include new directories.
             self._company.doubt()
-            self._changes, self._is_written = {b"": None}, True
             self._touched.clear()
-            self.shape += 1
-            self._watches.clear()
-            self._watch_tree(b"")
+            self._watch_anew()
             return False
         if watch not in self._paths:
             return False

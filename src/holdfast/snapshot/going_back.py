@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Set
 from holdfast.descent import Descent, join
 from holdfast.errors import SandboxError
 from holdfast.snapshot.batch import Batch
-from holdfast.snapshot.changes import NOTHING_TOLD, Changes, ChangeTracker, Told
+from holdfast.snapshot.changes import NOTHING_TOLD, Changes, ChangeTracker, Told, add_changes
 from holdfast.snapshot.difference import StateReader
 from holdfast.snapshot.index import TreeIndex
 from holdfast.snapshot.restore import Restored, RestorePlan, Workshop, carry_out, check_content, plan_restore
@@ -35,7 +35,7 @@ class GoingBack:
     ) -> None:
         self._index, self._reader, self._batch, self._tracker = index, reader, batch, tracker
         self._state_hash = state_hash
-        self._unknown = NOTHING_TOLD
+        self._unknown: Told | None = None
         """What the kernel told of and nobody has looked at yet."""
         # What is known of the tree is the state it was last found in, and that is often where the way back leads.
         known = index.known_state() if index.state == bytes.fromhex(state_hash) else None
@@ -71,13 +71,13 @@ class GoingBack:
         descent.forget()  # directories that were opened up for us are closed again, as they are to be found
         present = refreshed(self._index, self._batch, told)
         self._batch.commit()
-        self._unknown = NOTHING_TOLD
+        self._unknown = None
         known = self._reader.state(present.hex())
         shared = self._index.links.by_path.keys()
         return plan_restore(self._reader, known, self._target, list(self._index.unheld), unheld, shared)
 
     def _put_back(self) -> None:
-        if self._tracker is not None:
+        if self._tracker is not None and self._unknown is not None:
             self._tracker.put_back(self._unknown)
 
     def _carry_out(
@@ -127,9 +127,7 @@ class GoingBack:
 def _with_own_changes(told: Told, restored: Restored) -> Told:
     """What the kernel told of, and what a restore touched, which is mostly the same."""
     changes: Changes = {directory: set(names) for directory, names in restored.touched.items()}
-    for directory, names in told.changes.items():
-        known = changes.setdefault(directory, set())
-        changes[directory] = None if names is None or known is None else known | names
+    add_changes(changes, told.changes)
     return told._replace(changes=changes)
 
 

@@ -323,10 +323,8 @@ class _Look:
         found = {}
         for directory, inside in names.items():
             node = self._index.node_at(directory)
-            for name in inside if node is not None else ():
-                assert node is not None
-                if (stamp := node.stamps.get(name)) is not None:
-                    found[stamp[0]] = join(directory, name)
+            stamps = {} if node is None else node.stamps
+            found.update({stamps[name][0]: join(directory, name) for name in inside & stamps.keys()})
         return found
 
     def at_everything(self) -> None:
@@ -650,7 +648,6 @@ class _Adoption:
         ctime = status.st_ctime_ns
         stamp = (status.st_ino, ctime if ctime < self._settled_ns else UNTRUSTED, status.st_mtime_ns, status.st_size)
         parent.note_stamp(name, stamp)
-        self._index.links.replace(path, (status.st_dev, status.st_ino))
         self._index.links.note(path, (status.st_dev, status.st_ino), status.st_nlink)
         return True
 

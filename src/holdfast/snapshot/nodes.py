@@ -185,6 +185,7 @@ class Links:
         somebody has open."""
 
     def note(self, path: bytes, inode: tuple[int, int], names: int) -> None:
+        self.replace(path, inode)
         if names == 1:
             self.forget(path)
             return

@@ -47,7 +47,6 @@ CREATE TABLE IF NOT EXISTS parcel (number INTEGER PRIMARY KEY, digests BLOB NOT 
 """Version 1 had no parcels."""
 
 _INSERT = "INSERT OR IGNORE INTO object VALUES (?, ?, ?)"
-_ONE = "SELECT data, size_bytes FROM object WHERE digest = ?"
 _DAMAGED_SCHEMA = "CREATE TABLE IF NOT EXISTS damaged (digest BLOB PRIMARY KEY)"
 """Made when there is something to note in it."""
 
@@ -197,9 +196,12 @@ class ObjectStore:
 
     def read(self, digest: bytes) -> bytes:
         """The content of that name, checked against it."""
-        row = self._row(_ONE, (digest,))
-        content = None if row is None else self._sound(digest, row[0], row[1])
+        content = self._sound_row(digest)
         return self._read_parcelled([digest])[digest] if content is None else content
+
+    def _sound_row(self, digest: bytes) -> bytes | None:
+        row = self._row("SELECT data, size_bytes FROM object WHERE digest = ?", (digest,))
+        return None if row is None else self._sound(digest, *row)
 
     def _read_parcelled(self, digests: Sequence[bytes]) -> dict[bytes, bytes]:
         """The contents of objects that had no row of their own, or a damaged one, a moment ago."""
@@ -214,18 +216,12 @@ class ObjectStore:
             found.update((digest, contents[digest]) for digest in inside if _is(digest, contents.get(digest)))
         for digest in digests:
             if digest not in found:
-                found[digest] = self._read_row(digest, is_known=digest in numbers)
+                content = self._sound_row(digest)
+                if content is None:
+                    is_there = digest in numbers or self._has_row(digest)
+                    raise self._damage(digest) if is_there else self._missing(digest)
+                found[digest] = content
         return found
-
-    def _read_row(self, digest: bytes, *, is_known: bool) -> bytes:
-        """``is_known``: there was a parcel with that name."""
-        row = self._row(_ONE, (digest,))
-        if row is None and not is_known:
-            raise self._missing(digest)
-        content = None if row is None else self._sound(digest, row[0], row[1])
-        if content is None:
-            raise self._damage(digest)
-        return content
 
     def _parcel(self, number: int) -> dict[bytes, bytes]:
         row = self._row("SELECT digests, data FROM parcel WHERE number = ?", (number,))
@@ -409,7 +405,7 @@ class ObjectStore:
                     raise no_space(self.path)
                 self._load_damaged()
                 for digest in self.known_among([row[0] for row in rows]):
-                    self._sound(digest, *self._row(_ONE, (digest,)))  # or what is sound would be dropped for it
+                    self._sound_row(digest)  # or what is sound would be dropped for it
                 # First, so that the rows find their pages free.
                 self._connection.execute("DELETE FROM parcel")
                 healed = self._put_rows(rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import subprocess
@@ -90,9 +89,7 @@ def test_every_change_is_undone(place: Place, change: Change):
     change(place.root)
     place.go_back(checkpoint)
     assert compare(before, describe(place.root)) == []
-    fresh = Place(place.folder, place.root)
-    assert fresh.take().state_hash == checkpoint.state_hash == place.take().state_hash
-    fresh.close()
+    assert place.found_anew() == checkpoint.state_hash == place.take().state_hash
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
@@ -132,9 +129,7 @@ def test_what_is_put_back_by_hand_before_going_back_is_known_as_it_is(place: Pla
     set_mtime(root / "one", mtime_ns)
     place.go_back(checkpoint)
     write(root / "later", "x")
-    fresh = Place(place.folder, root)
-    assert fresh.take().state_hash == place.take().state_hash
-    fresh.close()
+    assert place.found_anew() == place.take().state_hash
 
 
 def test_a_file_replaced_by_an_equal_one_is_known_by_its_new_inode(place: Place):
@@ -145,9 +140,7 @@ def test_a_file_replaced_by_an_equal_one_is_known_by_its_new_inode(place: Place)
     place.go_back(checkpoint)
     os.link(root / "one", root / "deep" / "second")
     write(root / "deep" / "second", "through the second name")
-    fresh = Place(place.folder, root)
-    assert fresh.take().state_hash == place.take().state_hash
-    fresh.close()
+    assert place.found_anew() == place.take().state_hash
 
 
 def test_going_back_stores_nothing(place: Place):
@@ -324,71 +317,9 @@ def test_who_writes_and_sets_the_time_back_while_files_are_restored_is_noticed(p
     finally:
         is_over.set()
         meddler.join()
-    fresh = Place(place.folder, place.root)
-    assert fresh.take().state_hash == place.take().state_hash
-    fresh.close()
+    assert place.found_anew() == place.take().state_hash
     place.go_back(checkpoint)
     assert file.read_bytes() == b"content of one"
-
-
-def open_with_a_name_later(root: Path) -> int:
-    """A file that is made without a name; what is told of its descriptor has a name that never was there."""
-    descriptor = os.open(root, os.O_TMPFILE | os.O_RDWR, 0o644)
-    os.write(descriptor, b"good")
-    at, follow = -100, 0x400
-    made = os.fsencode(root / "named later")
-    assert ctypes.CDLL(None).linkat(at, f"/proc/self/fd/{descriptor}".encode(), at, made, follow) == 0
-    return descriptor
-
-
-def open_by_a_name_that_goes(root: Path) -> int:
-    file = write(root / "passing", "good")
-    os.link(file, root / "stays")
-    descriptor = os.open(file, os.O_RDWR)
-    file.unlink()
-    return descriptor
-
-
-@pytest.mark.parametrize("open_one", [open_with_a_name_later, open_by_a_name_that_goes])
-def test_what_was_written_through_a_name_that_nobody_knows_is_undone(tmp_path: Path, open_one: Callable[[Path], int]):
-    place = Place(tmp_path)
-    descriptor = open_one(place.root)
-    try:
-        with place.manager.watching([place.root]):
-            place.take()
-            before, checkpoint = describe(place.root), place.take()
-            os.pwrite(descriptor, b"BAD!", 0)
-            place.go_back(checkpoint)
-            assert compare(before, describe(place.root)) == []
-            os.pwrite(descriptor, b"more", 0)
-            assert_as_it_is(place)
-    finally:
-        os.close(descriptor)
-        place.close()
-
-
-def test_what_was_written_through_a_name_that_another_file_had_for_a_moment_is_undone(tmp_path: Path):
-    place = Place(tmp_path)
-    descriptor = open_by_a_name_that_goes(place.root)
-    try:
-        with place.manager.watching([place.root]):
-            place.take()
-            before, checkpoint = describe(place.root), place.take()
-            os.pwrite(descriptor, b"BAD!", 0)
-            write(place.root / "passing", "x").rename(place.root / "new")
-            place.go_back(checkpoint)
-            assert compare(before, describe(place.root)) == []
-            assert_as_it_is(place)
-    finally:
-        os.close(descriptor)
-        place.close()
-
-
-def assert_as_it_is(place: Place) -> None:
-    """What a checkpoint says is what somebody finds who knows nothing of the tree."""
-    fresh = Place(place.folder, place.root)
-    assert fresh.take().state_hash == place.take().state_hash
-    fresh.close()
 
 
 def ready(place: Place) -> SandboxCheckpoint:
@@ -430,7 +361,7 @@ def test_who_changes_a_file_as_soon_as_it_is_restored_is_noticed(
     monkeypatch.setattr(restore, "exchange", exchange_and_meddle)
     with pytest.raises(SandboxError, match="something changed it meanwhile"):
         place.go_back(checkpoint)
-    assert_as_it_is(place)
+    assert place.found_anew() == place.take().state_hash
 
 
 def test_attributes_that_a_waiting_file_got_are_not_those_of_the_restored_one(place: Place):
@@ -441,7 +372,7 @@ def test_attributes_that_a_waiting_file_got_are_not_those_of_the_restored_one(pl
             label(spare)
     place.go_back(checkpoint)
     assert os.listxattr(place.root / "one") == []
-    assert_as_it_is(place)
+    assert place.found_anew() == place.take().state_hash
 
 
 def test_what_a_neighbour_with_a_longer_name_needs_is_left_alone(tmp_path: Path):
@@ -473,7 +404,7 @@ def test_whoever_is_interrupted_while_looking_at_what_was_restored_looks_again(
         interrupted.setattr(index._Adoption, "_found", interrupt)
         with pytest.raises(KeyboardInterrupt):
             place.go_back(checkpoint)
-    assert_as_it_is(place)
+    assert place.found_anew() == place.take().state_hash
 
 
 def test_what_was_told_is_not_lost_if_the_store_cannot_be_asked(place: Place, monkeypatch: pytest.MonkeyPatch):
@@ -488,7 +419,7 @@ def test_what_was_told_is_not_lost_if_the_store_cannot_be_asked(place: Place, mo
         broken.setattr(Batch, "has", fail)
         with pytest.raises(DatabaseError):
             place.take()
-    assert_as_it_is(place)
+    assert place.found_anew() == place.take().state_hash
 
 
 def test_a_doubt_is_not_lost_by_a_check(place: Place):
@@ -496,6 +427,15 @@ def test_a_doubt_is_not_lost_by_a_check(place: Place):
     checkpoint = place.take()
     write(place.root / "new" / "file", "x")
     place.manager.check(place.root, checkpoint.state_hash)
-    assert_as_it_is(place)
+    assert place.found_anew() == place.take().state_hash
     place.go_back(checkpoint)
     assert not (place.root / "new").exists()
+
+
+def test_what_a_check_has_looked_at_is_not_looked_at_again(place: Place, monkeypatch: pytest.MonkeyPatch):
+    checkpoint = place.take()
+    write(place.root / "new" / "file", "x")
+    place.manager.check(place.root, checkpoint.state_hash)
+    monkeypatch.setattr(index._Look, "at_everything", pytest.fail)
+    write(place.root / "one", "changed")
+    assert place.take().state_hash != checkpoint.state_hash

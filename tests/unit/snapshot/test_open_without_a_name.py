@@ -49,16 +49,17 @@ def linked_and_seen(place: Place) -> int:
 def linked_between_two_checkpoints(place: Place) -> int:
     file = write(place.root / "name", "good")
     place.take()
-    descriptor = opened(file)
-    os.link(file, place.root / HELD)
-    file.unlink()
-    return descriptor
+    return link_and_unlink(file)
 
 
 def new_between_two_checkpoints(place: Place) -> int:
-    file = write(place.root / "name", "good")
+    return link_and_unlink(write(place.root / "name", "good"))
+
+
+def link_and_unlink(file: Path) -> int:
+    """Open by a name that goes, while another comes."""
     descriptor = opened(file)
-    os.link(file, place.root / HELD)
+    os.link(file, file.with_name(HELD))
     file.unlink()
     return descriptor
 
@@ -76,18 +77,20 @@ def lost_in_a_removed_directory(place: Place) -> int:
     folder = place.root / "folder"
     folder.mkdir()
     place.take()
-    descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o644)
-    os.write(descriptor, b"good")
-    give_a_name(descriptor, place.root / HELD)
+    descriptor = opened_without_a_name(folder, then=place.root / HELD)
     place.take()
     folder.rmdir()
     return descriptor
 
 
-def give_a_name(descriptor: int, path: Path) -> None:
+def opened_without_a_name(folder: Path, then: Path) -> int:
+    """What is told of such a descriptor has a name that never was there, also after the file got one."""
+    descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o644)
+    os.write(descriptor, b"good")
     at, follow = -100, 0x400
     through = f"/proc/self/fd/{descriptor}".encode()
-    assert ctypes.CDLL(None).linkat(at, through, at, os.fsencode(path), follow) == 0
+    assert ctypes.CDLL(None).linkat(at, through, at, os.fsencode(then), follow) == 0
+    return descriptor
 
 
 LOST = (
@@ -150,7 +153,7 @@ def test_what_is_written_to_it_is_seen(
             assert compare(before, describe(place.root)) == []
         else:
             assert place.take().state_hash != checkpoint
-        assert_as_it_is(place)
+        assert place.found_anew() == place.take().state_hash
     finally:
         os.close(descriptor)
 
@@ -162,11 +165,38 @@ def settled(place: Place) -> str:
     return place.take().state_hash
 
 
-def assert_as_it_is(place: Place) -> None:
-    """What a checkpoint says is what somebody finds who knows nothing of the tree."""
-    fresh = Place(place.folder, place.root)
-    assert fresh.take().state_hash == place.take().state_hash
-    fresh.close()
+def opened_by_a_name_that_goes(root: Path) -> int:
+    return link_and_unlink(write(root / "name", "good"))
+
+
+def opened_with_a_name_later(root: Path) -> int:
+    return opened_without_a_name(root, then=root / HELD)
+
+
+def another_comes_by_the_name(root: Path) -> None:
+    write(root / "name", "x").rename(root / "new")
+
+
+@pytest.mark.parametrize("meanwhile", [nothing_else, another_comes_by_the_name])
+@pytest.mark.parametrize("open_one", [opened_by_a_name_that_goes, opened_with_a_name_later])
+def test_what_is_written_to_a_file_that_was_open_before_anybody_watched_is_undone(
+    tmp_path: Path, open_one: Callable[[Path], int], meanwhile: Callable[[Path], None]
+):
+    place = Place(tmp_path)
+    descriptor = open_one(place.root)
+    try:
+        with place.manager.watching([place.root]):
+            place.take()
+            before, checkpoint = describe(place.root), place.take()
+            os.pwrite(descriptor, BAD, 0)
+            meanwhile(place.root)
+            place.go_back(checkpoint)
+            assert compare(before, describe(place.root)) == []
+            os.pwrite(descriptor, b"more", 0)
+            assert place.found_anew() == place.take().state_hash
+    finally:
+        os.close(descriptor)
+        place.close()
 
 
 @pytest.mark.parametrize("then", THEN)
@@ -179,7 +209,7 @@ def test_the_next_process_knows_which_names_were_lost(place: Place, then: Callab
         place.next_process(remembering=True)
         place.take()
         os.pwrite(descriptor, BAD, 0)
-        assert_as_it_is(place)
+        assert place.found_anew() == place.take().state_hash
     finally:
         os.close(descriptor)
 

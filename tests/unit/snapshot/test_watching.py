@@ -35,9 +35,7 @@ def assert_seen(place: Place, *changes: Callable[[], object]) -> None:
         for change in changes:
             change()
             seen = place.take().state_hash
-            fresh = Place(place.folder, place.root)
-            assert fresh.take().state_hash == seen
-            fresh.close()
+            assert place.found_anew() == seen
 
 
 def test_what_is_done_in_new_directories_is_seen(place: Place):
@@ -136,9 +134,7 @@ def test_what_is_done_through_a_second_name_in_another_tree_is_seen(place: Place
         place.manager.state_of(other, thorough=False)
         subprocess.run(["sh", "-c", script.replace("OTHER", str(other))], cwd=place.root, check=True)
         assert place.take().state_hash != place.manager.state_of(other)
-        fresh = Place(place.folder, place.root)
-        assert fresh.take().state_hash == place.take().state_hash
-        fresh.close()
+        assert place.found_anew() == place.take().state_hash
 
 
 def test_what_is_done_through_a_descriptor_whose_name_is_gone_is_seen(place: Place):
@@ -206,9 +202,7 @@ def test_what_is_written_through_a_mapping_is_seen_when_it_ends(place: Place, wa
         if way == "in doubt":
             (place.root / "new").mkdir()
         seen = place.manager.state_of(place.root, thorough=way == "thorough")
-        fresh = Place(place.folder, place.root)
-        assert fresh.take().state_hash == seen
-        fresh.close()
+        assert place.found_anew() == seen
 
 
 def test_ordinary_work_is_not_looked_at_as_a_whole(place: Place):
@@ -305,9 +299,7 @@ def test_another_directory_in_the_place_of_the_tree_is_seen(tmp_path: Path, repl
         for change in (lambda: None, lambda: write(root / "file", "changed"), lambda: write(root / "later", "later")):
             change()
             seen = place.take()
-            fresh = Place(place.folder, root)
-            assert fresh.take().state_hash == seen.state_hash
-            fresh.close()
+            assert place.found_anew() == seen.state_hash
         place.go_back(checkpoint)
         assert compare(before, describe(root)) == []
     place.close()
