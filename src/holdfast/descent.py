@@ -94,9 +94,8 @@ class Descent:
 
     def _close(self, path: bytes) -> None:
         descriptor = self._open.pop(path)
-        mode = self._closed_modes.pop(path, None)
-        if mode is not None:
-            os.fchmod(descriptor, mode)
+        if path in self._closed_modes:
+            os.fchmod(descriptor, self._closed_modes.pop(path))
         os.close(descriptor)
 
 

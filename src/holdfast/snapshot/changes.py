@@ -38,7 +38,6 @@ _WATCHED = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE 
 _OF_WATCH = _OVERFLOW | _IGNORED | _DELETE_SELF | _MOVE_SELF
 _NAME_COMES, _NAME_GOES = _MOVED_TO | _CREATE, _MOVED_FROM | _DELETE
 _NAME_COMES_OR_GOES = _NAME_COMES | _NAME_GOES
-_WRITTEN = _MODIFY | _ATTRIB | _CLOSE_WRITE
 _SAYS_MORE = _OF_WATCH | _IS_DIRECTORY | _NAME_COMES_OR_GOES
 
 _HEADER = struct.Struct("iIII")
@@ -307,29 +306,20 @@ class ChangeTracker:
         directory = self._paths.get(watch)
         if directory is None:
             return
-        try:
-            names = self._changes[directory]
-        except KeyError:
-            names = self._changes[directory] = set()
+        if directory not in self._changes:
+            self._changes[directory] = set()
+        names = self._changes[directory]
         if not name:
             return
-        if mask & _NAME_COMES_OR_GOES and not mask & _IS_DIRECTORY:
-            self._note_coming(directory, (watch, name), mask, is_first=names is not None and name not in names)
+        is_first = names is not None and name not in names
         if names is not None:
             names.add(name)
         if mask & _IS_DIRECTORY:
             self._note_directory(join(directory, name), mask)
+        elif mask & _NAME_COMES_OR_GOES:
+            self._note_name(directory, (watch, name), mask, cookie, is_first=is_first)
         else:
-            self._note_file((watch, name), mask, cookie)
-
-    def _note_coming(self, directory: bytes, name: _Name, mask: int, *, is_first: bool) -> None:
-        """Of a file, or its going; ``is_first``: nothing was told of that name before."""
-        if is_first:
-            self._named.add(name)
-        if mask & _NAME_GOES and name in self._named:
-            self._went.setdefault(directory, set()).add(name[1])
-        if mask & (_DELETE | _MOVED_TO):
-            self._lost.setdefault(directory, set()).add(name[1])
+            self._note_written((watch, name))
 
     def _goes_on(self, watch: int, mask: int) -> bool:
         """Note what became of a watch itself; whether it is still there to tell of its directory."""
@@ -357,27 +347,36 @@ class ChangeTracker:
         if mask & (_CREATE | _MOVED_FROM | _MOVED_TO) or path not in self._watches:
             self._unsettled.add(path)
 
-    def _note_file(self, name: _Name, mask: int, cookie: int) -> None:
-        if mask & _WRITTEN:
-            self._is_written = True
-            # What a name in one tree was of may have another in the next, and there nobody knows of it.
-            is_alone = len(self._company.trackers) == 1
-            haunted = self._haunted if is_alone and self._haunted is not None else self._gone
-            if haunted is None or name in haunted:
-                self._company.doubt()
-        if mask & (_NAME_GOES | _MOVED_TO):
+    def _note_written(self, name: _Name) -> None:
+        """Of a file: its content or attributes were changed."""
+        self._is_written = True
+        # What a name in one tree was of may have another in the next, and there nobody knows of it.
+        is_alone = len(self._company.trackers) == 1
+        haunted = self._haunted if is_alone and self._haunted is not None else self._gone
+        if haunted is None or name in haunted:
+            self._company.doubt()
+        self._touched.setdefault(name, False)
+
+    def _note_name(self, directory: bytes, name: _Name, mask: int, cookie: int, *, is_first: bool) -> None:
+        """Of a file: it got that name, or lost it; ``is_first``: nothing was told of that name before."""
+        if is_first:
+            self._named.add(name)
+        if mask & (_DELETE | _MOVED_TO):
+            self._lost.setdefault(directory, set()).add(name[1])
+        if not mask & _CREATE:
             self._gone = _with(name, self._gone)
-        if mask & _NAME_GOES:
-            self._touched.pop(name, None)
-        else:
+        if mask & _NAME_COMES:
             if mask & _CREATE and name in self._touched:
                 self._company.doubt()  # so it was not there when it was told of: that was a file open without a name
-            self._touched[name] = bool(mask & _NAME_COMES) or self._touched.get(name, False)
-        if mask & _NAME_COMES_OR_GOES:
-            self._note_name(name, mask, cookie)
+            self._touched[name] = True
+        else:
+            self._touched.pop(name, None)
+            if name in self._named:
+                self._went.setdefault(directory, set()).add(name[1])
+        self._follow_new_name(name, mask, cookie)
 
-    def _note_name(self, name: _Name, mask: int, cookie: int) -> None:
-        """Follow new names of files: one that goes may have been the second name of a file that stays."""
+    def _follow_new_name(self, name: _Name, mask: int, cookie: int) -> None:
+        """One that goes may have been the second name of a file that stays."""
         if mask & _MOVED_FROM:
             # It stays among the new ones: if two names were exchanged, there is something under it, and which of the
             # two is the new one is not told.

@@ -33,21 +33,25 @@ class Difference(NamedTuple):
     @property
     def is_removal(self) -> bool:
         """What is there now has to go: it is not wanted, or something of another kind is."""
-        return self.old is not None and (self.new is None or not _same_shape(self.old, self.new))
+        _, old, new = self
+        return old is not None and (new is None or not _same_shape(old, new))
 
     @property
     def is_addition(self) -> bool:
-        return self.new is not None and (self.old is None or not _same_shape(self.old, self.new))
+        _, old, new = self
+        return new is not None and (old is None or not _same_shape(old, new))
 
     @property
     def present(self) -> Entry | None:
         """What the new entry takes the place of; something of another kind is removed before."""
-        return None if self.is_addition else self.old
+        _, old, new = self
+        return old if old is None or new is None or _same_shape(old, new) else None
 
     @property
     def is_of_file(self) -> bool:
         """Whether a file, or what else is no directory, comes of it or goes."""
-        entry = self.new or self.old
+        _, old, new = self
+        entry = new or old
         return entry is not None and entry.kind != DIRECTORY
 
     @property

@@ -209,10 +209,20 @@ def _all_xattrs(target: int | bytes, *, follow_symlinks: bool = True) -> Xattrs:
 def is_as_wanted(entry: Entry, found: os.stat_result) -> bool:
     """Whether what the kernel says of a regular file is what the entry says."""
     return (
-        stat.S_ISREG(found.st_mode)
-        and stat.S_IMODE(found.st_mode) == entry.mode
-        and (found.st_size, found.st_mtime_ns) == (entry.size, entry.mtime_ns)
+        found.st_mode == stat.S_IFREG | entry.mode
+        and found.st_size == entry.size
+        and found.st_mtime_ns == entry.mtime_ns
         and _owner(found) == (entry.uid, entry.gid)
+    )
+
+
+def is_directory_as_wanted(entry: Entry, descriptor: int, found: os.stat_result, mode: int) -> bool:
+    """The same of a directory, whatever it holds; its mode may be another than the kernel says."""
+    return (
+        mode == entry.mode
+        and found.st_mtime_ns == entry.mtime_ns
+        and _owner(found) == (entry.uid, entry.gid)
+        and _xattrs(descriptor) == entry.xattrs
     )
 
 

@@ -26,7 +26,15 @@ from holdfast.snapshot.changes import Changes, Names, Told
 from holdfast.snapshot.counting import counted_batch, counted_taker
 from holdfast.snapshot.difference import Difference
 from holdfast.snapshot.directories import RecentDirectories
-from holdfast.snapshot.entries import Hasher, Moved, Taker, directory_entry, is_as_wanted, read_entry
+from holdfast.snapshot.entries import (
+    Hasher,
+    Moved,
+    Taker,
+    directory_entry,
+    is_as_wanted,
+    is_directory_as_wanted,
+    read_entry,
+)
 from holdfast.snapshot.format import (
     DIRECTORY,
     FILE,
@@ -641,7 +649,7 @@ class _Adoption:
             return not self._is_there(directory, name)
         if name in parent.children:
             self._index.forget_entry(directory, parent, name)
-        status = self._found(path, directory, name, new)
+        status = self._found(path, self._descent.open(directory), name, new)
         if status is None:
             return False
         parent.put(new)
@@ -651,15 +659,14 @@ class _Adoption:
         self._index.links.note(path, (status.st_dev, status.st_ino), status.st_nlink)
         return True
 
-    def _found(self, path: bytes, directory: bytes, name: bytes, new: Entry) -> os.stat_result | None:
+    def _found(self, path: bytes, parent: int, name: bytes, new: Entry) -> os.stat_result | None:
         """What the kernel says of a file that is as it should be."""
-        descriptor = self._descent.open(directory)
         if (proven := self._proven.get(path)) is not None:
-            status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            status = os.stat(name, dir_fd=parent, follow_symlinks=False)
             # What happens through a name outside of the tree is not told.
             if (status.st_dev, status.st_ino) == proven and status.st_nlink == 1 and is_as_wanted(new, status):
                 return status
-        entry, status = read_entry(descriptor, name, self._hasher, is_file=new.is_file)
+        entry, status = read_entry(parent, name, self._hasher, is_file=new.is_file)
         return status if entry == new else None
 
     def _is_there(self, directory: bytes, name: bytes) -> bool:
@@ -686,8 +693,7 @@ class _Adoption:
         descriptor = self._descent.open(path)
         found = os.fstat(descriptor)
         node.stamp = (found.st_ino, UNTRUSTED)
-        mode = self._descent.mode_of(path, found)
-        return directory_entry(name, descriptor, found=found, mode=mode, content=new.content) == new
+        return is_directory_as_wanted(new, descriptor, found, self._descent.mode_of(path, found))
 
 
 _KIND_NAMES = {stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a block device", stat.S_IFCHR: "a character device"}

@@ -73,7 +73,7 @@ class Node:
         """Set the entry of that name; of the others nothing is looked at if there was one before."""
         entries = self._known_entries()
         old = entries.get(entry.name)
-        if old == entry:
+        if old is entry or old == entry:
             return
         entries[entry.name] = entry
         if self._packed is not None:
@@ -185,6 +185,8 @@ class Links:
         somebody has open."""
 
     def note(self, path: bytes, inode: tuple[int, int], names: int) -> None:
+        if names == 1 and path not in self.by_path:
+            return
         self.replace(path, inode)
         if names == 1:
             self.forget(path)

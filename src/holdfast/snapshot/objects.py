@@ -200,8 +200,8 @@ class ObjectStore:
         return self._read_parcelled([digest])[digest] if content is None else content
 
     def _sound_row(self, digest: bytes) -> bytes | None:
-        row = self._row("SELECT data, size_bytes FROM object WHERE digest = ?", (digest,))
-        return None if row is None else self._sound(digest, *row)
+        rows = self._rows("SELECT digest, data, size_bytes FROM object WHERE digest = ?", (digest,))
+        return self._sound(rows).get(digest)
 
     def _read_parcelled(self, digests: Sequence[bytes]) -> dict[bytes, bytes]:
         """The contents of objects that had no row of their own, or a damaged one, a moment ago."""
@@ -235,10 +235,7 @@ class ObjectStore:
         for start in range(0, len(wanted), _ASKED_AT_ONCE):
             asked = tuple(wanted[start : start + _ASKED_AT_ONCE])
             sql = f"SELECT digest, data, size_bytes FROM object WHERE digest IN ({', '.join('?' * len(asked))})"
-            for digest, data, size in self._rows(sql, asked):
-                content = self._sound(digest, data, size)
-                if content is not None:
-                    found[digest] = content
+            found.update(self._sound(self._rows(sql, asked)))
         if len(found) < len(wanted):
             found.update(self._read_parcelled([digest for digest in wanted if digest not in found]))
         return found
@@ -257,14 +254,17 @@ class ObjectStore:
             hint="Run `holdfast doctor` to see which checkpoints it affects.",
         )
 
-    def _sound(self, digest: bytes, data: object, size: object) -> bytes | None:
-        """The content of a row, if it is what its name says."""
+    def _sound(self, rows: Iterable[tuple[bytes, object, object]]) -> dict[bytes, bytes]:
+        """The contents of those rows that hold what their names say."""
+        found = {}
         with self._mutex:  # zstd contexts are not safe to share between threads
-            content = unpack(data, size, self._decompressor)
-        if not _is(digest, content):
-            self._found_damaged.add(digest)
-            return None
-        return content
+            for digest, data, size in rows:
+                content = unpack(data, size, self._decompressor)
+                if content is not None and digest_of(content) == digest:
+                    found[digest] = content
+                else:
+                    self._found_damaged.add(digest)
+        return found
 
     # Writing
 

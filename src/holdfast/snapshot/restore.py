@@ -216,6 +216,8 @@ class _Restorer:
         self._contents, self._meter = contents, meter
         self._opened: dict[bytes, int] = {}
         self._shared: Set[bytes] = frozenset()
+        """Files that have other names: who has one open by the name that goes must be heard of in the sandbox, and not
+        in the staging folder, where nobody listens."""
         self.at = b""
         """The path that is being changed."""
         self.restored = Restored()
@@ -254,15 +256,16 @@ class _Restorer:
     def _make_all(self, plan: RestorePlan) -> None:
         linked = {path for group in plan.links for path in group[1:]}
         for difference in plan.differences:
-            if difference.new is None:
+            path, _, new = difference
+            if new is None:
                 continue
-            self.at = difference.path
-            if difference.new.kind == DIRECTORY:
+            self.at = path
+            if new.kind == DIRECTORY:
                 if difference.is_addition:
-                    self._make_directory(difference.path)
+                    self._make_directory(path)
                 continue
-            if difference.path not in linked:
-                self._make(difference, difference.new)
+            if path not in linked:
+                self._make(difference, new)
             self._meter.advance(1)
         old = {difference.path: difference.present for difference in plan.differences} if plan.links else {}
         for group in plan.links:
@@ -318,10 +321,11 @@ class _Restorer:
             raise
 
     def _make(self, difference: Difference, new: Entry) -> None:
-        directory, name = split(difference.path)
+        path, old, _ = difference
+        directory, name = split(path)
         self.restored.touch_in(directory, name)
         parent = self._writable(directory)
-        if _keeps_its_content(difference, name, parent):
+        if old is not None and _keeps_its_content(old, new, name, parent):
             if not IS_ROOT:
                 _chmod(name, parent, new.mode | 0o600)  # extended attributes of a read-only file cannot be set
             self._set_attributes(name, parent, new)
@@ -342,7 +346,7 @@ class _Restorer:
             self._place_carefully(temporary, name, parent, present)
             return
         try:
-            if present is not None and not self._is_shared and exchange(temporary, workplace, name, parent):
+            if present is not None and self.at not in self._shared and exchange(temporary, workplace, name, parent):
                 if self._staging is None:
                     _unlink_or_return(temporary, name, parent)
             else:
@@ -353,12 +357,6 @@ class _Restorer:
             # Another file system is mounted inside the tree, or somebody removed what lay ready.
             self._staging = None
             self._put(entry, name, parent, present)
-
-    @property
-    def _is_shared(self) -> bool:
-        """Whether the file that goes has another name: who has it open by this one must be heard of in the sandbox,
-        and not in the staging folder, where nobody listens."""
-        return self.at in self._shared
 
     def _place_carefully(self, temporary: bytes, name: bytes, parent: int, present: Entry | None) -> None:
         """Give what was made its name, in the place of exactly what is expected there.
@@ -390,7 +388,7 @@ class _Restorer:
 
     def _discard(self, name: bytes, parent: int) -> None:
         """Remove a file; moving it out of the way is much cheaper than freeing its blocks now."""
-        if self._staging is not None and not self._is_shared:
+        if self._staging is not None and self.at not in self._shared:
             try:
                 temporary = self._staging.new_name()
                 os.rename(name, temporary, src_dir_fd=parent, dst_dir_fd=self._staging.descriptor)
@@ -408,6 +406,8 @@ class _Restorer:
 
     def _make_temporary(self, entry: Entry, parent: int) -> bytes:
         if entry.is_file:
+            if self._staging is not None and (spare := self._staging.spare()) is not None:
+                return self._refilled(spare, entry)
             return self._written_file(parent, entry)
         name = self._new_name()
         if entry.kind == SYMLINK:
@@ -420,39 +420,39 @@ class _Restorer:
     def _new_name(self) -> bytes:
         return next(self._names) if self._staging is None else self._staging.new_name()
 
-    def _new_file(self, parent: int, mode: int) -> tuple[bytes, int, Spare | None]:
-        """An empty file, open for writing; and what is known of it, if it was made before."""
-        if self._staging is not None and (spare := self._staging.spare()) is not None:
-            return spare.name, spare.descriptor, spare
+    def _written_file(self, parent: int, entry: Entry) -> bytes:
         name = self._new_name()
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return name, os.open(name, flags, mode & 0o777 | 0o600, dir_fd=parent), None
-
-    def _written_file(self, parent: int, entry: Entry) -> bytes:
-        name, descriptor, spare = self._new_file(parent, entry.mode)
+        descriptor = os.open(name, flags, entry.mode & 0o777 | 0o600, dir_fd=parent)
         try:
-            known = self._contents.get(entry.content)
-            for piece in self._reader.content(entry) if known is None else (known,):
-                _write_sparsely(descriptor, piece)
-                self._meter.advance(size_bytes=len(piece))
-            if entry.size >= PIECE_BYTES:
-                os.ftruncate(descriptor, entry.size)  # it may end in a hole
-            if spare is None:
-                _set_attributes_through(descriptor, entry)
-            else:
-                _set_attributes_of(descriptor, entry, spare.status)
-                if known is not None and not entry.xattrs:
-                    self._read_back(descriptor, spare, known)
+            self._write(descriptor, entry, self._contents.get(entry.content))
+            _set_attributes_through(descriptor, entry)
             if self._workshop.is_real:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
         return name
 
-    def _read_back(self, descriptor: int, spare: Spare, content: bytes) -> None:
-        """See that the file holds what it should while nobody else can reach it."""
-        if os.pread(descriptor, len(content) + 1, 0) == content:
-            self.restored.proven[self.at] = (spare.status.st_dev, spare.status.st_ino)
+    def _refilled(self, spare: Spare, entry: Entry) -> bytes:
+        """Fill a file that lay ready, and see that it holds what it should while nobody else can reach it."""
+        name, descriptor, status = spare
+        try:
+            content = self._contents.get(entry.content)
+            self._write(descriptor, entry, content)
+            _set_attributes_of(descriptor, entry, status)
+            if content is not None and not entry.xattrs and os.pread(descriptor, len(content) + 1, 0) == content:
+                self.restored.proven[self.at] = (status.st_dev, status.st_ino)
+        finally:
+            os.close(descriptor)
+        return name
+
+    def _write(self, descriptor: int, entry: Entry, known: bytes | None) -> None:
+        """``known``: what is to be in it, if that has been read already."""
+        for piece in self._reader.content(entry) if known is None else (known,):
+            _write_sparsely(descriptor, piece)
+            self._meter.advance(size_bytes=len(piece))
+        if entry.size >= PIECE_BYTES:
+            os.ftruncate(descriptor, entry.size)  # it may end in a hole
 
     def _set_attributes(self, name: bytes, parent: int, entry: Entry) -> None:
         owner = (entry.uid, entry.gid) if IS_ROOT else owner_to_set(entry, _status(name, parent))
@@ -519,9 +519,10 @@ def _same_attributes(old: Entry | None, new: Entry) -> bool:
 
 
 def _differ_in_time_at_most(old: Entry | None, new: Entry) -> bool:
-    return old is not None and (old.kind, old.mode, old.uid, old.gid, old.xattrs) == (
-        new.kind, new.mode, new.uid, new.gid, new.xattrs,
-    )  # fmt: skip
+    return old is new or (
+        old is not None
+        and (old.kind, old.mode, old.uid, old.gid, old.xattrs) == (new.kind, new.mode, new.uid, new.gid, new.xattrs)
+    )
 
 
 def _set_attributes_through(descriptor: int, entry: Entry) -> None:
@@ -556,10 +557,9 @@ def _flush(name: bytes, parent: int) -> None:
         os.close(descriptor)
 
 
-def _keeps_its_content(difference: Difference, name: bytes, parent: int) -> bool:
+def _keeps_its_content(old: Entry, new: Entry, name: bytes, parent: int) -> bool:
     """Whether setting attributes is enough; not for a file with other names, which must keep theirs, or not ours."""
-    old, new = difference.old, difference.new
-    if old is None or new is None or old.content != new.content or not (old.is_file and new.is_file):
+    if old.content != new.content or not (old.is_file and new.is_file):
         return False
     found = _status(name, parent)
     return found.st_nlink == 1 and (IS_ROOT or found.st_uid == os.geteuid())
@@ -599,11 +599,12 @@ def _unlink_if_there(name: bytes, parent: int) -> None:
 
 def _write_sparsely(descriptor: int, piece: bytes) -> None:
     """Zeros become a hole."""
-    if len(piece) == PIECE_BYTES and not piece.strip(b"\0"):
-        os.lseek(descriptor, len(piece), os.SEEK_CUR)
+    size = len(piece)
+    if size == PIECE_BYTES and not piece.strip(b"\0"):
+        os.lseek(descriptor, size, os.SEEK_CUR)
         return
     written = os.write(descriptor, piece)
-    while written < len(piece):
+    while written < size:
         written += os.write(descriptor, memoryview(piece)[written:])
 
 
@@ -611,13 +612,13 @@ def _set_xattrs(target: int | bytes, entry: Entry) -> bool:
     """Whether there was anything to do."""
     follow = isinstance(target, int)
     try:
-        present = {os.fsencode(name) for name in os.listxattr(target, follow_symlinks=follow)}
+        present = os.listxattr(target, follow_symlinks=follow)
     except OSError:
-        present = set()  # this file system has none
+        present = []  # this file system has none
     if not present and not entry.xattrs:
         return False
     wanted = dict(entry.xattrs)
-    for name in present - wanted.keys():
+    for name in set(map(os.fsencode, present)) - wanted.keys():
         if is_held_xattr(name):
             os.removexattr(target, name, follow_symlinks=follow)
     # An access list may take the right to set the others away.

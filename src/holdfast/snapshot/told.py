@@ -48,7 +48,7 @@ def plan_from_changes(
             return None
         raise
     links = links_to_remake(reader, known, target, differences)
-    return RestorePlan(tuple(differences[path] for path in sorted(differences)), (), links)
+    return RestorePlan(tuple(map(differences.__getitem__, sorted(differences))), (), links)
 
 
 class _Changes:
@@ -62,33 +62,29 @@ class _Changes:
             node = self._index.node_at(directory)
             if node is None or node.head is None or names is None:
                 raise _CloserLook
-            wanted = self._wanted(directory, node.head)
+            difference = self._differences.get(directory)
+            wanted = node.head if difference is None else difference.new
             if wanted is None or wanted.kind != DIRECTORY:
                 raise _CloserLook
-            descriptor, known = self._descent.open(directory), node.entries
-            differs, present = False, node.head
-            for name in names:
-                is_gone = name in told.went.get(directory, ())
-                differs = self._differs(descriptor, directory, name, known.get(name), is_gone=is_gone) or differs
+            descriptor, known, went = self._descent.open(directory), node.entries, told.went.get(directory, ())
+            differs = [
+                self._differs(descriptor, join(directory, name), name, known.get(name), is_gone=name in went)
+                for name in names
+            ]
             # Whatever it is now: what a directory is gets set once all in it is restored.
-            if not differs:
-                present = self._present_head(directory, node.head, descriptor)
-            if differs or present != wanted:
+            present = node.head if any(differs) else self._present_head(directory, node.head, descriptor)
+            if any(differs) or present != wanted:
                 self._differences[directory] = Difference(directory, present, wanted)
-
-    def _wanted(self, path: bytes, known: Entry | None) -> Entry | None:
-        difference = self._differences.get(path)
-        return known if difference is None else difference.new
 
     def _present_head(self, directory: bytes, known: Entry, descriptor: int) -> Entry:
         found = os.fstat(descriptor)
         mode = self._descent.mode_of(directory, found)
         return directory_entry(split(directory)[1], descriptor, found=found, mode=mode, content=known.content)
 
-    def _differs(self, descriptor: int, directory: bytes, name: bytes, known: Entry | None, *, is_gone: bool) -> bool:
+    def _differs(self, descriptor: int, path: bytes, name: bytes, known: Entry | None, *, is_gone: bool) -> bool:
         """Whether that name is not what it should be; ``is_gone``: whether it was seen to go."""
-        path = join(directory, name)
-        wanted = self._wanted(path, known)
+        difference = self._differences.get(path)
+        wanted = known if difference is None else difference.new
         if (known is not None and known.kind == DIRECTORY) or (wanted is not None and wanted.kind == DIRECTORY):
             raise _CloserLook
         present = self._present(descriptor, path, name, wanted)
