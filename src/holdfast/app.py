@@ -46,6 +46,7 @@ from holdfast.model import (
     StepRun,
     now,
 )
+from holdfast.place import is_there
 from holdfast.reserve import Reserve, full_disk
 
 if TYPE_CHECKING:
@@ -882,7 +883,7 @@ class Holdfast:
 
     def _states_now(self, plan: Plan) -> dict[str, str]:
         """Of an applied plan whose sandboxes are gone, the last state recorded."""
-        if all(Path(resource.sandbox_path).is_dir() for resource in plan.resources):
+        if all(is_there(Path(resource.sandbox_path)) for resource in plan.resources):
             return self.service.states_now(plan)
         return self.store.get(CheckpointGroup, plan.head_group_id or "").states
 
@@ -928,7 +929,7 @@ class Holdfast:
 
 def _has_sandbox(plan: Plan) -> bool:
     """Whether it was executed on this machine, so that its content should be here."""
-    return any(Path(resource.sandbox_path).is_dir() for resource in plan.resources)
+    return any(is_there(Path(resource.sandbox_path)) for resource in plan.resources)
 
 
 def project_root(start: Path) -> Path:

@@ -50,6 +50,7 @@ from holdfast.model import (
     now,
     numbers_of,
 )
+from holdfast.place import is_missing, is_there
 from holdfast.policy import GroupFacts, resolve_checkpoint, retention
 from holdfast.sandbox import sandbox_for
 from holdfast.sandbox.making import made_whole
@@ -543,7 +544,7 @@ class CheckpointService:
         """Where a sandbox is gone, an empty one that the restore to come will fill."""
         for resource in plan.resources:
             path = Path(resource.sandbox_path)
-            if not path.is_dir():
+            if is_missing(path):
                 self.manager.forget(path)
                 path.mkdir(parents=True, mode=0o700)
 
@@ -569,7 +570,7 @@ class CheckpointService:
                 hint=f"Take it out of them first: `holdfast plan unapply {plan.plan_id}`.",
             )
         for resource in plan.resources:
-            if not Path(resource.sandbox_path).is_dir():
+            if is_missing(Path(resource.sandbox_path)):
                 raise SandboxError(
                     f"The sandbox of resource {resource.name!r} is missing: {resource.sandbox_path}.",
                     hint=f"Its checkpoints are safe. {self._how_it_is_made_anew(plan)}",
@@ -750,7 +751,7 @@ class CheckpointService:
         """Put back the state a failed rollback was leaving."""
         left = self.store.get(CheckpointGroup, operation.data["left_group_id"])
         for resource in plan.resources:
-            if Path(resource.sandbox_path).is_dir():
+            if is_there(Path(resource.sandbox_path)):
                 self._restore(resource, left)
         with self.store.transaction(lease):
             self.store.save(operation.model_copy(update={"state": OperationState.UNDONE, "finished_at": now()}))

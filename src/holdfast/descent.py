@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from holdfast.beneath import open_directory_beneath
+from holdfast.place import open_in_place
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 IS_ROOT = os.geteuid() == 0
@@ -24,11 +25,14 @@ class Descent:
 
     ``opens_up``: our own directories that are closed to ourselves are opened while we are in them. Without it nothing
     in the tree is touched, and they cannot be opened.
+
+    ``is_sandbox``: the root is one, and what is a symlink in its place is none. Real files of a user may be reached
+    through one.
     """
 
-    def __init__(self, root: Path, *, opens_up: bool = True) -> None:
+    def __init__(self, root: Path, *, opens_up: bool = True, is_sandbox: bool = False) -> None:
         self._opens_up = opens_up
-        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._root = open_in_place(root) if is_sandbox else os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._open: dict[bytes, int] = {b"": self._root}
         self._closed_modes: dict[bytes, int] = {}
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from holdfast.confinement import Confinement, confinement_of, gaps, landlock_abi
-from holdfast.errors import ConfigError, ContentError, DatabaseError, HoldfastError
+from holdfast.errors import ConfigError, ContentError, DatabaseError, HoldfastError, SandboxError
 from holdfast.model import Lease, Plan, PlanState
+from holdfast.place import is_missing
 from holdfast.reserve import Reserve
 from holdfast.sqlite import damage_in
 
@@ -252,7 +253,11 @@ def _sandboxes(home: Path, plans: Sequence[Plan]) -> Iterator[Finding]:
     for plan in plans:
         if plan.head_group_id is None or plan.state is PlanState.APPLIED or plan.parent_plan_id is not None:
             continue  # none yet, no longer needed, or removed when the subplan's result was merged
-        missing = [each.name for each in plan.resources if not Path(each.sandbox_path).is_dir()]
+        try:
+            missing = [each.name for each in plan.resources if is_missing(Path(each.sandbox_path))]
+        except SandboxError as replaced:
+            yield Finding(f"plan {plan.plan_id}", "warning", replaced.message, replaced.hint)
+            continue
         if missing:
             yield Finding(
                 f"plan {plan.plan_id}",

@@ -61,6 +61,7 @@ from holdfast.operations import (
     under_way,
     waiting_again,
 )
+from holdfast.place import refuse_replaced
 from holdfast.policy import refuse_label, resource_variable
 from holdfast.process import DEFAULT_OUTPUT_LIMIT_BYTES, Passthrough
 from holdfast.progress import watched_by
@@ -412,6 +413,7 @@ class PlanExecutor:
         self, plan: Plan, lease: Lease, index: int, try_number: int, spec: DecisionSpec, triggers: list[Trigger]
     ) -> tuple[Plan, StepRun]:
         """Record that the step starts, with its decision, and protect what it may change."""
+        refuse_replaced_sandboxes(plan)
         step = plan.steps[index]
         decision = self.service.decision(plan, spec, index, parent=None)
         run = StepRun(
@@ -501,6 +503,7 @@ class PlanExecutor:
     def _validate(self, plan: Plan, lease: Lease) -> tuple[Plan, StepRun | None]:
         for command in plan.validation:
             self.tell(Validating(command))
+            refuse_replaced_sandboxes(plan)
             step = Step(name=command, tool="shell", args={"command": command}, resource=plan.resources[0].name)
             run = StepRun(
                 run_id=new_id(),
@@ -665,6 +668,12 @@ class _Bridge:
         self.plan = self._executor.group(
             self.plan, self._lease, replace(occasion, triggers=(Moment.SETTLED.value,)), only_if_changed=True
         )
+
+
+def refuse_replaced_sandboxes(plan: Plan) -> None:
+    """No step is started in what a symlink in the place of a sandbox leads to."""
+    for resource in plan.resources:
+        refuse_replaced(Path(resource.sandbox_path))
 
 
 def may_count_as_done(plan: Plan, run: StepRun | None, tools: Toolbox) -> bool:

@@ -30,6 +30,7 @@ from holdfast.model import (
     is_within,
     now,
 )
+from holdfast.place import is_missing, is_there
 from holdfast.process import end_leftovers
 from holdfast.sandbox.making import remove_tree
 from holdfast.subplans import clear_away_what_came_back
@@ -206,7 +207,7 @@ def put_back_what_was_lost(
     is_under_way = plan.state is PlanState.CONSTRAINED or half_done is not None
     looked_after = plan.state is PlanState.APPLIED or (is_under_way and not waits_below)
     # A subplan that has come to its end needs no sandbox any more.
-    is_needed = plan.parent_plan_id is None or Path(plan.resources[0].sandbox_path).is_dir()
+    is_needed = plan.parent_plan_id is None or is_there(Path(plan.resources[0].sandbox_path))
     if _is_of_this_boot(plan) or plan.head_group_id is None or looked_after or not is_needed:
         return plan, None
     head = service.store.get(CheckpointGroup, plan.head_group_id)
@@ -228,9 +229,9 @@ def put_back_what_was_lost(
 
 
 def missing_sandboxes(plan: Plan) -> list[Resource]:
-    """Those that something removed since they were made."""
+    """Those that something removed since they were made; refuses if something else is in the place of one."""
     resources = plan.resources if plan.head_group_id is not None else ()
-    return [resource for resource in resources if not Path(resource.sandbox_path).is_dir()]
+    return [resource for resource in resources if is_missing(Path(resource.sandbox_path))]
 
 
 def lost_with_a_sandbox(plan: Plan, service: CheckpointService) -> CheckpointGroup | None:

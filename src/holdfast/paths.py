@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from holdfast.errors import NotFoundError, SandboxError, UsageError
+from holdfast.place import open_in_place
 
 # O_PATH, where there is one: walking through a directory needs no permission to list it.
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
@@ -163,7 +164,7 @@ def _open_parent(root: Path, relative: str, *, create: bool = False) -> Iterator
     """The directory that holds the last component; what the operating system refuses becomes our error here."""
     *parents, name = components_of(relative)
     try:
-        current = os.open(root, _DIRECTORY)
+        current = open_in_place(root, to_pass=True)
         try:
             for index, parent in enumerate(parents):
                 following = _open_directory(current, parent, "/".join(parents[: index + 1]), create)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from holdfast.descent import open_directory, with_ancestors
 from holdfast.errors import HoldfastError, SandboxError
+from holdfast.place import refuse_replaced
 
 _TEMPORARY = "holdfast-of-"
 # O_PATH: going through a directory above takes no permission to list it.
@@ -21,6 +22,7 @@ _WAY_UP = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 @contextmanager
 def made_whole(path: Path) -> Iterator[Path]:
     """A place to build the sandbox in; it gets its name when it is complete."""
+    refuse_replaced(path)
     unfinished = path.with_name(f".{path.name}.unfinished")
     remove_tree(unfinished)
     remove_tree(path)

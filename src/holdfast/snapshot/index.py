@@ -20,6 +20,7 @@ import msgspec
 from holdfast.descent import Descent, depth, join, split
 from holdfast.errors import SandboxError
 from holdfast.machine import boot_id
+from holdfast.place import refuse_replaced
 from holdfast.progress import Metering, Work, meter_of
 from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.changes import Changes, Names, Told
@@ -112,6 +113,7 @@ class TreeIndex:
         return self._finding != batch.finding or (self.state is not None and not batch.has(self.state))
 
     def missing(self) -> SandboxError:
+        refuse_replaced(self.root)
         return SandboxError(
             f"The sandbox {self.root} is missing.",
             hint="Something removed it. Its checkpoints are safe: `holdfast plan execute` makes it anew.",
@@ -119,7 +121,7 @@ class TreeIndex:
 
     def descend(self) -> Descent:
         try:
-            return Descent(self.root)
+            return Descent(self.root, is_sandbox=True)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise self.missing() from error
         except OSError as error:

@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.errors import NotFoundError
 from holdfast.ids import new_id
 from holdfast.model import Phase, Unheld, now
+from holdfast.place import is_there
 from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.changes import NOTHING_TOLD, ChangeTracker, Company, Told
 from holdfast.snapshot.difference import Difference, StateReader
@@ -207,7 +208,7 @@ class CheckpointManager:
         """Keep what is known of the sandboxes for the next process."""
         self._stagings.wait()
         for path, index in self._indexes.items():
-            if path.is_dir():
+            if is_there(path):
                 index.save(self._cache_file(path))
 
     def forget(self, path: Path) -> None:
@@ -219,7 +220,7 @@ class CheckpointManager:
         index = self._indexes.get(path)
         if index is None:
             index = TreeIndex(path, self._recent)
-            if not path.is_dir():
+            if not is_there(path):
                 raise index.missing()
             index.load(self._cache_file(path))
             self._indexes[path] = index

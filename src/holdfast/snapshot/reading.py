@@ -178,7 +178,7 @@ class _Answer:
 def work(root: Path, asked: IO[bytes], answered: IO[bytes]) -> None:
     """What a worker does until its standard input ends."""
     answer = _Answer(answered)
-    with Descent(root) as descent:
+    with Descent(root, is_sandbox=True) as descent:
         while True:
             try:
                 places = _decode_places(_receive(asked))

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.beneath import open_directory_beneath
+from holdfast.place import open_in_place
 from holdfast.snapshot.nodes import Node
 from holdfast.snapshot.stamps import look, unpack_names
 
@@ -69,7 +70,7 @@ def _chosen(share: Known, answers: bytes) -> list[Node]:
 
 
 def _answers(root: Path, share: Known) -> bytes:
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = open_in_place(root)
     try:
         return b"".join(_YES if _is_unchanged(descriptor, path, node) else _NO for path, node in share)
     finally:

@@ -148,6 +148,16 @@ def test_missing_and_unknown_sandboxes_are_warnings(ran: Project) -> None:
     assert "2 warnings" in ran.run("doctor").stdout
 
 
+def test_something_else_in_the_place_of_a_sandbox_is_a_warning(ran: Project, tmp_path: Path) -> None:
+    plan_id = ran.json("plan", "status")["plan_id"]
+    shutil.rmtree(ran.sandbox("data"))
+    ran.sandbox("data").symlink_to(tmp_path)
+    found = findings(ran)[f"plan {plan_id}"]
+    assert found["level"] == "warning"
+    assert f"{ran.sandbox('data')} is a symlink now" in found["detail"]
+    assert "Move it away" in found["hint"]
+
+
 def test_a_plan_whose_process_died_is_a_warning(project: Project) -> None:
     process = project.start("plan", "execute", str(project.plan("  - {name: slow, run: sleep 60}\n")))
     wait_until(lambda: _is_running(project))

@@ -233,6 +233,13 @@ def test_a_root_that_is_missing_is_an_error_of_the_sandbox(root):
         paths.write_file(root / "missing", "file", b"")
 
 
+def test_a_root_that_is_a_symlink_is_not_crossed(root, outside, act):
+    (root.parent / "link").symlink_to(outside)
+    with pytest.raises(SandboxError):
+        act(root.parent / "link", "secret")
+    assert (outside / "secret").read_text() == "untouched"
+
+
 def test_no_descriptors_are_left_open(root):
     (root / "link").symlink_to(root)
     before = sorted(os.listdir("/proc/self/fd"))
