@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -55,6 +55,7 @@ from holdfast.policy import GroupFacts, resolve_checkpoint, retention
 from holdfast.sandbox import sandbox_for
 from holdfast.sandbox.making import made_whole
 from holdfast.snapshot.difference import Difference, visible
+from holdfast.snapshot.going_back import Disturbed
 from holdfast.snapshot.looking import was_only_looked_at
 from holdfast.snapshot.manager import CheckpointManager
 from holdfast.snapshot.restore import Restored
@@ -483,7 +484,7 @@ class CheckpointService:
             if noted:
                 # Put back, its steps would count as done although what they did outside is not there any more.
                 raise _stays_begun(error, noted) from error
-            self.put_back(plan, lease, operation)
+            self.put_back(plan, lease, operation, error)
             raise
 
     def _compensated(self, plan: Plan) -> dict[str, StepRun]:
@@ -747,12 +748,17 @@ class CheckpointService:
             self.store.save(head.model_copy(update=position))
         return plan
 
-    def put_back(self, plan: Plan, lease: Lease, operation: Operation) -> None:
-        """Put back the state a failed rollback was leaving."""
+    def put_back(self, plan: Plan, lease: Lease, operation: Operation, failure: HoldfastError) -> None:
+        """Put back the state that a rollback was leaving when it failed; if that fails as well, it stays begun."""
         left = self.store.get(CheckpointGroup, operation.data["left_group_id"])
-        for resource in plan.resources:
-            if is_there(Path(resource.sandbox_path)):
-                self._restore(resource, left)
+        try:
+            for resource in plan.resources:
+                # What a program that is at work there has done since is not the rollback's, and stays.
+                with suppress(Disturbed):
+                    if is_there(Path(resource.sandbox_path)):
+                        self._restore(resource, left)
+        except HoldfastError as error:
+            raise _is_not_put_back(failure, error) from error
         with self.store.transaction(lease):
             self.store.save(operation.model_copy(update={"state": OperationState.UNDONE, "finished_at": now()}))
 
@@ -963,6 +969,13 @@ def _stays_begun(error: HoldfastError, compensated: Sequence[StepRun]) -> Holdfa
         f"{error.message} Effects outside of the sandboxes were undone before that ({listed}), so the rollback stays "
         "begun.",
         hint=f"{error.hint} The next command that changes the plan finishes the rollback first.",
+    )
+
+
+def _is_not_put_back(failure: HoldfastError, error: HoldfastError) -> HoldfastError:
+    return type(failure)(
+        f"{failure.message} The state before could not be put back either, so this stays begun: {error.message}",
+        hint=f"{failure.hint} The next command that changes the plan finishes what was begun first.",
     )
 
 

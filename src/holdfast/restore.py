@@ -93,8 +93,8 @@ def restore_paths(
             service.store.insert(operation)
     try:
         plan, set_aside = _carry_out(plan, lease, service, operation)
-    except HoldfastError:
-        service.put_back(plan, lease, operation)
+    except HoldfastError as error:
+        service.put_back(plan, lease, operation, error)
         raise
     return expected.model_copy(
         update={

@@ -27,6 +27,10 @@ def refreshed(index: TreeIndex, batch: Batch, told: Told, *, thorough: bool = Fa
         ) from error
 
 
+class Disturbed(SandboxError):
+    """All was restored, and something changed it before it could be looked at."""
+
+
 class GoingBack:
     """One way back of one tree; ``tracker`` is what the kernel tells through, if it does."""
 
@@ -106,7 +110,7 @@ class GoingBack:
             return
         descent.forget()  # directories that it opened up for us are closed again, as they are to be found
         if refreshed(self._index, self._batch, _with_own_changes(told, restored)).hex() != self._state_hash:
-            raise SandboxError(
+            raise Disturbed(
                 f"{self._index.root} is not exactly the saved state after restoring it: "
                 "something changed it meanwhile.",
                 hint="Stop the program that works in the sandbox and roll back again.",

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import progress
 from holdfast.app import Declined, Holdfast
 from holdfast.errors import AmbiguousError, ContentError, NotFoundError, SandboxError, StateError, UsageError
+from holdfast.events import Event
 from holdfast.model import Plan, PlanState, RollbackResult
+from holdfast.progress import Work, Working
 from tests.integration.cli.damage import damage_content
 from tests.integration.engine.workshop import Workshop, files, run
 from tests.support.trees import describe
@@ -427,3 +430,55 @@ def test_one_that_fails_in_the_middle_puts_back_what_was_there(workshop: Worksho
     opened = workshop.open()
     assert not opened.store.unfinished_operations(made.plan_id)
     assert opened.find_plan(made.plan_id).state is PlanState.COMPLETE
+
+
+@pytest.mark.parametrize("only", [[], ["--only", "d"]])
+def test_one_that_can_neither_go_on_nor_be_put_back_stays_begun_and_says_so(
+    workshop: Workshop, only: list[str]
+) -> None:
+    large = "head -c 3900000 /dev/zero | tr '\\0' x"
+    made = workshop.create(run(f"mkdir d; {large} > d/new"), run(f"rm d/new; {large} > d/old"))
+    opened = workshop.open()
+    opened.execute(made.plan_id)
+    child = (
+        "import resource, sys\n"
+        "from holdfast.cli.main import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))\n"
+        "main()\n"
+    )
+    words = ["--home", str(workshop.home), "plan", "rollback", "--yes", *only, made.plan_id, _good(opened, made)]
+    ended = subprocess.run(
+        [sys.executable, "-c", child, *words], cwd=workshop.app, check=False, capture_output=True, text=True
+    )
+    assert ended.returncode == 6
+    assert "could not be put back either" in ended.stderr
+    assert "The next command that changes the plan finishes" in ended.stderr
+    opened = workshop.open()
+    assert opened.store.unfinished_operations(made.plan_id)
+    opened.create_checkpoint(made.plan_id, "the next command")
+    assert not opened.store.unfinished_operations(made.plan_id)
+    assert {path.name for path in (workshop.sandbox(made) / "d").iterdir()} == {"new"}
+
+
+@pytest.mark.parametrize("only", [[], ["src"]])
+def test_one_that_is_disturbed_is_taken_back_also_if_it_is_disturbed_again(
+    workshop: Workshop, plan: Plan, only: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "FEWEST_FILES", 1)
+    opened, sandbox = workshop.open(), workshop.sandbox(plan)
+    before, groups = files(sandbox), workshop.groups(plan)
+    times = []
+
+    def disturb(event: Event) -> None:
+        """What a program would do that is at work in the sandbox, at the worst moments."""
+        if isinstance(event, Working) and event.work is Work.RESTORING and event.is_over:
+            times.append(event)
+            (sandbox / "src" / "a").write_text(f"{len(times)}\n")
+
+    with pytest.raises(SandboxError, match="something changed it meanwhile") as refusal:
+        opened.rollback(plan.plan_id, _good(opened, plan), only=only, listener=disturb)
+    assert "begun" not in refusal.value.message
+    assert len(times) > 1
+    assert files(sandbox) == before | {"src/a": f"{len(times)}\n"}
+    assert not opened.store.unfinished_operations(plan.plan_id)
+    assert (opened.find_plan(plan.plan_id), workshop.groups(plan)) == (plan, groups)
