@@ -50,6 +50,7 @@ from holdfast.model import (
     now,
     numbers_of,
 )
+from holdfast.names import name_text
 from holdfast.place import is_missing, is_there
 from holdfast.policy import GroupFacts, resolve_checkpoint, retention
 from holdfast.sandbox import sandbox_for
@@ -783,15 +784,24 @@ class CheckpointService:
         """
         set_aside: list[str] = []
         for resource in plan.resources:
-            path = Path(resource.sandbox_path)
-            _, restored = self.manager.rollback_to(path, states[resource.name], aside=self._aside(resource))
+            restored = self._turn_into(resource, states[resource.name])
             set_aside += [str(place) for _, place in restored.set_aside]
         return tuple(set_aside)
 
     def _restore(self, resource: Resource, group: CheckpointGroup) -> Restored:
         unheld = {each.path for each in group.unheld.get(resource.name, ())}
-        path, state = Path(resource.sandbox_path), group.states[resource.name]
-        return self.manager.rollback_to(path, state, aside=self._aside(resource), unheld=unheld)[1]
+        return self._turn_into(resource, group.states[resource.name], unheld)
+
+    def _turn_into(self, resource: Resource, state: str, unheld: Collection[str] = ()) -> Restored:
+        """Take a sandbox to a state; where to something was set aside is told also if that fails in the end."""
+        path, aside = Path(resource.sandbox_path), self._aside(resource)
+        try:
+            return self.manager.rollback_to(path, state, aside=aside, unheld=unheld)[1]
+        except SandboxError as error:
+            if not aside.is_dir():
+                raise
+            moved = f"{error.message} What stood in the way was moved to {name_text(str(aside))}."
+            raise type(error)(moved, hint=error.hint) from error
 
     def _aside(self, resource: Resource) -> Path:
         path = Path(resource.sandbox_path)

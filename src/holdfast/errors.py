@@ -46,7 +46,8 @@ class HoldfastError(Exception):
 
 def described(error: OSError) -> str:
     """What the operating system refused, after the path it is about if that is known."""
-    about = f"{name_text(os.fsdecode(error.filename))}: " if isinstance(error.filename, str | bytes) else ""
+    is_known = isinstance(error.filename, str | bytes) and error.filename
+    about = f"{name_text(os.fsdecode(error.filename))}: " if is_known else ""
     return f"{about}{error.strerror or error}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Set
 
 from holdfast.descent import Descent, join
-from holdfast.errors import SandboxError
+from holdfast.errors import SandboxError, described
 from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.changes import NOTHING_TOLD, Changes, ChangeTracker, Told, add_changes
 from holdfast.snapshot.difference import StateReader
@@ -96,7 +96,7 @@ class GoingBack:
             if not isinstance(error, OSError):
                 raise
             raise SandboxError(
-                f"Restoring {self._index.root} failed: {error.strerror or error}.",
+                f"Restoring {self._index.root} failed: {described(error)}.",
                 hint="Check its permissions and its disk, then run the same command again.",
             ) from error
         return restored

@@ -294,7 +294,12 @@ class _Restorer:
         shelter = self._workshop.aside / os.fsdecode(directory)
         shelter.mkdir(parents=True, exist_ok=True)
         place = shelter / f"{os.fsdecode(name[:_LONGEST_NAME_SET_ASIDE])}.{secrets.token_hex(4)}"
-        os.rename(name, place, src_dir_fd=self._writable(directory))
+        try:
+            os.rename(name, place, src_dir_fd=self._writable(directory))
+        except OSError:
+            with suppress(OSError):  # something else may have been moved there before
+                os.removedirs(shelter)
+            raise
         self.restored.set_aside.append((path, place))
         self.restored.touch(path)
 

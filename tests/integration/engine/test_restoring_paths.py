@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -482,3 +483,25 @@ def test_one_that_is_disturbed_is_taken_back_also_if_it_is_disturbed_again(
     assert files(sandbox) == before | {"src/a": f"{len(times)}\n"}
     assert not opened.store.unfinished_operations(plan.plan_id)
     assert (opened.find_plan(plan.plan_id), workshop.groups(plan)) == (plan, groups)
+
+
+def test_where_to_something_was_set_aside_is_said_also_by_one_that_is_refused(
+    workshop: Workshop, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "FEWEST_FILES", 1)
+    sandbox = workshop.sandbox(plan)
+    (sandbox / "new").mkdir()
+    listening = socket.socket(socket.AF_UNIX)
+    monkeypatch.chdir(sandbox)  # the path of a socket must be short
+    listening.bind("new/sock")
+    listening.close()
+
+    def disturb(event: Event) -> None:
+        if isinstance(event, Working) and event.work is Work.RESTORING and event.is_over:
+            (sandbox / "src" / "a").write_text("busy")
+
+    opened = workshop.open()
+    with pytest.raises(SandboxError, match="What stood in the way was moved to ") as refusal:
+        opened.rollback(plan.plan_id, _good(opened, plan), listener=disturb)
+    aside = Path(refusal.value.message.partition("was moved to ")[2].rstrip("."))
+    assert [path.name.partition(".")[0] for path in (aside / "new").iterdir()] == ["sock"]

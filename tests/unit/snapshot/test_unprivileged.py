@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import SandboxError
 from tests.support.snapshots import SANDBOX_ID, Place
 from tests.support.trees import A_MOMENT_NS, IS_ROOT, compare, describe, set_mtime, write
 from tests.support.unprivileged import NOBODY, folder_for_nobody, run_unprivileged
@@ -409,6 +410,31 @@ def go_back(folder: str, state: str) -> bool:
     same = place.take().state_hash == state
     place.close()
     return same
+
+
+def be_refused_to_go_back(folder: str, state: str) -> tuple[str, bool]:
+    """What is said, and whether something was left where things are set aside."""
+    place = Place(Path(folder))
+    try:
+        with pytest.raises(SandboxError) as refusal:
+            place.go_back(state)
+        return refusal.value.message, place.aside.exists()
+    finally:
+        place.close()
+
+
+@pytest.mark.parametrize(("mode", "path"), [(0o700, "new/theirs"), (0o755, "new/theirs/file")])
+def test_s3_what_others_have_in_a_folder_that_has_to_go_is_named(folder: Path, mode: int, path: str):
+    give_away(folder / "tree")
+    state = run_unprivileged(take_state, str(folder))
+    (folder / "tree" / "new").mkdir()
+    give_away(folder / "tree")
+    write(folder / "tree" / "new" / "theirs" / "file", "x")
+    (folder / "tree" / "new" / "theirs").chmod(mode)
+    message, is_aside = run_unprivileged(be_refused_to_go_back, str(folder), state)
+    assert message == f"Restoring {folder / 'tree'} failed: {path}: Permission denied."
+    assert not is_aside
+    assert (folder / "tree" / "new" / "theirs" / "file").read_text() == "x"
 
 
 def test_s2_a_file_of_another_user_comes_back_as_ones_own(folder: Path):
