@@ -348,10 +348,14 @@ class Holdfast:
         service = self.service
 
         def finish_rollback(plan: Plan, lease: Lease, operation: Operation) -> Plan:
-            return service.finish_rollback(plan, lease, operation, self._executor(listener).compensate)
+            result = service.finish_rollback(plan, lease, operation, self._executor(listener).compensate)
+            _tell_set_aside(listener, result.set_aside)
+            return result.plan
 
         def finish_paths(plan: Plan, lease: Lease, operation: Operation) -> Plan:
-            return finish_restore(plan, lease, service, operation)
+            plan, set_aside = finish_restore(plan, lease, service, operation)
+            _tell_set_aside(listener, set_aside)
+            return plan
 
         recoveries = {
             OperationKind.ROLLBACK: finish_rollback,
@@ -575,7 +579,9 @@ class Holdfast:
                 return Declined()
             if mode == "append":
                 return corrections.append(lease, preview, guidance)
-            return corrections.revert(lease, preview, guidance, self._executor(listener).compensate).plan
+            result = corrections.revert(lease, preview, guidance, self._executor(listener).compensate)
+            _tell_set_aside(listener, result.set_aside)
+            return result.plan
 
     def _correction(
         self, corrections: CorrectionService, plan: Plan, decision: Decision, mode: str, steps_file: Path | None
@@ -925,6 +931,13 @@ class Holdfast:
 
         decision = self.find_decision(decision_reference)
         return explain_decision(self.store.get(Plan, decision.plan_id), self.service, self.tools, decision)
+
+
+def _tell_set_aside(listener: Listener | None, places: tuple[str, ...]) -> None:
+    from holdfast.events import SetAside
+
+    if listener is not None and places:
+        listener(SetAside(places))
 
 
 def _has_sandbox(plan: Plan) -> bool:

@@ -525,11 +525,11 @@ class CheckpointService:
         before = Occasion((Moment.BEFORE_ROLLBACK,), reason=f"the state before: {reason}", step_index=_position(plan))
         return self.create_checkpoint(plan, lease, before, only_if_changed=True, needed=(target.group_id,))
 
-    def finish_rollback(self, plan: Plan, lease: Lease, operation: Operation, compensate: Compensate) -> Plan:
+    def finish_rollback(self, plan: Plan, lease: Lease, operation: Operation, compensate: Compensate) -> RollbackResult:
         """Complete a rollback that was cut short; everything it did already is done again or found done."""
         self.compensate_rollback(plan, lease, operation, compensate)
         rows = self.store.checkpoints_of_group(operation.data["target_group_id"])
-        return self._roll_back(plan, lease, operation, rows[0]).plan
+        return self._roll_back(plan, lease, operation, rows[0])
 
     def compensate_rollback(self, plan: Plan, lease: Lease, operation: Operation, compensate: Compensate) -> None:
         """The part of a rollback that was cut short which is about what lies outside of the sandboxes."""

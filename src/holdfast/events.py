@@ -55,6 +55,13 @@ class WentBack:
 
 
 @dataclass(frozen=True)
+class SetAside:
+    """Going back moved what no checkpoint holds, and what stood in the way, to these places."""
+
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Compensating:
     """What a step did outside of the sandboxes is being undone."""
 
@@ -115,6 +122,7 @@ Event = (
     | StepFinished
     | Validating
     | WentBack
+    | SetAside
     | Compensating
     | EffectsOutside
     | SandboxesPutBack

@@ -23,6 +23,7 @@ from holdfast.events import (
     InSubplan,
     Listener,
     SandboxMade,
+    SetAside,
     StepFinished,
     StepPrinted,
     StepStarted,
@@ -123,6 +124,8 @@ class ExecutionResult:
     """What the failure policy restored."""
     effects: tuple[EffectsOutside, ...] = ()
     """Of each going back on the way, if steps that it undid had any."""
+    set_aside: tuple[str, ...] = ()
+    """Where to going back on the way moved what no checkpoint holds and stood in the way."""
     was_done: bool = False
     """The plan was complete or applied already, and nothing was run."""
 
@@ -148,13 +151,15 @@ class PlanExecutor:
         self._cancelled = cancelled or threading.Event()
         self._to_go_on_with: StepRun | None = None
         self.effects: list[EffectsOutside] = []
+        self._set_aside: list[str] = []
 
     def execute(self, plan: Plan, lease: Lease) -> ExecutionResult:
         """Run what remains; a failed step is a result, an error is what stops us from running it safely."""
         refuse_unresolved(plan, self.service, take_as_is=self._settings.choices.conflicts_are_resolved)
         refuse_to_repeat(plan, self.service, self._tools, self._settings.choices)
         try:
-            return replace(self._execute(plan, lease), effects=tuple(self.effects))
+            result = self._execute(plan, lease)
+            return replace(result, effects=tuple(self.effects), set_aside=tuple(self._set_aside))
         except HoldfastError as error:
             if not isinstance(error, LeaseLostError):
                 self.broken_off(self._store.get(Plan, plan.plan_id), lease, error.message)
@@ -349,7 +354,9 @@ class PlanExecutor:
 
         executor = PlanExecutor(service, self._tools, self._settings, listener=tell, cancelled=self._cancelled)
         with watched_by(None if self._listener is None else tell):
-            return executor.execute(subplan, lease).plan
+            result = executor.execute(subplan, lease)
+        self._set_aside += result.set_aside
+        return result.plan
 
     def _call(self, plan: Plan, lease: Lease, step: Step, run: StepRun) -> tuple[Plan, StepRun]:
         """Run the step's tool; the plan as the tool's own requests left it, and how the run ended."""
@@ -623,6 +630,9 @@ class PlanExecutor:
         if not result.plan.is_finished:
             index = result.plan.next_step
             self.tell(WentBack(index, result.plan.steps[index].name, checkpoint.checkpoint_id))
+        if result.set_aside:
+            self._set_aside += result.set_aside
+            self.tell(SetAside(result.set_aside))
         return result.plan
 
     # Telling

@@ -106,10 +106,12 @@ def restore_paths(
     )
 
 
-def finish_restore(plan: Plan, lease: Lease, service: CheckpointService, operation: Operation) -> Plan:
-    """Complete a restore that was cut short; everything it did already is found done."""
+def finish_restore(
+    plan: Plan, lease: Lease, service: CheckpointService, operation: Operation
+) -> tuple[Plan, tuple[str, ...]]:
+    """Complete a restore that was cut short; everything it did already is found done. Also what was set aside."""
     service.make_empty_sandboxes(plan)
-    return _carry_out(plan, lease, service, operation)[0]
+    return _carry_out(plan, lease, service, operation)
 
 
 def _carry_out(

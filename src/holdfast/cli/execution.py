@@ -51,6 +51,7 @@ from holdfast.events import (
     InSubplan,
     SandboxesPutBack,
     SandboxMade,
+    SetAside,
     StepFinished,
     StepPrinted,
     StepStarted,
@@ -165,6 +166,8 @@ class Progress:
                 self._finish(run)
             case Working():
                 self._bar(event)
+            case InSubplan(_, SetAside() as aside):
+                self._tell_apart(aside)
             case SubplanStarted() | SubplanEnded() | SubplanMerged() | InSubplan():
                 self._subplans(event)
             case _:
@@ -175,6 +178,9 @@ class Progress:
         match event:
             case WentBack():
                 self._went_back = event
+            case SetAside(places):
+                for place in places:
+                    self._screen.line(("set aside  ", "warn"), name_text(place))
             case Compensating(_, name):
                 self._screen.line(("outside  ", "warn"), name)
             case EffectsOutside():
@@ -341,6 +347,7 @@ def _execution_data(holdfast: Holdfast, result: ExecutionResult, commands: list[
         "restored_checkpoint_id": None,
         "side_effects_not_undone": _dumped(each.side_effects_not_undone for each in result.effects),
         "compensated": _dumped(each.compensated for each in result.effects),
+        "set_aside": result.set_aside,
         "next_commands": [each.command for each in commands],
     }
 

@@ -43,7 +43,7 @@ def _rollback(
     With --only single files or folders are restored into the sandbox, relative to the resource's root; one that the
     checkpoint does not have is removed. The plan stays at its step, and its decisions stay.
     """
-    from holdfast.cli.rollback_text import EffectsHeard, rollback_preview_reply, rollback_question, rollback_reply
+    from holdfast.cli.rollback_text import OutsideHeard, rollback_preview_reply, rollback_question, rollback_reply
     from holdfast.model import RollbackResult
 
     if not dry_run:
@@ -56,7 +56,7 @@ def _rollback(
             return yes or invocation.ask(rollback_question(preview, checkpoint))
 
         # The result tells what this rollback did; this is for one that was cut short and is finished first.
-        listener = EffectsHeard(invocation)
+        listener = OutsideHeard(invocation)
         result = holdfast.rollback(plan, checkpoint, only=only, confirm=confirm, listener=listener)
         if not isinstance(result, RollbackResult):
             raise declined()
@@ -96,7 +96,7 @@ def _correct(
     The decisions of a plan are in `holdfast plan tree`. What is undone is kept in a checkpoint.
     """
     from holdfast.cli.execution import run_plan
-    from holdfast.cli.rollback_text import EffectsHeard, correction_question, correction_reply
+    from holdfast.cli.rollback_text import OutsideHeard, correction_question, correction_reply
     from holdfast.model import Plan
 
     if not guidance.strip():
@@ -114,7 +114,7 @@ def _correct(
             seen.append(preview)
             return yes or invocation.ask(correction_question(preview))
 
-        outside = EffectsHeard(invocation)
+        outside = OutsideHeard(invocation)
         corrected = holdfast.correct(
             decision, guidance=guidance, mode=mode, steps_file=steps_file, confirm=confirm, listener=outside
         )
@@ -123,4 +123,5 @@ def _correct(
         reply = run_plan(invocation, holdfast, corrected)
         # Nothing was seen if this very correction had been cut short, and was only finished now.
         impact = outside.in_place_of_expected(seen[0].impact).model_dump() if seen else None
-        return replace(reply, data={**reply.data, "impact": impact})
+        set_aside = [*outside.set_aside, *reply.data["set_aside"]]
+        return replace(reply, data={**reply.data, "impact": impact, "set_aside": set_aside})

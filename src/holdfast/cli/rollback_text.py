@@ -13,7 +13,7 @@ from holdfast.cli.output import Next, Reply, Row, Screen, counted, first_line, s
 from holdfast.cli.plan_text import MOST_FILES_SHOWN
 from holdfast.cli.records import changes_data, decision_data, effect_lines, file_label, plan_data
 from holdfast.compensation import with_effects
-from holdfast.events import EffectsOutside, Event, Working
+from holdfast.events import EffectsOutside, Event, SetAside, Working
 from holdfast.model import Plan, PlanState, RollbackImpact, RollbackResult
 from holdfast.names import name_text
 
@@ -26,19 +26,24 @@ if TYPE_CHECKING:
 _NOTHING_CHANGED = "Nothing was changed."
 
 
-class EffectsHeard:
-    """Listens for what became of effects outside of the sandboxes, and says it at once."""
+class OutsideHeard:
+    """Listens for what became of effects outside of the sandboxes, and of what was set aside, and says it at once."""
 
     def __init__(self, invocation: Invocation) -> None:
         self._screen, self._is_for_programs = invocation.screen, invocation.is_for_programs
         self._bar = Bar(self._screen) if self._screen.is_live else None
         self._heard: list[EffectsOutside] = []
+        self.set_aside: list[str] = []
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, EffectsOutside):
             self._heard.append(event)
             for line in () if self._is_for_programs else effect_lines(event):
                 self._screen.line((line, "warn"))
+        elif isinstance(event, SetAside):
+            self.set_aside += event.places
+            for place in () if self._is_for_programs else event.places:
+                self._screen.line(("set aside  ", "warn"), name_text(place))
         elif isinstance(event, Working) and self._bar is not None:
             self._bar(event)
 

@@ -15,7 +15,7 @@ import pytest
 from holdfast import progress
 from holdfast.app import Declined, Holdfast
 from holdfast.errors import AmbiguousError, ContentError, NotFoundError, SandboxError, StateError, UsageError
-from holdfast.events import Event
+from holdfast.events import Event, SetAside
 from holdfast.model import Plan, PlanState, RollbackResult
 from holdfast.progress import Work, Working
 from tests.integration.cli.damage import damage_content
@@ -433,9 +433,15 @@ def test_one_that_fails_in_the_middle_puts_back_what_was_there(workshop: Worksho
     assert opened.find_plan(made.plan_id).state is PlanState.COMPLETE
 
 
+def _listen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)  # the path of a socket must be short
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("sock")
+
+
 @pytest.mark.parametrize("only", [[], ["--only", "d"]])
 def test_one_that_can_neither_go_on_nor_be_put_back_stays_begun_and_says_so(
-    workshop: Workshop, only: list[str]
+    workshop: Workshop, only: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large = "head -c 3900000 /dev/zero | tr '\\0' x"
     made = workshop.create(run(f"mkdir d; {large} > d/new"), run(f"rm d/new; {large} > d/old"))
@@ -456,7 +462,12 @@ def test_one_that_can_neither_go_on_nor_be_put_back_stays_begun_and_says_so(
     assert "The next command that changes the plan finishes" in ended.stderr
     opened = workshop.open()
     assert opened.store.unfinished_operations(made.plan_id)
-    opened.create_checkpoint(made.plan_id, "the next command")
+    (workshop.sandbox(made) / "later").mkdir()
+    _listen(workshop.sandbox(made) / "later", monkeypatch)
+    told: list[Event] = []
+    opened.create_checkpoint(made.plan_id, "the next command", listener=told.append)
+    [aside] = [Path(place) for event in told if isinstance(event, SetAside) for place in event.places]
+    assert aside.is_socket()
     assert not opened.store.unfinished_operations(made.plan_id)
     assert {path.name for path in (workshop.sandbox(made) / "d").iterdir()} == {"new"}
 
@@ -491,10 +502,7 @@ def test_where_to_something_was_set_aside_is_said_also_by_one_that_is_refused(
     monkeypatch.setattr(progress, "FEWEST_FILES", 1)
     sandbox = workshop.sandbox(plan)
     (sandbox / "new").mkdir()
-    listening = socket.socket(socket.AF_UNIX)
-    monkeypatch.chdir(sandbox)  # the path of a socket must be short
-    listening.bind("new/sock")
-    listening.close()
+    _listen(sandbox / "new", monkeypatch)
 
     def disturb(event: Event) -> None:
         if isinstance(event, Working) and event.work is Work.RESTORING and event.is_over:
