@@ -214,7 +214,7 @@ class ChangeTracker:
 
     def _root_now(self) -> tuple[int, int] | None:
         try:
-            found = os.lstat(self._root)  # a symlink in its place is not what was watched
+            found = os.stat(self._root)
         except OSError:
             return None
         return found.st_dev, found.st_ino

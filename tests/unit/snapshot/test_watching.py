@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import SandboxError
 from holdfast.snapshot import changes, index
 from holdfast.snapshot.changes import ChangeTracker
 from tests.support.snapshots import Place
@@ -354,3 +355,17 @@ def test_a_restore_is_exact_when_something_changed_that_nobody_was_told_of(place
         place.take()
         place.go_back(checkpoint)
     assert compare(before, describe(root)) == []
+
+
+@pytest.mark.parametrize("target", ["moved", "elsewhere"])
+def test_a_symlink_in_the_place_of_the_tree_is_not_what_was_watched(place: Place, target: str):
+    write(place.root / "file", "ours")
+    write(place.folder / "elsewhere" / "file", "theirs")
+    with place.manager.watching([place.root]):
+        before = place.take()
+        place.root.rename(place.folder / "moved")
+        place.root.symlink_to(target)
+        for action in (place.take, lambda: place.go_back(before)):
+            with pytest.raises(SandboxError, match="is a symlink now"):
+                action()
+    assert (place.folder / "elsewhere" / "file").read_text() == "theirs"
