@@ -12,7 +12,8 @@
     │   └── QuotaError        6   saved content would take more space than it may
     ├── ContentError          7   saved content is missing or damaged
     ├── DatabaseError         8   the records cannot be read or written
-    │   └── DatabaseFullError 8   because no space is left for them
+    │   ├── DatabaseFullError 8   because no space is left for them
+    │   └── DatabaseDamagedError 8   because their file is not what was written
     └── ConfigError           9   a setting is wrong
 
 A failed step is not an error: it is a result, and the command that ran it exits with 1.
@@ -106,6 +107,10 @@ class DatabaseError(HoldfastError):
 
 
 class DatabaseFullError(DatabaseError):
+    pass
+
+
+class DatabaseDamagedError(DatabaseError):
     pass
 
 

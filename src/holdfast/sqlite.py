@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import HOW_TO_FREE_SPACE, DatabaseError, DatabaseFullError
+from holdfast.errors import HOW_TO_FREE_SPACE, DatabaseDamagedError, DatabaseError, DatabaseFullError
 from holdfast.reserve import is_nearly_full
 
 SAFE_VERSION = (3, 51, 3)
@@ -65,6 +65,7 @@ _MEANINGS = {
 }
 _SAME_MEANING = {sqlite3.SQLITE_LOCKED: sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PERM: sqlite3.SQLITE_READONLY}
 _PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL)
+_NOT_WHAT_WAS_WRITTEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _UNREADABLE = (
     sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS,
 )  # fmt: skip
@@ -126,11 +127,6 @@ def no_space(path: Path) -> DatabaseError:
     return _meaning(sqlite3.SQLITE_FULL, path)
 
 
-def is_damage(error: Exception) -> bool:
-    """Whether the file is not what was written, or the disk does not give it back."""
-    return _code(error) == sqlite3.SQLITE_CORRUPT or getattr(error, "sqlite_errorcode", 0) in _UNREADABLE
-
-
 def database_error(error: Exception, path: Path) -> DatabaseError:
     return _meaning(_code(error), path, error)
 
@@ -138,8 +134,15 @@ def database_error(error: Exception, path: Path) -> DatabaseError:
 def _meaning(code: int, path: Path, error: Exception | None = None) -> DatabaseError:
     unknown = ("The database {path} cannot be used: {error}.", _DOCTOR)
     message, hint = _MEANINGS.get(_SAME_MEANING.get(code, code), unknown)
-    kind = DatabaseFullError if code == sqlite3.SQLITE_FULL else DatabaseError
-    return kind(message.format(path=path, error=error), hint=hint)
+    return _kind(code, error)(message.format(path=path, error=error), hint=hint)
+
+
+def _kind(code: int, error: Exception | None) -> type[DatabaseError]:
+    if code == sqlite3.SQLITE_FULL:
+        return DatabaseFullError
+    # The file is not what was written, or the disk does not give it back.
+    is_damage = code in _NOT_WHAT_WAS_WRITTEN or getattr(error, "sqlite_errorcode", 0) in _UNREADABLE
+    return DatabaseDamagedError if is_damage else DatabaseError
 
 
 def _code(error: Exception) -> int:

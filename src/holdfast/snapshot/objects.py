@@ -19,12 +19,12 @@ from typing import Any
 
 import zstandard
 
-from holdfast.errors import ContentError, HoldfastError
+from holdfast.errors import ContentError, DatabaseDamagedError, HoldfastError
 from holdfast.reserve import free_bytes, is_nearly_full
 from holdfast.snapshot.format import digest_of
 from holdfast.snapshot.packing import new_compressor, pack, unpack
 from holdfast.snapshot.parcels import Parcel, digests_in, pack_parcel, unpack_parcel
-from holdfast.sqlite import Error, connect, database_error, is_damage, no_space, translated_errors
+from holdfast.sqlite import Error, connect, database_error, no_space
 
 _ASKED_AT_ONCE = 500
 _UNPACK_FROM_BYTES = 512 << 10
@@ -33,6 +33,12 @@ _FEWEST_PAGES = 64
 """As many are moved at once even where there seems to be no room."""
 _SCHEMA_VERSION = 2
 _NEWS_BYTES = 8
+_SOME_IS_LOST = "Run `holdfast doctor` to see which checkpoints it affects."
+_ALL_IS_LOST = (
+    "It holds the content of all checkpoints; your own files and the sandboxes are not affected. Copy it, then put it "
+    "back from a backup. Without one, copy what you need out of the sandboxes, then move `objects.db*` away: new plans "
+    "can run then."
+)
 _CACHE_KB = 16_000
 """Names are random, so every question meets another page: those of a hundred thousand objects fit."""
 
@@ -75,7 +81,8 @@ class ObjectStore:
         self._compressor, self._thorough_compressor = new_compressor(), new_compressor(is_thorough=True)
         self._decompressor = zstandard.ZstdDecompressor()
         self._connection: Any = None
-        with translated_errors(path):
+        self.store_id = ""
+        with self._translated_errors():
             self._connection = connect(path, auto_vacuum=True)
             self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
             # One bit makes bytes a text, which need not be one.
@@ -129,14 +136,12 @@ class ObjectStore:
         """A damaged file of content is damaged content, and not a database that somebody could make usable."""
         try:
             yield
-        except Error as error:
-            if not is_damage(error):
-                raise database_error(error, self.path) from error
+        except (Error, DatabaseDamagedError) as error:
+            ours = database_error(error, self.path) if isinstance(error, Error) else error
+            if not isinstance(ours, DatabaseDamagedError):
+                raise ours from error
             self._is_malformed = True
-            raise ContentError(
-                f"The structure of {self.path.name} is damaged: {error}.",
-                hint="Run `holdfast doctor` to see which checkpoints it affects.",
-            ) from error
+            raise ContentError(ours.message, hint=_SOME_IS_LOST if self.store_id else _ALL_IS_LOST) from error
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -244,14 +249,14 @@ class ObjectStore:
         self._found_damaged.add(digest)
         return ContentError(
             f"Saved content {digest.hex()[:16]} is missing from {self.path.name}.",
-            hint="Run `holdfast doctor` to see which checkpoints it affects.",
+            hint=_SOME_IS_LOST,
         )
 
     def _damage(self, digest: bytes) -> ContentError:
         self._found_damaged.add(digest)
         return ContentError(
             f"Saved content {digest.hex()[:16]} in {self.path.name} is damaged.",
-            hint="Run `holdfast doctor` to see which checkpoints it affects.",
+            hint=_SOME_IS_LOST,
         )
 
     def _sound(self, rows: Iterable[tuple[bytes, object, object]]) -> dict[bytes, bytes]:

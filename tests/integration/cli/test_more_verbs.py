@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -157,6 +160,31 @@ def test_a_damaged_structure_stops_only_the_checkpoints_that_need_what_is_lost(m
     assert malformed.call("plan", "rollback", "--yes", hurt, _checkpoint_after_one(malformed, hurt)).exit_code == 7
     assert malformed.files() == before
     assert malformed.call("plan", "rollback", "--yes", hurt, malformed.checkpoint_before(0, hurt)).exit_code == 0
+
+
+def _cut_off(database: Path) -> None:
+    os.truncate(database, database.stat().st_size // 2)
+
+
+def _without_header(database: Path) -> None:
+    with database.open("r+b") as file:
+        file.write(bytes(100))
+
+
+@pytest.mark.parametrize("ruin", [_cut_off, _without_header])
+def test_a_store_that_cannot_be_opened_is_damaged_content_and_nothing_else_is_affected(
+    project: Project, ruin: Callable[[Path], None]
+) -> None:
+    project.json("plan", "execute", str(project.plan("  - {name: one, run: head -c 300000 /dev/urandom > one}\n")))
+    target, before = project.checkpoint_before(0), project.files()
+    ruin(project.home / "objects.db")
+    for words in (("checkpoint", "verify"), ("plan", "rollback", "--yes", "latest", target), ("plan", "diff")):
+        refused = project.call(*words)
+        assert refused.exit_code == 7, refused
+        assert "sandboxes are not affected" in refused.stderr
+        assert "backup" in refused.stderr
+    assert project.call("doctor").exit_code == 7
+    assert project.files() == before
 
 
 def test_a_damaged_structure_does_not_stop_other_plans_from_being_pruned_and_deleted(project: Project) -> None:
