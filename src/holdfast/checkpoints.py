@@ -460,6 +460,7 @@ class CheckpointService:
         target = self.store.get(CheckpointGroup, checkpoint.group_id).without(correction.undone if correction else ())
         self.check_rollback(plan, target)
         plan = self.keep_present(plan, lease, target, reason)
+        self.keep_sound(plan, self.store.get(CheckpointGroup, plan.head_group_id or "").states, target.states)
         operation = Operation(
             operation_id=new_id(),
             plan_id=plan.plan_id,
@@ -563,6 +564,21 @@ class CheckpointService:
             )
         for resource in plan.resources:
             self.manager.check(Path(resource.sandbox_path), target.states[resource.name])
+
+    def present_to_leave(self, plan: Plan, target: CheckpointGroup) -> dict[str, str]:
+        """What is in the sandboxes now; refuses if that could not come back once they are as at ``target``."""
+        self.check_sandboxes(plan)
+        present = self.states_now(plan)
+        self.keep_sound(plan, present, target.states)
+        return present
+
+    def keep_sound(self, plan: Plan, left: dict[str, str], target: dict[str, str]) -> None:
+        """Refuse if the sandboxes, which are in the states ``left``, could not come back from ``target``.
+
+        What of that is damaged in the store is stored anew from the sandboxes.
+        """
+        for resource in plan.resources:
+            self.manager.keep_sound(Path(resource.sandbox_path), left[resource.name], target[resource.name])
 
     def check_sandboxes(self, plan: Plan) -> None:
         """Refuse to restore anything into sandboxes that are gone, or whose result is in the real files already."""

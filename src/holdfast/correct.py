@@ -84,8 +84,9 @@ class CorrectionService:
         group = target.group
         consequences = self._service.consequences(plan, group)
         _refuse_if_applied(consequences)
+        present = self._service.present_to_leave(plan, group)
         self._service.check_rollback(plan, group)
-        changes = self._service.changes_between(plan, self._service.states_now(plan), group.states)
+        changes = self._service.changes_between(plan, present, group.states)
         before = self._service.taken_back(plan, group)
         return CorrectionPreview(
             plan=plan,

@@ -221,6 +221,7 @@ def put_back_what_was_lost(
     if lost:
         occasion = Occasion((Moment.BEFORE_ROLLBACK,), reason="what was found after the machine or its process died")
         left = service.create_checkpoint(plan, lease, occasion, records=[plan], needed=(head.group_id,))
+        service.keep_sound(plan, service.store.get(CheckpointGroup, left.head_group_id or "").states, recorded)
         service.bring_to(plan, recorded)
         told = SandboxesPutBack(lost, left.last_checkpoint_id or "")
     with service.store.transaction(lease):

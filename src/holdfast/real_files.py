@@ -242,11 +242,10 @@ def _journal(
     plan: Plan, lease: Lease, service: CheckpointService, kind: OperationKind, changes: Sequence[RealChange]
 ) -> tuple[Plan, Operation]:
     """Store what is about to be replaced, then say what is about to be done."""
-    states: dict[str, str] = {}
-    with service.manager.taking() as batch:
+    with service.manager.taking():
+        states = _store(service, changes)
         for each in changes:
-            states |= _stored(each, batch)
-        batch.commit()
+            _keep_sound(service, each, states, changes)
         operation = Operation(
             operation_id=new_id(),
             plan_id=plan.plan_id,
@@ -263,6 +262,25 @@ def _journal(
             service.store.save(plan)
             service.store.insert(operation)
     return plan, operation
+
+
+def _store(service: CheckpointService, changes: Sequence[RealChange]) -> dict[str, str]:
+    states: dict[str, str] = {}
+    with service.manager.taking() as batch:
+        for each in changes:
+            states |= _stored(each, batch)
+        batch.commit()
+    return states
+
+
+def _keep_sound(
+    service: CheckpointService, each: RealChange, states: Mapping[str, str], changes: Sequence[RealChange]
+) -> None:
+    """Refuse if what is about to be replaced could not come back; what is damaged of it is stored anew."""
+    name = each.resource.name
+    for left, target in ((f"{name}/old", states.get(f"{name}/new")), (f"{name}/index", None)):
+        if left in states:
+            service.manager.keep_sound(each.root, states[left], target, lambda: _store(service, changes))
 
 
 def _stored(each: RealChange, batch: Batch) -> dict[str, str]:

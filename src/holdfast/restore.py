@@ -53,6 +53,7 @@ def preview_restore(
     with service.manager.taking() as batch:
         wanted = _grafted_states(service, batch, group, present, selected)
         batch.commit()
+        service.keep_sound(plan, present, wanted)
         return RollbackPreview(plan, group, _expected(plan, service, checkpoint, present, wanted, _shown(selected)))
 
 
@@ -68,6 +69,7 @@ def restore_paths(
     with service.manager.taking() as batch:
         wanted = _grafted_states(service, batch, group, present, selected)
         batch.commit()
+        service.keep_sound(plan, present, wanted)
         expected = _expected(plan, service, checkpoint, present, wanted, shown)
     if wanted == present:
         return expected

@@ -44,8 +44,8 @@ def preview_rollback(plan: Plan, service: CheckpointService, tools: Toolbox, che
     """Refuses whatever the rollback itself would refuse."""
     refuse_if_disabled(plan)
     group = service.store.get(CheckpointGroup, checkpoint.group_id)
+    present = service.present_to_leave(plan, group)
     service.check_rollback(plan, group)
-    present = service.states_now(plan)
     kept = service.kept_by(plan, present)
     expected = RollbackResult(
         plan=service.taken_back(plan, group),

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import NotFoundError
+from holdfast.errors import ContentError, NotFoundError
 from holdfast.ids import new_id
 from holdfast.model import Phase, Unheld, now
 from holdfast.place import is_there
@@ -19,6 +19,7 @@ from holdfast.snapshot.directories import RecentDirectories
 from holdfast.snapshot.format import State
 from holdfast.snapshot.going_back import GoingBack, refreshed
 from holdfast.snapshot.index import TreeIndex
+from holdfast.snapshot.leaving import bad_objects_left
 from holdfast.snapshot.objects import ObjectStore
 from holdfast.snapshot.restore import Restored, Workshop, plan_restore, unheld_name
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
@@ -158,6 +159,30 @@ class CheckpointManager:
         index = self._index(path)
         with self.taking() as batch:
             GoingBack(index, self.reader, batch, self._trackers.get(path), state_hash).check()
+
+    def keep_sound(
+        self, path: Path, left: str, target: str | None, store_anew: Callable[[], object] | None = None
+    ) -> None:
+        """Refuse if the tree, which is in the state ``left``, could not come back once it has become ``target``.
+
+        What of that is found damaged is stored anew from the tree, as long as it is there; ``store_anew`` does so
+        where the tree is no sandbox.
+        """
+        stored_anew: set[bytes] = set()
+        while bad := bad_objects_left(self.objects, self.reader, left, target, path.name):
+            if not bad.isdisjoint(stored_anew):
+                raise ContentError(
+                    f"Saved content {min(bad).hex()[:16]} in {self.objects.path.name} is damaged and cannot be stored "
+                    f"anew: what is in {path} now would be lost.",
+                    hint="Nothing was changed. Copy what you need of it elsewhere; `holdfast doctor` tells what else "
+                    "is affected.",
+                )
+            stored_anew |= bad
+            self.objects.note_damaged()
+            if store_anew is None:
+                self.state_of(path)
+            else:
+                store_anew()
 
     def in_the_way(self, path: Path, state_hash: str, unheld: Collection[str] = ()) -> list[Path]:
         """What ``rollback_to`` would set aside; touches nothing."""

@@ -245,6 +245,14 @@ class ObjectStore:
             found.update(self._read_parcelled([digest for digest in wanted if digest not in found]))
         return found
 
+    def unsound_among(self, digests: Sequence[bytes]) -> set[bytes]:
+        """Those that are missing or damaged; the contents of all are in memory at once."""
+        try:
+            self.read_all(digests)
+        except ContentError:
+            return {digest for digest in digests if not self._is_sound(digest)}
+        return set()
+
     def _missing(self, digest: bytes) -> ContentError:
         self._found_damaged.add(digest)
         return ContentError(
@@ -330,6 +338,13 @@ class ObjectStore:
     def leave_as_it_is(self) -> None:
         """Note nothing: where the structure of the file is damaged, every write can make it worse."""
         self._is_malformed = True
+
+    def note_damaged(self) -> None:
+        """Have what was found damaged stored anew by whoever meets it next, also while the store is held."""
+        self._note_damaged()
+        with self._holding_mutex:
+            if self._holders:
+                self._hear_news(os.pread(self._lock, _NEWS_BYTES, 0))
 
     def _note_damaged(self) -> None:
         """As well as can be: what cannot be noted now is found again when it is next needed."""
