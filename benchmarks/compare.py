@@ -15,7 +15,7 @@ from benchmarks.measuring import BORG, GIT, RESTIC, SNAPSHOT, WHOLE, Measured, M
 from benchmarks.memory import peaks
 from benchmarks.plot import Line, line_chart
 from benchmarks.progress import say
-from benchmarks.report import report, write_between_markers
+from benchmarks.report import report, summary, write_between_markers
 
 _PLOTS = {
     Work.TEN: ("checkpoint-cost.svg", "A checkpoint after 10 files changed"),
@@ -36,7 +36,7 @@ def main() -> None:
     text = report(measured, memory, facts, _command(options), datetime.now(UTC).date().isoformat())
     sys.stdout.write(text + "\n")
     if options.output is not None:
-        _write(options.output, text, measured)
+        write(options.output, text, measured)
     say("done")
 
 
@@ -47,7 +47,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--patience", type=float, default=30, help="seconds after which a slow one is not measured another time"
     )
-    parser.add_argument("--output", type=Path, help="folder of performance.md, which then gets the result")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help="folder of performance.md, which then gets the result, and so does README.md beside the folder",
+    )
     parser.add_argument("--workdir", type=Path, help="where to put the trees and stores, on the disk to measure")
     return parser.parse_args()
 
@@ -63,8 +67,11 @@ def _measure(folder: Path, files: int, options: argparse.Namespace) -> Measured:
     return Measuring(own, files, options.rounds, options.patience).run()
 
 
-def _write(output: Path, text: str, measured: Sequence[Measured]) -> None:
+def write(output: Path, text: str, measured: Sequence[Measured]) -> None:
     write_between_markers(output / "performance.md", text)
+    summed_up = summary(measured)
+    if summed_up is not None:
+        write_between_markers(output.resolve().parent / "README.md", summed_up)
     (output / "img").mkdir(exist_ok=True)
     for work, (name, title) in _PLOTS.items():
         chart = line_chart(

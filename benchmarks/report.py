@@ -1,4 +1,7 @@
-"""What was measured, as Markdown: a table for each tree, the targets beside it, the memory and the machine."""
+"""What was measured, as Markdown: a table for each tree, the targets beside it, the memory and the machine.
+
+The README shows a few rows and columns of one of these tables.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,9 @@ from benchmarks.memory import Peak
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 MEMORY_PROMISE_BYTES = 250_000_000
 _COLUMNS = (GIT, GIT_SYNCED, RESTIC, BORG, SNAPSHOT, WHOLE)
+_SUMMED_UP_FILES = 10_000
+_SUMMED_UP = (Work.NOTHING, Work.TEN, Work.ROLLBACK, Work.APPEND)
+_SUMMARY_COLUMNS = (GIT, SNAPSHOT, WHOLE)
 _NONE = "-"
 _DISK = f"disk for {DISK_CHECKPOINTS} checkpoints of 10 changed files"
 
@@ -50,6 +56,15 @@ def report(
     if peaks:
         parts += ["### Memory", _memory_table(peaks)]
     return "\n\n".join(parts)
+
+
+def summary(measured: Iterable[Measured]) -> str | None:
+    """The part of it that the README shows; None if the tree that it is about was not measured."""
+    for each in measured:
+        if each.files == _SUMMED_UP_FILES:
+            rows = [[work.value, *(_cell(each, work, peer) for peer in _SUMMARY_COLUMNS)] for work in _SUMMED_UP]
+            return _markdown(["median ms", *_SUMMARY_COLUMNS], rows)
+    return None
 
 
 def _bullets(facts: Iterable[tuple[str, str]]) -> str:
