@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from holdfast.db.store import Store, in_use
-from holdfast.errors import ConflictError, HoldfastError
+from holdfast.errors import ConflictError, DatabaseFullError, HoldfastError
 from holdfast.ids import new_id
 from holdfast.machine import Process, boot_id, end, pid_namespace, process_of
 from holdfast.model import Lease, now
@@ -46,7 +46,8 @@ def leased(
             _let_go(store, lease, over, keeper)
         raise
     else:
-        _let_go(store, lease, over, keeper)
+        with suppress(DatabaseFullError):  # what was done is done, and must not be told as if it were not
+            _let_go(store, lease, over, keeper)
 
 
 def _let_go(store: Store, lease: Lease, over: threading.Event, keeper: threading.Thread) -> None:

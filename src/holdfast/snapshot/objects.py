@@ -29,8 +29,8 @@ from holdfast.sqlite import Error, connect, database_error, no_space
 _ASKED_AT_ONCE = 500
 _UNPACK_FROM_BYTES = 512 << 10
 """So much in parcels is given rows of its own."""
-_FEWEST_PAGES = 64
-"""As many are moved at once even where there seems to be no room."""
+_ROOM_FOR_A_PAGE = 4
+"""In pages: who moves one writes it, what leads to it, and what lists the places and the free pages."""
 _SCHEMA_VERSION = 2
 _NEWS_BYTES = 8
 _SOME_IS_LOST = "Run `holdfast doctor` to see which checkpoints it affects."
@@ -491,8 +491,7 @@ class ObjectStore:
                 self._connection.executemany("DELETE FROM object WHERE digest = ?", [(d,) for d, _ in doomed])
                 self._connection.executemany("DELETE FROM snapshot WHERE checkpoint_id = ?", orphans)
                 thinned_bytes = self._thin_parcels(keep)
-            if doomed or orphans or outdated or thinned_bytes:
-                self._give_back()
+            self._give_back()
             return thinned_bytes + sum(size for _, size in doomed)
 
     def _thin_parcels(self, keep: set[bytes]) -> int:
@@ -521,14 +520,20 @@ class ObjectStore:
     def _give_back(self) -> None:
         """Return free pages to the disk, in portions for whose way through the log it has room."""
         free_pages, page_bytes = self._pragma("freelist_count"), self._pragma("page_size")
+        self._make_room_in_log()
         while free_pages:
-            room_bytes = free_bytes(self.path.parent)
-            self._rows(f"PRAGMA incremental_vacuum({max(_FEWEST_PAGES, room_bytes // 2 // page_bytes)})")
-            if is_nearly_full(self.path.parent):
-                self._copy_log_into_file()
+            portion = max(1, free_bytes(self.path.parent) // page_bytes // _ROOM_FOR_A_PAGE)
+            try:
+                self._rows(f"PRAGMA incremental_vacuum({portion})")
+            finally:
+                self._make_room_in_log()  # also where there was too little: others have to write as well
             before, free_pages = free_pages, self._pragma("freelist_count")
             if free_pages >= before:
                 return
+
+    def _make_room_in_log(self) -> None:
+        if is_nearly_full(self.path.parent):
+            self._copy_log_into_file()
 
     def _copy_log_into_file(self) -> None:
         """Only if all of it fits: a part of it would take up space and free none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.app import Holdfast
+from holdfast.lease import leased
 from holdfast.reserve import RESERVE_BYTES, free_bytes
 from tests.integration.cli.project import Project
 from tests.support.crashes import killed_at
@@ -89,6 +91,34 @@ def test_pruning_works_without_a_byte_left(small: Project) -> None:
     assert len(small.run("checkpoint", "list", plan, "--format", "json").data["checkpoints"]) <= 4
     assert small.run("checkpoint", "verify").exit_code == 0
     assert small.run("plan", "delete", "--yes", plan).exit_code == 0
+
+
+def test_what_pruning_could_not_give_back_for_want_of_room_is_given_back_by_the_next(small: Project) -> None:
+    plan = _broken_off(small, _MANY_VERSIONS)
+    first = small.run("checkpoint", "list", plan, "--format", "json").data["checkpoints"][0]["checkpoint_id"]
+    _fill(small)
+    small.run("plan", "execute", plan)
+    small.run("plan", "rollback", "--yes", plan, first)
+    _fill(small)
+    small.run("plan", "execute", plan)
+    _fill(small)
+    pruned = small.run("checkpoint", "prune", "--keep", "2", plan)
+    assert pruned.exit_code == 0, pruned
+    filler = small.home.parent / "filler"
+    os.truncate(filler, filler.stat().st_size - 500_000)
+    again = small.run("checkpoint", "prune", "--keep", "2", plan)
+    assert again.exit_code == 0, again
+    assert "takes its space" not in again.stdout + again.stderr
+    assert (small.home / "objects.db").stat().st_size < 5_000_000
+
+
+def test_what_was_done_is_not_told_as_failed_because_the_lease_could_not_be_given_back(small: Project) -> None:
+    small.run("plan", "execute", str(small.plan("  - {name: one, run: echo 2 > version.txt}\n")))
+    with Holdfast.open(small.folder, home=small.home, environment=small.environment) as holdfast:
+        plan = holdfast.list_plans()[0].plan_id
+        with leased(holdfast.store, plan, "a test"):
+            _fill(small)
+    assert small.run("plan", "status", plan).exit_code == 0
 
 
 def test_plans_can_be_looked_at_and_deleted_although_another_program_filled_the_disk(small: Project) -> None:

@@ -154,6 +154,19 @@ def test_s7_collecting_frees_the_space_on_the_disk(place: Place, root: Path):
     assert (root / "kept").read_text() == "small"
 
 
+def test_s7_collecting_gives_back_what_was_free_in_the_file_before(place: Place, root: Path):
+    write(root / "kept", "small")
+    kept = place.take()
+    write(root / "large", large := os.urandom(3 * MIB))
+    other = place.take()
+    place.next_process()
+    place.lose(large)
+    place.next_process()
+    place.manager.collect(lambda: {kept.state_hash, other.state_hash})
+    place.next_process()
+    assert (place.store / "objects.db").stat().st_size < MIB
+
+
 def disk_use(folder: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*"))
 
