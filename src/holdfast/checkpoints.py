@@ -70,8 +70,6 @@ _PARENT_WENT_BACK = "its parent was rolled back"
 _HEADS = (b".git/HEAD", b".git/packed-refs")
 _FEWEST = 2
 """The first and the last checkpoint are always kept."""
-_COLLECT_AFTER_BYTES = 16 << 20
-"""Collecting reads every directory that is kept, so it waits until pruning has made this much worth freeing."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,8 @@ class CheckpointService:
         self.store = store
         self.manager = manager
         self._max_bytes = max_bytes
-        self._pruned_bytes = 0
+        self._recorded: set[str] = set()
+        """Plans of which it is known that the last snapshots are recorded."""
         self.unfreed: str | None = None
         """Why the last collection freed nothing, if it could not; a sentence or two for a person."""
 
@@ -185,6 +184,7 @@ class CheckpointService:
     ) -> Plan:
         head = self.store.get(CheckpointGroup, plan.head_group_id) if plan.head_group_id else None
         known = head.states if head else {}
+        self._disown_unrecorded(plan)
         with self.manager.taking(self._max_bytes) as batch:
             taken = {
                 resource.name: self.manager.create_checkpoint(
@@ -208,8 +208,22 @@ class CheckpointService:
                 for record in records:
                     self.store.save(record)
                 pruned = self._prune(plan, plan.policy.retention, needed)
+                self._note_given_up(pruned)
+            self._recorded.add(plan.plan_id)
         self._free(pruned)
         return plan
+
+    def _disown_unrecorded(self, plan: Plan) -> None:
+        """What was stored for a checkpoint that was never recorded, because a process died, counts with the next."""
+        if plan.plan_id in self._recorded:
+            self._recorded.remove(plan.plan_id)
+            return
+        for resource in plan.resources:
+            path = Path(resource.sandbox_path)
+            self.manager.disown_unrecorded(sandbox_ref(plan, resource), path, self._is_checkpoint)
+
+    def _is_checkpoint(self, checkpoint_id: str) -> bool:
+        return self.store.find(Checkpoint, checkpoint_id) is not None
 
     def auto_create_if_configured(
         self,
@@ -923,13 +937,22 @@ class CheckpointService:
             if any(_is_half_done(decision, group) for group in groups)
         ]
 
+    def _note_given_up(self, pruned: Sequence[Checkpoint]) -> None:
+        """Before that is committed: killed in between, a collection comes too early, and not never."""
+        if pruned:
+            size_bytes = sum(checkpoint.size_bytes for checkpoint in pruned)
+            self.manager.objects.note_given_up(len(pruned), size_bytes)
+
     def _free(self, pruned: Sequence[Checkpoint]) -> None:
-        """Forget pruned snapshots, and free their content once it is worth it."""
+        """Forget pruned snapshots, and free their content once it is worth it.
+
+        What could not be freed by this process once is left to the next: trying reads every directory that is kept.
+        """
         if not pruned:
             return
-        self.manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in pruned))
-        self._pruned_bytes += sum(checkpoint.size_bytes for checkpoint in pruned)
-        if self._pruned_bytes >= _COLLECT_AFTER_BYTES:
+        with suppress(DatabaseFullError):  # the catalogue then lists what is gone until its state is collected
+            self.manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in pruned))
+        if self.unfreed is None and self.manager.objects.is_worth_collecting():
             self.collect()
 
     def verify(self, plans: Iterable[Plan]) -> VerifyResult:
@@ -960,7 +983,7 @@ class CheckpointService:
         Nothing is freed while a state that is kept cannot be read in full: what else it needs is not known then. That
         is no reason to stop whoever does not need that state; ``unfreed`` tells it.
         """
-        self._pruned_bytes, self.unfreed = 0, None
+        self.unfreed = None
         try:
             if gone:
                 self.manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in gone))

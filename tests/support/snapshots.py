@@ -10,6 +10,7 @@ from blake3 import blake3
 
 from holdfast import sqlite
 from holdfast.model import Phase
+from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.manager import CheckpointManager
 from holdfast.snapshot.objects import ObjectStore
 from holdfast.snapshot.restore import Restored
@@ -51,17 +52,20 @@ class Place:
 
     def take(self, previous: SandboxCheckpoint | None = None) -> SandboxCheckpoint:
         with self.manager.taking() as batch:
-            checkpoint = self.manager.create_checkpoint(
-                batch,
-                sandbox_id=SANDBOX_ID,
-                plan_id="plan",
-                phase=Phase.EXECUTE,
-                path=self.root,
-                metadata={},
-                previous_state=previous.state_hash if previous else None,
-            )
+            checkpoint = self.take_into(batch, previous)
             batch.commit()
         return checkpoint
+
+    def take_into(self, batch: Batch, previous: SandboxCheckpoint | None = None) -> SandboxCheckpoint:
+        return self.manager.create_checkpoint(
+            batch,
+            sandbox_id=SANDBOX_ID,
+            plan_id="plan",
+            phase=Phase.EXECUTE,
+            path=self.root,
+            metadata={},
+            previous_state=previous.state_hash if previous else None,
+        )
 
     def go_back(self, to: SandboxCheckpoint | str) -> Restored:
         state = to if isinstance(to, str) else to.state_hash

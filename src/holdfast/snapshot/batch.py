@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from holdfast.errors import QuotaError
@@ -21,7 +22,7 @@ class Batch:
     It waits uncompressed until there is enough of it to ask the store in one question which of it is new.
     """
 
-    def __init__(self, store: ObjectStore, limit_bytes: int | None) -> None:
+    def __init__(self, store: ObjectStore, limit_bytes: int | None, sandbox: str | None = None) -> None:
         self._store = store
         self.finding = store.finding
         self._when_stored: list[Callable[[], None]] = []
@@ -35,6 +36,14 @@ class Batch:
         self._parcelled: set[bytes] = set()
         self._snapshots: list[tuple[str, str, bytes, str]] = []
         self._added_bytes = 0
+        self._sandbox = sandbox
+        self._unnamed: Counter[str] = Counter()
+        """Bytes by sandbox, to be noted with what is stored next."""
+
+    def comes_from(self, sandbox: str) -> None:
+        """What comes from now on was found there, and counts as unnamed until ``name`` is called."""
+        self._pack()
+        self._sandbox = sandbox
 
     def add(self, content: bytes) -> bytes:
         digest = digest_of(content)
@@ -103,6 +112,8 @@ class Batch:
 
     def _count(self, size_bytes: int) -> None:
         self._added_bytes += size_bytes
+        if self._sandbox is not None:
+            self._unnamed[self._sandbox] += size_bytes
         if self._limit_bytes is not None and self._added_bytes > self._room_bytes:
             raise QuotaError(
                 f"Saved content would take more than the {self._limit_bytes} bytes it may "
@@ -110,10 +121,14 @@ class Batch:
                 hint="Raise the limit, delete plans that are done, or prune other plans' checkpoints. Then go on.",
             )
 
-    def added_bytes(self) -> int:
-        """How much new content has come so far."""
+    def unnamed_bytes(self, sandbox: str) -> int:
+        """How much that no checkpoint names yet was stored of that sandbox, now and by whoever looked at it before."""
         self._pack()
-        return self._added_bytes
+        return self._unnamed[sandbox] + self._store.unnamed_bytes(sandbox)
+
+    def name(self, sandbox: str, size_bytes: int) -> None:
+        """So much of it is named by a snapshot that is catalogued in this batch."""
+        self._unnamed[sandbox] -= size_bytes
 
     def catalogue(self, checkpoint_id: str, sandbox_id: str, state: bytes, record: str) -> None:
         self._snapshots.append((checkpoint_id, sandbox_id, state, record))
@@ -130,6 +145,8 @@ class Batch:
             action()
 
     def _flush(self) -> None:
-        self._store.insert(list(self._rows.values()), self._parcels, self._snapshots)
+        unnamed = {sandbox: size_bytes for sandbox, size_bytes in self._unnamed.items() if size_bytes}
+        self._store.insert(list(self._rows.values()), self._parcels, self._snapshots, unnamed)
         self._rows, self._rows_bytes, self._parcels, self._snapshots = {}, 0, [], []
+        self._unnamed.clear()
         self._parcelled = set()

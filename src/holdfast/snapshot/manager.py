@@ -29,13 +29,13 @@ from holdfast.snapshot.staging import Stagings
 class Taking:
     """A moment at which snapshots are taken together; their content stays until the records name it."""
 
-    def __init__(self, objects: ObjectStore, limit_bytes: int | None) -> None:
-        self._objects, self._limit_bytes = objects, limit_bytes
+    def __init__(self, objects: ObjectStore, limit_bytes: int | None, sandbox: str | None = None) -> None:
+        self._objects, self._limit_bytes, self._sandbox = objects, limit_bytes, sandbox
 
     def __enter__(self) -> Batch:
         self._objects.hold()
         try:
-            return Batch(self._objects, self._limit_bytes)
+            return Batch(self._objects, self._limit_bytes, self._sandbox)
         except BaseException:
             self._objects.release()
             raise
@@ -89,6 +89,10 @@ class CheckpointManager:
     def taking(self, limit_bytes: int | None = None) -> Taking:
         return Taking(self.objects, limit_bytes)
 
+    def _looking_at(self, path: Path) -> Taking:
+        """For content that no record names; it counts with the next checkpoint of that sandbox."""
+        return Taking(self.objects, None, _sandbox_at(path))
+
     def create_checkpoint(
         self,
         batch: Batch,
@@ -105,9 +109,10 @@ class CheckpointManager:
 
         ``thorough``: look at every file, whatever the kernel told.
         """
-        index = self._index(path)
-        before_bytes = batch.added_bytes()
+        index, sandbox = self._index(path), _sandbox_at(path)
+        batch.comes_from(sandbox)
         state = refreshed(index, batch, self._told(index), thorough=thorough)
+        is_new = state.hex() != previous_state
         checkpoint = SandboxCheckpoint(
             checkpoint_id=new_id(),
             sandbox_id=sandbox_id,
@@ -117,10 +122,11 @@ class CheckpointManager:
             metadata=metadata,
             snapshot_path=str(path),
             state_hash=state.hex(),
-            size_bytes=batch.added_bytes() - before_bytes,
+            size_bytes=batch.unnamed_bytes(sandbox) if is_new else 0,
             unheld=_unheld(index),
         )
-        if checkpoint.state_hash != previous_state:
+        if is_new:
+            batch.name(sandbox, checkpoint.size_bytes)
             batch.catalogue(checkpoint.checkpoint_id, sandbox_id, state, checkpoint.to_json())
         return checkpoint
 
@@ -135,7 +141,7 @@ class CheckpointManager:
         index = self._index(path)
         index.name = name or path.name
         workshop = Workshop(index.name, aside, lambda: self._stagings.staging_for(path))
-        with self.taking() as batch:
+        with self._looking_at(path) as batch:
             going = GoingBack(index, self.reader, batch, self._trackers.get(path), state_hash)
             try:
                 plan, restored = going.restore(workshop, unheld)
@@ -157,7 +163,7 @@ class CheckpointManager:
     def check(self, path: Path, state_hash: str) -> None:
         """Refuse if content that a restore to that state needs is missing or damaged; touches nothing."""
         index = self._index(path)
-        with self.taking() as batch:
+        with self._looking_at(path) as batch:
             GoingBack(index, self.reader, batch, self._trackers.get(path), state_hash).check()
 
     def keep_sound(
@@ -187,7 +193,7 @@ class CheckpointManager:
     def in_the_way(self, path: Path, state_hash: str, unheld: Collection[str] = ()) -> list[Path]:
         """What ``rollback_to`` would set aside; touches nothing."""
         index = self._index(path)
-        with self.taking() as batch:
+        with self._looking_at(path) as batch:
             present = refreshed(index, batch, self._told(index))
             batch.commit()
             states = self.reader.state(present.hex()), self.reader.state(state_hash)
@@ -196,7 +202,7 @@ class CheckpointManager:
 
     def state_of(self, path: Path, *, thorough: bool = True) -> str:
         """The state hash of what is there now; its content is stored, but nothing names it."""
-        with self.taking() as batch:
+        with self._looking_at(path) as batch:
             index = self._index(path)
             state = refreshed(index, batch, self._told(index), thorough=thorough)
             batch.commit()
@@ -208,6 +214,15 @@ class CheckpointManager:
     def delete_checkpoint(self, *checkpoint_ids: str) -> None:
         """Forget these snapshots; their content goes when it is collected and nothing else needs it."""
         self.objects.delete_snapshots(checkpoint_ids)
+
+    def disown_unrecorded(self, sandbox_id: str, path: Path, is_recorded: Callable[[str], bool]) -> None:
+        """Forget the last snapshot if whoever took it died before it was recorded: its content counts with the next."""
+        text = self.objects.latest_snapshot(sandbox_id)
+        if text is None:
+            return
+        last = SandboxCheckpoint.from_json(text)
+        if not is_recorded(last.checkpoint_id):
+            self.objects.disown_snapshot(last.checkpoint_id, _sandbox_at(path), last.size_bytes)
 
     def get_checkpoint(self, checkpoint_id: str) -> SandboxCheckpoint:
         text = self.objects.find_snapshot(checkpoint_id)
@@ -258,6 +273,11 @@ class CheckpointManager:
 
     def _cache_file(self, path: Path) -> Path:
         return self._caches / f"{path.parent.name}-{path.name}.index"
+
+
+def _sandbox_at(path: Path) -> str:
+    """What its content is counted under: the same when the home was moved."""
+    return f"{path.parent.name}/{path.name}"
 
 
 def _unheld(index: TreeIndex) -> tuple[Unheld, ...]:

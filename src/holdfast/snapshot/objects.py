@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import zstandard
@@ -24,6 +25,7 @@ from holdfast.reserve import free_bytes, is_nearly_full
 from holdfast.snapshot.format import digest_of
 from holdfast.snapshot.packing import new_compressor, pack, unpack
 from holdfast.snapshot.parcels import Parcel, digests_in, pack_parcel, unpack_parcel
+from holdfast.snapshot.tally import Tally
 from holdfast.sqlite import Error, connect, database_error, no_space
 
 _ASKED_AT_ONCE = 500
@@ -88,6 +90,7 @@ class ObjectStore:
             # One bit makes bytes a text, which need not be one.
             self._connection.text_factory = _any_text
             self.store_id = self._prepare()
+        self._tally = Tally(self._connection)
 
     def _prepare(self) -> str:
         found = self._row("SELECT count(*) FROM sqlite_master WHERE name = 'meta'")[0]
@@ -154,6 +157,17 @@ class ObjectStore:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+
+    @contextmanager
+    def _keeping_house(self) -> Iterator[None]:
+        """For what a power cut may undo, though no kill does: it does not wait for the disk."""
+        with self._mutex:
+            self._rows("PRAGMA synchronous = NORMAL")
+            try:
+                with self._writing():
+                    yield
+            finally:
+                self._rows("PRAGMA synchronous = FULL")
 
     # Reading
 
@@ -376,8 +390,14 @@ class ObjectStore:
         """Whether one of these is noted as damaged, so that its row has to be replaced."""
         return bool(self._damaged) and not self._damaged.isdisjoint(digests)
 
-    def insert(self, rows: Sequence[Row], parcels: Sequence[Parcel], snapshots: Sequence[Snapshot]) -> None:
-        """Everything in one durable transaction."""
+    def insert(
+        self,
+        rows: Sequence[Row],
+        parcels: Sequence[Parcel],
+        snapshots: Sequence[Snapshot],
+        unnamed: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Everything in one durable transaction; ``unnamed`` is what it changes of the bytes that nothing names."""
         if not rows and not parcels and not snapshots:
             return
         if rows or parcels:
@@ -389,6 +409,7 @@ class ObjectStore:
                 self._connection.execute("INSERT INTO parcel (digests, data) VALUES (?, ?)", parcel)
             for snapshot in snapshots:
                 self._connection.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)", snapshot)
+            self._tally.add_unnamed(unnamed)
         self._forget_damage(healed)
         self._sure.update(state for _, _, state, _ in snapshots)
         self._parcelled_bytes += sum(len(data) for _, data in parcels)
@@ -460,12 +481,37 @@ class ObjectStore:
         row = self._row("SELECT record FROM snapshot WHERE checkpoint_id = ?", (checkpoint_id,))
         return None if row is None else row[0]
 
-    def delete_snapshots(self, checkpoint_ids: Iterable[str]) -> None:
+    def latest_snapshot(self, sandbox_id: str) -> str | None:
+        """The one that was catalogued last, whatever the clock said."""
+        row = self._row("SELECT record FROM snapshot WHERE sandbox_id = ? ORDER BY rowid DESC LIMIT 1", (sandbox_id,))
+        return None if row is None else row[0]
+
+    def disown_snapshot(self, checkpoint_id: str, sandbox: str, size_bytes: int) -> None:
+        """Forget a snapshot that no record names; what came with it is unnamed again."""
         with self._writing():
+            self._connection.execute("DELETE FROM snapshot WHERE checkpoint_id = ?", (checkpoint_id,))
+            self._tally.add_unnamed({sandbox: size_bytes})
+
+    def delete_snapshots(self, checkpoint_ids: Iterable[str]) -> None:
+        with self._keeping_house():
             parameters = [(checkpoint_id,) for checkpoint_id in checkpoint_ids]
             self._connection.executemany("DELETE FROM snapshot WHERE checkpoint_id = ?", parameters)
 
     # Keeping house
+
+    def unnamed_bytes(self, sandbox: str) -> int:
+        """How much was stored of what is in that sandbox, or was, that no checkpoint names yet."""
+        with self._mutex, self._translated_errors():
+            return self._tally.unnamed_bytes(sandbox)
+
+    def note_given_up(self, checkpoints: int, size_bytes: int) -> None:
+        """So many checkpoints, with which so much had come, are about to be given up."""
+        with self._keeping_house():
+            self._tally.add_given_up(checkpoints, size_bytes)
+
+    def is_worth_collecting(self) -> bool:
+        with self._mutex, self._translated_errors():
+            return self._tally.is_worth_collecting()
 
     def collect(self, reachable: Callable[[], set[bytes]], states: Callable[[], set[bytes]]) -> int:
         """Remove every object not in ``reachable()`` and give the space back; the number of bytes freed.
@@ -490,9 +536,10 @@ class ObjectStore:
                     self._connection.executemany("DELETE FROM damaged WHERE digest = ?", outdated)
                 self._connection.executemany("DELETE FROM object WHERE digest = ?", [(d,) for d, _ in doomed])
                 self._connection.executemany("DELETE FROM snapshot WHERE checkpoint_id = ?", orphans)
-                thinned_bytes = self._thin_parcels(keep)
+                freed_bytes = self._thin_parcels(keep) + sum(size for _, size in doomed)
+                self._tally.collected(freed_bytes)
             self._give_back()
-            return thinned_bytes + sum(size for _, size in doomed)
+            return freed_bytes
 
     def _thin_parcels(self, keep: set[bytes]) -> int:
         """Take what nobody needs out of parcels for which there was no room to unpack them; the bytes freed.

@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
 from holdfast import sqlite
+from holdfast.checkpoints import CheckpointService
 from holdfast.errors import ContentError, NotFoundError, QuotaError, StateError, UsageError
 from holdfast.ids import new_id
 from holdfast.model import Operation, OperationKind, Plan, PlanState, RollbackResult, now
 from holdfast.snapshot.verify import Verifier
 from tests.integration.engine.workshop import Workshop, files, run
+from tests.support.crashes import killed_at
 
 
 def test_the_oldest_checkpoints_beyond_the_limit_go_but_never_the_first(workshop: Workshop) -> None:
@@ -37,6 +40,117 @@ def test_pruning_frees_the_content_nobody_needs(workshop: Workshop) -> None:
     opened.execute(plan.plan_id)
     opened.service.collect()
     assert opened.service.manager.objects.content_bytes() < 4 * 3_100_000
+
+
+def _write(workshop: Workshop, plan: Plan, size_bytes: int) -> None:
+    (workshop.sandbox(plan) / "big").write_bytes(os.urandom(size_bytes))
+
+
+def _content_bytes(workshop: Workshop) -> int:
+    return workshop.open().service.manager.objects.content_bytes()
+
+
+def _sizes(workshop: Workshop, plan: Plan, trigger: str) -> list[int]:
+    listed = workshop.open().service.list_checkpoints(plan.plan_id)
+    return [each.size_bytes for each in listed if each.checkpoint_type == trigger]
+
+
+def test_the_state_that_going_back_leaves_counts_and_is_freed(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.snapshot.tally._COLLECT_AFTER_BYTES", 1_000_000)
+    plan = workshop.create(run("echo 2 > version.txt"), policy={"max_checkpoints": 4})
+    workshop.open().execute(plan.plan_id)
+    first = workshop.groups(plan)[0].group_id
+    for _ in range(6):
+        _write(workshop, plan, 1_000_000)
+        workshop.open().rollback_preview(plan.plan_id, first)
+        workshop.open().rollback(plan.plan_id, first)
+    sizes = _sizes(workshop, plan, "before_rollback")
+    assert sizes
+    assert all(1_000_000 < size < 1_100_000 for size in sizes)
+    assert _content_bytes(workshop) < 3_300_000
+
+
+def test_the_state_before_single_files_were_restored_counts(workshop: Workshop) -> None:
+    plan = workshop.create(run("echo 2 > version.txt"))
+    workshop.open().execute(plan.plan_id)
+    _write(workshop, plan, 1_000_000)
+    workshop.open().rollback(plan.plan_id, workshop.groups(plan)[0].group_id, only=["app:big"])
+    [size] = _sizes(workshop, plan, "before_rollback")
+    assert 1_000_000 < size < 1_100_000
+
+
+def test_what_many_processes_prune_bit_by_bit_is_freed(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.snapshot.tally._COLLECT_AFTER_BYTES", 1_000_000)
+    plan = workshop.create(run("echo 2 > version.txt"), policy={"max_checkpoints": 4})
+    workshop.open().execute(plan.plan_id)
+    for _ in range(10):
+        _write(workshop, plan, 600_000)
+        workshop.open().create_checkpoint(plan.plan_id)
+    assert _content_bytes(workshop) < 5.2 * 600_000
+
+
+def test_what_was_given_up_while_others_needed_it_is_freed_when_they_went(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.snapshot.tally._COLLECT_AFTER_BYTES", 1_000_000)
+    monkeypatch.setattr("holdfast.snapshot.tally._COLLECT_AFTER_CHECKPOINTS", 4)
+    plan = workshop.create(run("echo 2 > version.txt"), policy={"max_checkpoints": 4})
+    workshop.open().execute(plan.plan_id)
+    _write(workshop, plan, 1_500_000)
+    little = workshop.sandbox(plan) / "little"
+    for number in range(16):
+        little.write_text(str(number))
+        if number == 6:
+            assert _content_bytes(workshop) > 1_500_000
+            (workshop.sandbox(plan) / "big").unlink()
+        workshop.open().create_checkpoint(plan.plan_id)
+    assert _content_bytes(workshop) < 500_000
+
+
+def _killed_at(workshop: Workshop, plan: Plan, moment: str) -> None:
+    """Kill a process that takes a checkpoint when it comes to that part of the service."""
+
+    def create() -> None:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(CheckpointService, moment, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+            workshop.open().create_checkpoint(plan.plan_id)
+
+    workshop.close()
+    assert killed_at(-1, create)
+
+
+@pytest.mark.parametrize("moment", ["_record", "_prune"])
+def test_what_was_stored_for_a_checkpoint_that_a_kill_kept_from_being_recorded_counts_with_the_next(
+    workshop: Workshop, moment: str
+) -> None:
+    plan = workshop.create(run("echo 2 > version.txt"))
+    workshop.open().execute(plan.plan_id)
+    _write(workshop, plan, 1_000_000)
+    _killed_at(workshop, plan, moment)
+    for number in range(2):
+        (workshop.sandbox(plan) / "little").write_text(str(number))
+        workshop.open().create_checkpoint(plan.plan_id)
+    first, second = _sizes(workshop, plan, "manual")
+    assert 1_000_000 < first < 1_100_000
+    assert second < 100_000
+
+
+def test_what_was_pruned_by_a_process_that_was_killed_before_it_freed_it_is_freed_by_the_next(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.snapshot.tally._COLLECT_AFTER_BYTES", 1_000_000)
+    plan = workshop.create(run("echo 2 > version.txt"), policy={"max_checkpoints": 2})
+    workshop.open().execute(plan.plan_id)
+    _write(workshop, plan, 1_000_000)
+    workshop.open().create_checkpoint(plan.plan_id)
+    (workshop.sandbox(plan) / "big").unlink()
+    _killed_at(workshop, plan, "_free")
+    assert _content_bytes(workshop) > 1_000_000
+    (workshop.sandbox(plan) / "little").write_text("little")
+    workshop.open().create_checkpoint(plan.plan_id)
+    assert _content_bytes(workshop) < 500_000
 
 
 def test_content_of_other_plans_is_not_collected(workshop: Workshop) -> None:

@@ -337,7 +337,7 @@ def test_a_missing_sandbox_is_made_anew_first_but_not_in_a_dry_run(workshop: Wor
 
 
 def test_pruning_for_it_can_collect(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.checkpoints._COLLECT_AFTER_BYTES", 0)
+    monkeypatch.setattr("holdfast.snapshot.tally._COLLECT_AFTER_BYTES", 0)
     steps = [run(f"head -c 9000 /dev/urandom > file; echo {number} > other") for number in range(4)]
     made = workshop.create(*steps, policy={"max_checkpoints": 3})
     opened = workshop.open()

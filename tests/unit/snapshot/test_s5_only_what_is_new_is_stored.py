@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import QuotaError
 from tests.support.snapshots import SANDBOX_ID, Place
 from tests.support.trees import make_odd_tree, set_mtime, write
 
@@ -44,6 +45,35 @@ def test_s5_looking_at_the_state_adds_nothing_when_it_is_known(place: Place, roo
     content = place.manager.objects.content_bytes()
     assert place.manager.state_of(root) == checkpoint.state_hash
     assert place.manager.objects.content_bytes() == content
+
+
+def test_s5_what_a_look_stored_counts_with_the_next_checkpoint(place: Place, root: Path):
+    first = place.take()
+    write(root / "file", os.urandom(MIB))
+    place.manager.state_of(root)
+    place.next_process()
+    place.manager.check(root, first.state_hash)
+    second = place.take(previous=first)
+    assert MIB < second.size_bytes < 1.1 * MIB
+    write(root / "little", "content")
+    assert place.take(previous=second).size_bytes < 0.1 * MIB
+
+
+def test_s5_what_a_snapshot_that_was_given_up_had_stored_counts_with_the_next(place: Place, root: Path):
+    first = place.take()
+    write(root / "file", os.urandom(40 * MIB))
+    with place.manager.taking(35 * MIB) as batch, pytest.raises(QuotaError):
+        place.take_into(batch)
+    place.next_process()
+    assert 40 * MIB < place.take(previous=first).size_bytes < 41 * MIB
+
+
+def test_s5_what_a_look_stored_and_a_collection_freed_counts_once(place: Place, root: Path):
+    first = place.take()
+    write(root / "file", os.urandom(MIB))
+    place.manager.state_of(root)
+    place.manager.collect(lambda: {first.state_hash})
+    assert MIB < place.take(previous=first).size_bytes < 1.1 * MIB
 
 
 def test_s5_the_same_content_is_stored_once(place: Place, root: Path):
