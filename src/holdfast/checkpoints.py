@@ -938,7 +938,7 @@ class CheckpointService:
         ]
 
     def _note_given_up(self, pruned: Sequence[Checkpoint]) -> None:
-        """Before that is committed: killed in between, a collection comes too early, and not never."""
+        """Before that is committed, if no collection follows: killed in between, one comes too early, and not never."""
         if pruned:
             size_bytes = sum(checkpoint.size_bytes for checkpoint in pruned)
             self.manager.objects.note_given_up(len(pruned), size_bytes)
@@ -986,6 +986,7 @@ class CheckpointService:
         self.unfreed = None
         try:
             if gone:
+                self._note_given_up(gone)  # as others may need what came with them
                 self.manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in gone))
             return self.manager.collect(lambda: self.store.referenced_states(self.manager.objects.store_id))
         except ContentError as error:

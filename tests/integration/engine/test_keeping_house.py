@@ -109,6 +109,27 @@ def test_what_was_given_up_while_others_needed_it_is_freed_when_they_went(
     assert _content_bytes(workshop) < 500_000
 
 
+def test_what_was_pruned_by_hand_while_others_needed_it_is_freed_when_they_went(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = workshop.create(run("echo 2 > version.txt"), policy={"max_checkpoints": 8})
+    workshop.open().execute(plan.plan_id)
+    _write(workshop, plan, 1_500_000)
+    workshop.open().create_checkpoint(plan.plan_id)
+    little = workshop.sandbox(plan) / "little"
+    little.write_text("little")
+    workshop.open().create_checkpoint(plan.plan_id)
+    workshop.open().prune(plan.plan_id, keep=2)
+    assert _content_bytes(workshop) > 1_500_000
+    (workshop.sandbox(plan) / "big").unlink()
+    monkeypatch.setattr("holdfast.snapshot.tally._COLLECT_AFTER_BYTES", 1_000_000)
+    monkeypatch.setattr("holdfast.snapshot.tally._COLLECT_AFTER_CHECKPOINTS", 4)
+    for number in range(14):
+        little.write_text(str(number))
+        workshop.open().create_checkpoint(plan.plan_id)
+    assert _content_bytes(workshop) < 500_000
+
+
 def _killed_at(workshop: Workshop, plan: Plan, moment: str) -> None:
     """Kill a process that takes a checkpoint when it comes to that part of the service."""
 
