@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import shlex
 import shutil
@@ -23,7 +22,7 @@ from typing import Any
 import psutil
 
 from tests.support.trees import Thing, compare, describe
-from tests.support.warm import run_warm
+from tests.support.warm import run_warm, run_warm_on_terminal
 
 PROGRAM = Path(sys.executable).with_name("holdfast")
 RESOURCES = """\
@@ -171,28 +170,8 @@ class Scratch:
         return ended.data
 
     def run_on_terminal(self, *arguments: str, answer: str) -> Ended:
-        ours, theirs = pty.openpty()
-        process = subprocess.Popen(
-            [PROGRAM, *arguments],
-            cwd=self.root,
-            env={**self.environment, "TERM": "xterm"},
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-        )
-        os.close(theirs)
-        os.write(ours, f"{answer}\n".encode())
-        shown = b""
-        try:
-            while block := os.read(ours, 65536):
-                shown += block
-        except OSError:
-            # How Linux says that nobody has the other end open any more.
-            pass
-        finally:
-            os.close(ours)
-        return Ended(_shown(arguments), process.wait(PATIENCE_SECONDS), shown.decode())
+        environment = {**self.environment, "TERM": "xterm"}
+        return Ended(_shown(arguments), *run_warm_on_terminal(arguments, self.root, environment, answer=f"{answer}\n"))
 
     # A command in the background, held by a step that runs `pause`
 

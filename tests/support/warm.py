@@ -6,12 +6,19 @@ about how a process begins, they begin like this; what they do is the same to th
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import pkgutil
+import struct
 import sys
 import tempfile
+import termios
 from collections.abc import Mapping, Sequence
+from functools import cache
+from multiprocessing import forkserver
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +27,21 @@ import coverage
 import holdfast
 
 _SCRIPTS = ("__main__", "supervisor", "python_tool", "migrations")
+_MEASURING = "COVERAGE_PROCESS_CONFIG"
+
+
+@cache
+def _server() -> ForkServerContext:
+    """Running, with everything imported; not measured itself, or all that it forks would be."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*_modules(), *_imported_by_each_process()])
+    measuring = os.environ.pop(_MEASURING, None)
+    try:
+        forkserver.ensure_running()
+    finally:
+        if measuring is not None:
+            os.environ[_MEASURING] = measuring
+    return context
 
 
 def _modules() -> list[str]:
@@ -27,8 +49,10 @@ def _modules() -> list[str]:
     return [name for name in found if not any(part in _SCRIPTS for part in name.split("."))]
 
 
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(_modules())
+def _imported_by_each_process() -> list[str]:
+    """This module, what it needs, and the program that runs the tests, as multiprocessing wants it."""
+    program = getattr(sys.modules["__main__"], "__spec__", None)
+    return [__name__, "coverage.sqldata", "__main__" if program is None else program.name]
 
 
 class Output(NamedTuple):
@@ -40,26 +64,65 @@ class Output(NamedTuple):
 def run_warm(arguments: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> Output:
     """Like ``subprocess.run`` with the program's name before the arguments and nothing on its standard input."""
     with tempfile.TemporaryDirectory(prefix="holdfast-warm-") as name:
-        outputs = Path(name) / "stdout", Path(name) / "stderr"
-        process = _context.Process(target=_become, args=(list(arguments), cwd, dict(environment), outputs))
+        streams = os.devnull, f"{name}/stdout", f"{name}/stderr"
+        process = _server().Process(target=_become, args=(list(arguments), cwd, dict(environment), streams))
         process.start()
         process.join()
         assert process.exitcode is not None
-        return Output(process.exitcode, *(output.read_text() for output in outputs))
+        return Output(process.exitcode, *(Path(output).read_text() for output in streams[1:]))
 
 
-def _become(arguments: list[str], cwd: Path, environment: dict[str, str], outputs: tuple[Path, Path]) -> None:
+def run_warm_on_terminal(
+    arguments: Sequence[str],
+    cwd: Path,
+    environment: Mapping[str, str],
+    *,
+    columns: int = 80,
+    answer: str = "",
+    first: str = "",
+) -> Output:
+    """The same on a terminal of its own; ``stdout`` is all that it was sent. ``first`` is Python to run before."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    os.write(ours, answer.encode())
+    streams = (os.ttyname(theirs),) * 3
+    process = _server().Process(target=_become, args=(list(arguments), cwd, dict(environment), streams, first))
+    process.start()
+    shown = b""
+    while ours in wait([ours, process.sentinel]):
+        shown += os.read(ours, 65536)
+    os.close(theirs)
+    try:
+        while block := os.read(ours, 65536):
+            shown += block
+    except OSError:
+        # How Linux says that nobody has the other end open any more.
+        pass
+    os.close(ours)
+    process.join()
+    assert process.exitcode is not None
+    return Output(process.exitcode, shown.decode(), "")
+
+
+def _become(
+    arguments: list[str], cwd: Path, environment: dict[str, str], streams: tuple[str, str, str], first: str = ""
+) -> None:
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
-    if "COVERAGE_PROCESS_CONFIG" in environment:
+    if _MEASURING in environment:
         # A program would do so when it starts.
         coverage.process_startup()
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for number, output in enumerate(outputs, 1):
-        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), number)
-    sys.stdin, sys.stdout, sys.stderr = (open(number, mode) for number, mode in enumerate("rww"))  # noqa: SIM115
+    # The first terminal that the leader of a session opens is the one that its keys and signals come from.
+    os.setsid()
+    for number, stream in enumerate(streams):
+        opened = os.open(stream, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(opened, number)
+        os.close(opened)
+    sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
     sys.argv = ["holdfast", *arguments]
+    exec(first)
 
     from holdfast.cli.main import run
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import io
 import json
 import os
-import pty
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
@@ -21,7 +17,7 @@ from typing import Any
 
 from holdfast.app import Holdfast
 from holdfast.cli.main import run
-from tests.support.warm import run_warm
+from tests.support.warm import run_warm, run_warm_on_terminal
 
 ENVELOPE = {"command", "status", "exit_code", "data", "timing", "messages"}
 
@@ -129,15 +125,17 @@ class Project:
         return ended.data
 
     def on_terminal(
-        self, *arguments: str, columns: int = 80, answer: str = "", variables: Mapping[str, str] = {}
+        self,
+        *arguments: str,
+        columns: int = 80,
+        answer: str = "",
+        variables: Mapping[str, str] = {},
+        first: str = "",
     ) -> Ended:
         """Run on a terminal of its own; ``stdout`` is all that the terminal was sent."""
-        return run_on_terminal(
-            [sys.executable, "-m", "holdfast", *arguments],
-            self.folder,
-            {**self.environment, **variables},
-            columns,
-            answer,
+        environment = {**self.environment, **variables}
+        return Ended(
+            *run_warm_on_terminal(arguments, self.folder, environment, columns=columns, answer=answer, first=first)
         )
 
     def opened(self) -> Holdfast:
@@ -168,28 +166,6 @@ class Project:
             for path in sorted(root.rglob("*"))
             if path.is_file() and ".git" not in path.parts
         }
-
-
-def run_on_terminal(
-    command: list[str], cwd: Path, environment: Mapping[str, str], columns: int, answer: str = ""
-) -> Ended:
-    process, terminal = pty.fork()
-    if process == 0:
-        os.chdir(cwd)
-        os.execvpe(command[0], command, dict(environment))
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    if answer:
-        os.write(terminal, answer.encode())
-    shown = b""
-    try:
-        while block := os.read(terminal, 65536):
-            shown += block
-    except OSError:
-        # How Linux says that nobody has the other end open any more.
-        pass
-    os.close(terminal)
-    _, status = os.waitpid(process, 0)
-    return Ended(os.waitstatus_to_exitcode(status), shown.decode(), "")
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Mapping
 
 import pytest
 
-from tests.integration.cli.project import Ended, Project, run_on_terminal
+from tests.integration.cli.project import Ended, Project
 
 FILES = 200
 STEPS = "  - {name: rewrite, run: 'for each in files/*; do echo more >> $each; done', resource: data}\n"
 _EAGER = """
-import holdfast.cli.bar, holdfast.progress
-from holdfast.cli.main import main
+import holdfast.cli.bar, holdfast.cli.execution, holdfast.progress
 holdfast.progress.FEWEST_FILES, holdfast.progress._TELL_EVERY_SECONDS = 50, 0.0
-holdfast.cli.bar.SHOWN_AFTER_SECONDS = 0.0
-main()
+holdfast.cli.bar.SHOWN_AFTER_SECONDS = holdfast.cli.execution.SHOWN_AFTER_SECONDS = 0.0
 """
 """Holdfast that takes two hundred files for many and shows at once what it does."""
 
@@ -32,8 +29,7 @@ def many(project: Project) -> Project:
 
 
 def shown(project: Project, *arguments: str, columns: int = 80, variables: Mapping[str, str] = {}) -> Ended:
-    command = [sys.executable, "-c", _EAGER, *arguments]
-    return run_on_terminal(command, project.folder, {**project.environment, **variables}, columns)
+    return project.on_terminal(*arguments, columns=columns, variables=variables, first=_EAGER)
 
 
 def bars(ended: Ended) -> list[str]:
