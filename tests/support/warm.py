@@ -50,9 +50,11 @@ def _modules() -> list[str]:
 
 
 def _imported_by_each_process() -> list[str]:
-    """This module, what it needs, and the program that runs the tests, as multiprocessing wants it."""
-    program = getattr(sys.modules["__main__"], "__spec__", None)
-    return [__name__, "coverage.sqldata", "__main__" if program is None else program.name]
+    """What this module needs, and the program that runs the tests, as multiprocessing imports that again."""
+    program = sys.modules["__main__"]
+    imported = (getattr(value, "__module__", None) for value in vars(program).values())
+    named = getattr(program.__spec__, "name", None)
+    return [__name__, "coverage.sqldata", *{each for each in (*imported, named) if each and each != "__main__"}]
 
 
 class Output(NamedTuple):
