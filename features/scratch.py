@@ -198,7 +198,13 @@ class Scratch:
         assert self._pauses(name), self.finish()
 
     def _pauses(self, name: str = "") -> list[Path]:
-        return list(self.home.glob(f"sandboxes/*/.tmp/**/paused{name}"))
+        """Walked, as a glob does not bear that a directory vanishes meanwhile."""
+        return [
+            Path(folder) / f"paused{name}"
+            for place in self.home.glob("sandboxes/*/.tmp")
+            for folder, _, files in os.walk(place)
+            if f"paused{name}" in files
+        ]
 
     def let_go_on(self, name: str = "") -> None:
         self.write(f"user/go{name}", "")
