@@ -1,7 +1,8 @@
 """How the tests are measured.
 
 What the commands do that they start is measured only where nothing else runs those lines: measuring a process makes it
-take half as long again, and there are thousands of them.
+take half as long again, and there are thousands of them. A test that repeats for long what others do, too, is marked
+``unmeasured``, because measured it would take twice as long.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
+from coverage import Coverage
 
 _VARIABLE = "COVERAGE_PROCESS_CONFIG"
 _SETTING = os.environ.get(_VARIABLE)
@@ -45,6 +48,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         os.environ[_VARIABLE] = _SETTING
     else:
         os.environ.pop(_VARIABLE, None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    measuring = Coverage.current()
+    if measuring is None or item.get_closest_marker("unmeasured") is None:
+        return (yield)
+    os.environ.pop(_VARIABLE, None)
+    of_threads = threading.gettrace()
+    measuring.stop()
+    try:
+        return (yield)
+    finally:
+        measuring.start()
+        threading.settrace(of_threads)
 
 
 def _trace_one_thread_at_a_time() -> None:

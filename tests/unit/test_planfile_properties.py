@@ -27,6 +27,7 @@ from holdfast.model import (
 )
 from holdfast.planfile import PlanDraft, ResourceDraft, load_plan_file, plan_file_schema
 
+pytestmark = pytest.mark.unmeasured
 FOLDERS = ("one", "two", "three")
 RESOURCES = ("app", "Data", "a-b")
 

@@ -27,6 +27,7 @@ def test_any_text_is_stored_in_a_form_both_databases_take_and_comes_back(root: s
     assert record_of(PROJECTS, fields_of(PROJECTS, row)) == project(root)
 
 
+@pytest.mark.unmeasured
 @given(st.text(), st.text())
 def test_different_texts_are_stored_differently(one: str, other: str) -> None:
     assert (stored_text(one) == stored_text(other)) == (one == other)
@@ -36,6 +37,7 @@ def test_ordinary_text_is_stored_as_it_is() -> None:
     assert stored_text("/home/müller/☃") == "/home/müller/☃"
 
 
+@pytest.mark.unmeasured
 @given(st.lists(st.datetimes(timezones=st.timezones()), min_size=2, max_size=2))
 def test_stored_times_are_utc_and_sort_as_the_times_do(times: list[datetime]) -> None:
     inside = all(1 < time.year < 9999 for time in times)

@@ -273,6 +273,7 @@ class SharedWatchedSequence(SharedSequence):
     watching = True
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize(
     ("machine", "examples"), [(AnySequence, 40), (WatchedSequence, 40), (SharedSequence, 8), (SharedWatchedSequence, 8)]
 )

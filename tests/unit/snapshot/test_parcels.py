@@ -415,6 +415,7 @@ entries = st.builds(
 )
 
 
+@pytest.mark.unmeasured
 @given(st.lists(entries, min_size=1, max_size=12, unique_by=lambda entry: entry.name), st.data())
 def test_a_directory_with_one_entry_replaced_is_encoded_as_if_it_were_encoded_anew(
     listed: list[Entry], data: st.DataObject

@@ -330,6 +330,7 @@ def test_a_directory_removed_and_made_again_is_seen(place: Place):
     assert_seen(place, again, again, lambda: write(root / "d" / "e" / "other", "z"))
 
 
+@pytest.mark.unmeasured
 def test_more_changes_than_the_kernel_remembers_are_seen(place: Place):
     """20,000 files in a moment: the kernel's queue overflows, unless it is read all the while."""
     burst = "import os\nfor n in range(20000): os.close(os.open(f'd{n % 50}/{n}', os.O_CREAT | os.O_WRONLY))"
