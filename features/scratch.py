@@ -117,13 +117,11 @@ class Scratch:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Built on the real one, by which the coverage of child processes is measured."""
+        # Without bytecode every command that is started would compile its imports again.
         dropped = ("HOLDFAST_", "GIT_", "PYTHONDONTWRITEBYTECODE")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
         return {
             **kept,
-            # Compiled once a test run, also where the installed packages are not: it halves the time of every command.
-            "PYTHONPYCACHEPREFIX": str(self.root.parent / "bytecode"),
             "PATH": f"{self.root / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(self.root / "user"),
             "HOLDFAST_HOME": str(self.home),

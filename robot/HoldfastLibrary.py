@@ -99,11 +99,10 @@ class HoldfastLibrary:
         assert not os.path.lexists(self.folder / path), f"{path} exists"
 
     def _environment(self) -> dict[str, str]:
+        # Without bytecode every command that is started would compile its imports again.
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         return {
             **kept,
-            # Compiled once, also where the installed packages are not: it halves the time of every command.
-            "PYTHONPYCACHEPREFIX": str(Path(BuiltIn().get_variable_value("${OUTPUT DIR}")) / "bytecode"),
             "HOLDFAST_HOME": str(self.folder / "home"),
             "GIT_CONFIG_GLOBAL": os.devnull,
             "TMPDIR": str(self.folder / "temporary"),
