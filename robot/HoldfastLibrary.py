@@ -17,10 +17,6 @@ from typing import Any
 
 from robot.libraries.BuiltIn import BuiltIn
 
-sys.path.append(str(Path(__file__).parents[1]))
-
-from tests.support.warm import run_warm
-
 
 class HoldfastLibrary:
     ROBOT_LIBRARY_SCOPE = "TEST"
@@ -112,8 +108,16 @@ class HoldfastLibrary:
 
     def holdfast(self, *words: str, expected: int = 0) -> str:
         """Run the command, which must end with that exit code; what it printed."""
-        done = run_warm(words, self.folder / "app", self._environment())
-        assert done.exit_code == int(expected), f"exit code {done.exit_code}\n{done.stdout}\n{done.stderr}"
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", *words],
+            cwd=self.folder / "app",
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == int(expected), f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout + done.stderr
 
     def holdfast_json(self, *words: str, expected: int = 0) -> Any:

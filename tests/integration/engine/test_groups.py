@@ -94,10 +94,10 @@ def test_a_second_resource_that_cannot_be_read_leaves_no_group(workshop: Worksho
 
 
 @pytest.mark.unmeasured
-def test_two_hundred_steps_keep_as_many_checkpoints_and_as_much_content_as_retention_says(workshop: Workshop) -> None:
+def test_five_hundred_steps_keep_as_many_checkpoints_and_as_much_content_as_retention_says(workshop: Workshop) -> None:
     steps = [
         {"tool": "write_file", "resource": "data", "args": {"path": f"file {n % 7}", "content": f"{n}\n" * 200}}
-        for n in range(200)
+        for n in range(500)
     ]
     plan = workshop.create(*steps, policy={"max_checkpoints": 20})
     opened = workshop.open()
