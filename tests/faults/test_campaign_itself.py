@@ -59,12 +59,14 @@ def test_a_record_before_its_content_is_found(bench: Bench, monkeypatch: Patch) 
 def test_an_object_under_its_name_before_it_is_whole_is_found(bench: Bench, monkeypatch: Patch) -> None:
     insert = ObjectStore.insert
 
-    def insert_in_two_steps(self: ObjectStore, rows: list[Any], parcels: list[Any], snapshots: list[Any]) -> None:
+    def insert_in_two_steps(
+        self: ObjectStore, rows: list[Any], parcels: list[Any], snapshots: list[Any], unnamed: dict[str, int]
+    ) -> None:
         insert(self, [(digest, size, b"") for digest, size, _ in rows], parcels, [])
         with self._writing():
             changes = [(data, digest) for digest, _, data in rows]
             self._connection.executemany("UPDATE object SET data = ? WHERE digest = ?", changes)
-        insert(self, [], [], snapshots)
+        insert(self, [], [], snapshots, unnamed)
 
     monkeypatch.setattr(ObjectStore, "insert", insert_in_two_steps)
     problems = found_by(killed_while_content_is_written(bench, VERB["checkpoint"]))
@@ -88,9 +90,9 @@ def test_a_write_into_the_users_files_before_apply_is_found(bench: Bench, monkey
 def test_an_error_that_is_passed_over_is_found(bench: Bench, monkeypatch: Patch) -> None:
     """The content is not stored, and the command says that all went well."""
 
-    def insert_or_not(self: ObjectStore, rows: list[Any], parcels: list[Any], snapshots: list[Any]) -> None:
+    def insert_or_not(self: ObjectStore, *what: Any) -> None:
         with suppress(Exception):
-            insert(self, rows, parcels, snapshots)
+            insert(self, *what)
 
     insert = ObjectStore.insert
     monkeypatch.setattr(ObjectStore, "insert", insert_or_not)
