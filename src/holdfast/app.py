@@ -748,6 +748,9 @@ class Holdfast:
             remove_tree(self.home / "sandboxes" / each.plan_id)
         sync_directory(self.home / "sandboxes")
         with self.store.transaction(lease):
+            with suppress(DatabaseError):  # a damaged record is no reason to keep the plan
+                family = (*self._below(plan), plan)
+                self.service.note_given_up([each for one in family for each in self.store.checkpoints_of(one.plan_id)])
             self.store.delete(Plan, plan.plan_id)
 
     def _below(self, plan: Plan) -> Iterator[Plan]:

@@ -208,7 +208,6 @@ class CheckpointService:
                 for record in records:
                     self.store.save(record)
                 pruned = self._prune(plan, plan.policy.retention, needed)
-                self._note_given_up(pruned)
             self._recorded.add(plan.plan_id)
         self._free(pruned)
         return plan
@@ -582,8 +581,9 @@ class CheckpointService:
     def present_to_leave(self, plan: Plan, target: CheckpointGroup) -> dict[str, str]:
         """What is in the sandboxes now; refuses if that could not come back once they are as at ``target``."""
         self.check_sandboxes(plan)
-        present = self.states_now(plan)
-        self.keep_sound(plan, present, target.states)
+        with self.manager.taking():  # or what nothing names yet could be collected before it is looked at
+            present = self.states_now(plan)
+            self.keep_sound(plan, present, target.states)
         return present
 
     def keep_sound(self, plan: Plan, left: dict[str, str], target: dict[str, str]) -> None:
@@ -860,6 +860,7 @@ class CheckpointService:
         gone = self.store.checkpoints_of_group(checkpoint.group_id)
         with self.store.transaction(lease):
             self._delete_groups(groups, [checkpoint.group_id])
+            self.note_given_up(gone)
         self.collect(gone)
         return len(gone)
 
@@ -877,7 +878,9 @@ class CheckpointService:
         ]
         decision = retention(facts, policy.max_checkpoints, self._needed(plan).union(needed))
         self._delete_groups(groups, decision.remove)
-        return [checkpoint for group_id in decision.remove for checkpoint in rows[group_id]]
+        pruned = [checkpoint for group_id in decision.remove for checkpoint in rows[group_id]]
+        self.note_given_up(pruned)
+        return pruned
 
     def expected_checkpoints(self, plan: Plan, taken: Iterable[int], needed: Collection[str]) -> int:
         """How many checkpoints there will be once groups of so many each were taken, with pruning at each of them."""
@@ -937,11 +940,12 @@ class CheckpointService:
             if any(_is_half_done(decision, group) for group in groups)
         ]
 
-    def _note_given_up(self, pruned: Sequence[Checkpoint]) -> None:
-        """Before that is committed, if no collection follows: killed in between, one comes too early, and not never."""
-        if pruned:
-            size_bytes = sum(checkpoint.size_bytes for checkpoint in pruned)
-            self.manager.objects.note_given_up(len(pruned), size_bytes)
+    def note_given_up(self, gone: Sequence[Checkpoint]) -> None:
+        """Before it is committed that they go: killed in between, a collection comes too early, and not never."""
+        if gone:
+            size_bytes = sum(checkpoint.size_bytes for checkpoint in gone)
+            with suppress(DatabaseFullError):  # on a full disk what frees space must not fail for a note
+                self.manager.objects.note_given_up(len(gone), size_bytes)
 
     def _free(self, pruned: Sequence[Checkpoint]) -> None:
         """Forget pruned snapshots, and free their content once it is worth it.
@@ -986,21 +990,27 @@ class CheckpointService:
         self.unfreed = None
         try:
             if gone:
-                self._note_given_up(gone)  # as others may need what came with them
                 self.manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in gone))
             return self.manager.collect(lambda: self.store.referenced_states(self.manager.objects.store_id))
         except ContentError as error:
+            self._postpone_collecting()
             self.unfreed = (
                 f"No saved content was freed, because something that is kept cannot be read in full: {error.message} "
                 "`holdfast checkpoint verify` names the checkpoints; once they are deleted, content is freed again."
             )
             return 0
         except DatabaseFullError:
+            self._postpone_collecting()
             self.unfreed = (
                 "The saved content that was given up still takes its space: the disk is too full to give it back. "
                 "Delete a plan or something else on that disk; the next prune then gives it back."
             )
             return 0
+
+    def _postpone_collecting(self) -> None:
+        """The next processes would only try in vain as well, and read every directory that is kept for it."""
+        with suppress(HoldfastError):
+            self.manager.objects.postpone_collecting()
 
 
 def impact_of(plan: Plan, consequences: Consequences) -> RollbackImpact:

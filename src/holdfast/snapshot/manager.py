@@ -175,20 +175,21 @@ class CheckpointManager:
         where the tree is no sandbox.
         """
         stored_anew: set[bytes] = set()
-        while bad := bad_objects_left(self.objects, self.reader, left, target, path.name):
-            if not bad.isdisjoint(stored_anew):
-                raise ContentError(
-                    f"Saved content {min(bad).hex()[:16]} in {self.objects.path.name} is damaged and cannot be stored "
-                    f"anew: what is in {path} now would be lost.",
-                    hint="Nothing was changed. Copy what you need of it elsewhere; `holdfast doctor` tells what else "
-                    "is affected.",
-                )
-            stored_anew |= bad
-            self.objects.note_damaged()
-            if store_anew is None:
-                self.state_of(path)
-            else:
-                store_anew()
+        with self.taking():  # or what is stored anew could be collected before it is looked at again
+            while bad := bad_objects_left(self.objects, self.reader, left, target, path.name):
+                if not bad.isdisjoint(stored_anew):
+                    what = f"Saved content {min(bad).hex()[:16]} in {self.objects.path.name}"
+                    raise ContentError(
+                        f"{what} is damaged and cannot be stored anew: what is in {path} now would be lost.",
+                        hint="Nothing was changed. Copy what you need of it elsewhere; `holdfast doctor` tells what "
+                        "else is affected.",
+                    )
+                stored_anew |= bad
+                self.objects.note_damaged()
+                if store_anew is None:
+                    self.state_of(path)
+                else:
+                    store_anew()
 
     def in_the_way(self, path: Path, state_hash: str, unheld: Collection[str] = ()) -> list[Path]:
         """What ``rollback_to`` would set aside; touches nothing."""
@@ -217,12 +218,14 @@ class CheckpointManager:
 
     def disown_unrecorded(self, sandbox_id: str, path: Path, is_recorded: Callable[[str], bool]) -> None:
         """Forget the last snapshot if whoever took it died before it was recorded: its content counts with the next."""
-        text = self.objects.latest_snapshot(sandbox_id)
-        if text is None:
+        last = self.objects.latest_snapshot(sandbox_id)
+        if last is None or is_recorded(last[0]):
             return
-        last = SandboxCheckpoint.from_json(text)
-        if not is_recorded(last.checkpoint_id):
-            self.objects.disown_snapshot(last.checkpoint_id, _sandbox_at(path), last.size_bytes)
+        try:
+            size_bytes = SandboxCheckpoint.from_json(last[1]).size_bytes
+        except ValueError:
+            size_bytes = 0  # it is damaged, and only a count is lost with it
+        self.objects.disown_snapshot(last[0], _sandbox_at(path), size_bytes)
 
     def get_checkpoint(self, checkpoint_id: str) -> SandboxCheckpoint:
         text = self.objects.find_snapshot(checkpoint_id)

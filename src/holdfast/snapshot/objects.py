@@ -162,8 +162,8 @@ class ObjectStore:
     def _keeping_house(self) -> Iterator[None]:
         """For what a power cut may undo, though no kill does: it does not wait for the disk."""
         with self._mutex:
-            self._rows("PRAGMA synchronous = NORMAL")
             try:
+                self._rows("PRAGMA synchronous = NORMAL")
                 with self._writing():
                     yield
             finally:
@@ -447,9 +447,11 @@ class ObjectStore:
                 self._load_damaged()
                 for digest in self.known_among([row[0] for row in rows]):
                     self._sound_row(digest)  # or what is sound would be dropped for it
+                packed_bytes = int(self._row("SELECT total(length(data)) FROM parcel")[0])
                 # First, so that the rows find their pages free.
                 self._connection.execute("DELETE FROM parcel")
                 healed = self._put_rows(rows)
+                self._tally.add_uncounted(sum(len(data) for _, _, data in rows) - packed_bytes)
                 # The names of what is lost stay, and are noted: its content is stored anew when it comes by again.
                 unknown = [digest for digest in lost if not self._has_row(digest)]
                 self._connection.executemany(_INSERT, [(digest, 0, b"") for digest in unknown])
@@ -481,10 +483,11 @@ class ObjectStore:
         row = self._row("SELECT record FROM snapshot WHERE checkpoint_id = ?", (checkpoint_id,))
         return None if row is None else row[0]
 
-    def latest_snapshot(self, sandbox_id: str) -> str | None:
-        """The one that was catalogued last, whatever the clock said."""
-        row = self._row("SELECT record FROM snapshot WHERE sandbox_id = ? ORDER BY rowid DESC LIMIT 1", (sandbox_id,))
-        return None if row is None else row[0]
+    def latest_snapshot(self, sandbox_id: str) -> tuple[str, str] | None:
+        """Id and record of the one that was catalogued last, whatever the clock said."""
+        sql = "SELECT checkpoint_id, record FROM snapshot WHERE sandbox_id = ? ORDER BY rowid DESC LIMIT 1"
+        row = self._row(sql, (sandbox_id,))
+        return None if row is None else (str(row[0]), str(row[1]))
 
     def disown_snapshot(self, checkpoint_id: str, sandbox: str, size_bytes: int) -> None:
         """Forget a snapshot that no record names; what came with it is unnamed again."""
@@ -508,6 +511,11 @@ class ObjectStore:
         """So many checkpoints, with which so much had come, are about to be given up."""
         with self._keeping_house():
             self._tally.add_given_up(checkpoints, size_bytes)
+
+    def postpone_collecting(self) -> None:
+        """Nothing could be freed, and it is not worth trying again before more was given up."""
+        with self._keeping_house():
+            self._tally.postpone()
 
     def is_worth_collecting(self) -> bool:
         with self._mutex, self._translated_errors():

@@ -48,6 +48,17 @@ class Tally:
         self._add(_CHECKPOINTS, checkpoints)
         self._add(_GIVEN_UP, size_bytes)
 
+    def add_uncounted(self, size_bytes: int) -> None:
+        """What content takes more than it was counted with; with whom it goes is not known."""
+        if size_bytes > 0:
+            self._add(_STILL_NEEDED, size_bytes)
+
+    def postpone(self) -> None:
+        """As if a collection had freed nothing."""
+        given_up = self._number(_GIVEN_UP)
+        self._connection.execute("DELETE FROM meta WHERE key IN (?, ?)", (_GIVEN_UP, _CHECKPOINTS))
+        self._add(_STILL_NEEDED, given_up)
+
     def is_worth_collecting(self) -> bool:
         given_up = self._number(_GIVEN_UP)
         if given_up >= _COLLECT_AFTER_BYTES:

@@ -3,16 +3,21 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from holdfast import sqlite
+from holdfast.app import Holdfast
 from holdfast.checkpoints import CheckpointService
 from holdfast.errors import ContentError, NotFoundError, QuotaError, StateError, UsageError
 from holdfast.ids import new_id
 from holdfast.model import Operation, OperationKind, Plan, PlanState, RollbackResult, now
+from holdfast.snapshot.manager import CheckpointManager
 from holdfast.snapshot.verify import Verifier
+from tests.integration.cli.damage import damage_objects
 from tests.integration.engine.workshop import Workshop, files, run
 from tests.support.crashes import killed_at
 
@@ -130,16 +135,16 @@ def test_what_was_pruned_by_hand_while_others_needed_it_is_freed_when_they_went(
     assert _content_bytes(workshop) < 500_000
 
 
-def _killed_at(workshop: Workshop, plan: Plan, moment: str) -> None:
-    """Kill a process that takes a checkpoint when it comes to that part of the service."""
+def _killed_at(workshop: Workshop, moment: str, action: Callable[[Holdfast], object]) -> None:
+    """Kill a process when it comes to that part of the service."""
 
-    def create() -> None:
+    def act() -> None:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(CheckpointService, moment, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-            workshop.open().create_checkpoint(plan.plan_id)
+            action(workshop.open())
 
     workshop.close()
-    assert killed_at(-1, create)
+    assert killed_at(-1, act)
 
 
 @pytest.mark.parametrize("moment", ["_record", "_prune"])
@@ -149,7 +154,7 @@ def test_what_was_stored_for_a_checkpoint_that_a_kill_kept_from_being_recorded_c
     plan = workshop.create(run("echo 2 > version.txt"))
     workshop.open().execute(plan.plan_id)
     _write(workshop, plan, 1_000_000)
-    _killed_at(workshop, plan, moment)
+    _killed_at(workshop, moment, lambda opened: opened.create_checkpoint(plan.plan_id))
     for number in range(2):
         (workshop.sandbox(plan) / "little").write_text(str(number))
         workshop.open().create_checkpoint(plan.plan_id)
@@ -167,11 +172,63 @@ def test_what_was_pruned_by_a_process_that_was_killed_before_it_freed_it_is_free
     _write(workshop, plan, 1_000_000)
     workshop.open().create_checkpoint(plan.plan_id)
     (workshop.sandbox(plan) / "big").unlink()
-    _killed_at(workshop, plan, "_free")
+    _killed_at(workshop, "_free", lambda opened: opened.create_checkpoint(plan.plan_id))
     assert _content_bytes(workshop) > 1_000_000
     (workshop.sandbox(plan) / "little").write_text("little")
     workshop.open().create_checkpoint(plan.plan_id)
     assert _content_bytes(workshop) < 500_000
+
+
+@pytest.mark.parametrize(
+    "give_up", [lambda opened, plan: opened.prune(plan, keep=2), lambda opened, plan: opened.delete(plan)]
+)
+def test_what_was_pruned_or_deleted_by_hand_and_not_freed_for_a_kill_is_freed_by_another_plan(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, give_up: Callable[[Holdfast, str], object]
+) -> None:
+    monkeypatch.setattr("holdfast.snapshot.tally._COLLECT_AFTER_BYTES", 1_000_000)
+    plan = workshop.create(run("echo 2 > version.txt"))
+    other = workshop.create(run("echo 3 > version.txt"), policy={"max_checkpoints": 2})
+    for each in (plan, other):
+        workshop.open().execute(each.plan_id)
+    _write(workshop, plan, 1_000_000)
+    workshop.open().create_checkpoint(plan.plan_id)
+    (workshop.sandbox(plan) / "big").unlink()
+    workshop.open().create_checkpoint(plan.plan_id)
+    _killed_at(workshop, "collect", lambda opened: give_up(opened, plan.plan_id))
+    assert _content_bytes(workshop) > 1_000_000
+    (workshop.sandbox(other) / "little").write_text("little")
+    workshop.open().create_checkpoint(other.plan_id)
+    assert _content_bytes(workshop) < 500_000
+
+
+def test_a_collection_in_vain_is_not_tried_again_at_once(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.snapshot.tally._COLLECT_AFTER_BYTES", 1_000_000)
+    plan = workshop.create(run("mkdir -p deep; echo 2 > deep/file"), policy={"max_checkpoints": 4})
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    first = opened.service.manager.state(workshop.groups(plan)[0].states["data"])
+    workshop.close()
+    damage_objects(workshop.home / "objects.db", [first.root.content])
+    collected: list[object] = []
+    collect = CheckpointManager.collect
+    monkeypatch.setattr(CheckpointManager, "collect", lambda *args: collected.append(args) or collect(*args))
+    for _ in range(6):
+        _write(workshop, plan, 400_000)
+        workshop.open().create_checkpoint(plan.plan_id)
+    assert len(collected) == 1
+
+
+def test_a_damaged_line_of_the_catalogue_stops_neither_checkpoints_nor_rollbacks(workshop: Workshop) -> None:
+    plan = workshop.create(run("echo 2 > version.txt"))
+    workshop.open().execute(plan.plan_id)
+    workshop.close()
+    with closing(sqlite.module.connect(workshop.home / "objects.db")) as connection, connection:
+        connection.execute("UPDATE snapshot SET record = 'x' || substr(record, 2)")
+    _write(workshop, plan, 1000)
+    workshop.open().create_checkpoint(plan.plan_id)
+    workshop.close()
+    workshop.open().rollback(plan.plan_id, workshop.groups(plan)[0].group_id)
+    assert "big" not in files(workshop.sandbox(plan))
 
 
 def test_content_of_other_plans_is_not_collected(workshop: Workshop) -> None:
