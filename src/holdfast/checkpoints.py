@@ -620,10 +620,7 @@ class CheckpointService:
     def _roll_back(self, plan: Plan, lease: Lease, operation: Operation, checkpoint: Checkpoint) -> RollbackResult:
         target = self.target_of(operation)
         left = self.store.get(CheckpointGroup, operation.data["left_group_id"])
-        set_aside = []
-        for resource in plan.resources:
-            restored = self._restore(resource, target)
-            set_aside += [str(place) for _, place in restored.set_aside]
+        set_aside = self._turn_each(plan, lambda resource: self._restore(resource, target))
         consequences = self.consequences(plan, target)
         changes = self.file_changes(plan, left.states, target.states)
         with self.store.transaction(lease):
@@ -637,7 +634,7 @@ class CheckpointService:
             left_group_id=left.group_id,
             changes=changes,
             repositories=self.repositories_changed(plan, left.states, target.states),
-            set_aside=tuple(set_aside),
+            set_aside=set_aside,
             impact=impact_of(plan, consequences),
             checkpoints_remaining=self.store.checkpoint_count(plan.plan_id),
         )
@@ -812,9 +809,18 @@ class CheckpointService:
 
         Whoever calls has made sure that what is there now is kept or not needed.
         """
+        return self._turn_each(plan, lambda resource: self._turn_into(resource, states[resource.name]))
+
+    def _turn_each(self, plan: Plan, turn: Callable[[Resource], Restored]) -> tuple[str, ...]:
+        """Where to what stood in the way was set aside; that is told also if it fails at a later resource."""
         set_aside: list[str] = []
         for resource in plan.resources:
-            restored = self._turn_into(resource, states[resource.name])
+            try:
+                restored = turn(resource)
+            except HoldfastError as error:
+                if not set_aside:
+                    raise
+                raise _with_set_aside(error, set_aside) from error
             set_aside += [str(place) for _, place in restored.set_aside]
         return tuple(set_aside)
 
@@ -830,8 +836,7 @@ class CheckpointService:
         except SandboxError as error:
             if not aside.is_dir():
                 raise
-            moved = f"{error.message} What stood in the way was moved to {name_text(str(aside))}."
-            raise type(error)(moved, hint=error.hint) from error
+            raise _with_set_aside(error, [str(aside)]) from error
 
     def _aside(self, resource: Resource) -> Path:
         path = Path(resource.sandbox_path)
@@ -1030,6 +1035,11 @@ def _stays_begun(error: HoldfastError, compensated: Sequence[StepRun]) -> Holdfa
         "begun.",
         hint=f"{error.hint} The next command that changes the plan finishes the rollback first.",
     )
+
+
+def _with_set_aside(error: HoldfastError, places: Iterable[str]) -> HoldfastError:
+    moved = f"{error.message} What stood in the way was moved to {', '.join(map(name_text, places))}."
+    return type(error)(moved, hint=error.hint)
 
 
 def _is_not_put_back(failure: HoldfastError, error: HoldfastError) -> HoldfastError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -439,6 +440,35 @@ def _listen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         listening.bind("sock")
 
 
+def _rolled_back_where_files_are_small(workshop: Workshop, *words: str) -> subprocess.CompletedProcess[str]:
+    """By a process that cannot write as much as two megabytes into a file."""
+    child = (
+        "import resource, sys\n"
+        "from holdfast.cli.main import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-c", child, "--home", str(workshop.home), "plan", "rollback", "--yes", *words]
+    return subprocess.run(command, cwd=workshop.app, check=False, capture_output=True, text=True)
+
+
+def test_what_was_set_aside_in_one_resource_is_told_although_the_next_one_fails(workshop: Workshop) -> None:
+    listen = "import socket; socket.socket(socket.AF_UNIX).bind('d/sock')"
+    made = workshop.create(
+        run("head -c 3900000 /dev/zero | tr '\\0' x > large", resource="data"),
+        run("rm large", resource="data"),
+        run(f'mkdir d; env -u COVERAGE_PROCESS_CONFIG python3 -c "{listen}"'),
+    )
+    opened = workshop.open()
+    opened.execute(made.plan_id)
+    large = next(group.group_id for group in workshop.groups(made) if group.last_completed_step == 0)
+    ended = _rolled_back_where_files_are_small(workshop, made.plan_id, large)
+    assert ended.returncode == 6
+    [place] = [word for word in ended.stderr.split() if "/.set-aside/app-" in word]
+    assert stat.S_ISSOCK(Path(place.removesuffix(".")).lstat().st_mode)
+    assert not workshop.open().store.unfinished_operations(made.plan_id)
+
+
 @pytest.mark.parametrize("only", [[], ["--only", "d"]])
 def test_one_that_can_neither_go_on_nor_be_put_back_stays_begun_and_says_so(
     workshop: Workshop, only: list[str], monkeypatch: pytest.MonkeyPatch
@@ -447,16 +477,7 @@ def test_one_that_can_neither_go_on_nor_be_put_back_stays_begun_and_says_so(
     made = workshop.create(run(f"mkdir d; {large} > d/new"), run(f"rm d/new; {large} > d/old"))
     opened = workshop.open()
     opened.execute(made.plan_id)
-    child = (
-        "import resource, sys\n"
-        "from holdfast.cli.main import main\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))\n"
-        "main()\n"
-    )
-    words = ["--home", str(workshop.home), "plan", "rollback", "--yes", *only, made.plan_id, _good(opened, made)]
-    ended = subprocess.run(
-        [sys.executable, "-c", child, *words], cwd=workshop.app, check=False, capture_output=True, text=True
-    )
+    ended = _rolled_back_where_files_are_small(workshop, *only, made.plan_id, _good(opened, made))
     assert ended.returncode == 6
     assert "could not be put back either" in ended.stderr
     assert "The next command that changes the plan finishes" in ended.stderr
