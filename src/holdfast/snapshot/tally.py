@@ -1,9 +1,9 @@
 """How much a collection of the content store could free, as it is noted in the store for whoever comes next.
 
 All content that came for a sandbox is counted once: as unnamed when it is stored, with a checkpoint from when that
-names it, and as given up when the checkpoint goes. So what nobody needs of it is never more than is noted here. Notes
-are made in the transaction that stores the content, or before the record of a checkpoint is deleted: after a kill they
-say too much, which a collection sets right, and not too little.
+names it, and as given up when the checkpoint goes. Notes are made in the transaction that stores the content, or
+before the record of a checkpoint is deleted: after a kill they say too much, which a collection sets right, and not
+too little.
 """
 
 from __future__ import annotations
