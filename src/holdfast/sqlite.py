@@ -19,6 +19,7 @@ from holdfast.reserve import is_nearly_full
 SAFE_VERSION = (3, 51, 3)
 """Before it, several processes that checkpoint the write-ahead log can lose acknowledged commits."""
 BUSY_TIMEOUT_SECONDS = 30
+_INCREMENTAL = 2
 
 
 def _chosen_module() -> Any:
@@ -166,9 +167,9 @@ def _make_private(path: Path) -> None:
 
 
 def _configure(connection: sqlite3.Connection, path: Path, auto_vacuum: bool) -> None:
-    if auto_vacuum:
+    # Both belong to the file: asking first keeps every later opening free of locks, and of a write.
+    if auto_vacuum and connection.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    # The mode belongs to the file: asking first keeps every later opening free of the exclusive lock.
     mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
     if mode != "wal":
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]

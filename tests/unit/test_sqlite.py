@@ -56,6 +56,18 @@ def test_space_can_be_given_back_where_that_is_asked_for(tmp_path: Path) -> None
             assert pragma(connection, "auto_vacuum") == 2
 
 
+@pytest.mark.parametrize("auto_vacuum", [True, False])
+def test_a_file_is_opened_and_read_while_somebody_writes_to_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch, auto_vacuum: bool
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_SECONDS", 0)
+    with closing(sqlite.connect(path, auto_vacuum=auto_vacuum)) as writing:
+        writing.execute("CREATE TABLE t (x)")
+        writing.execute("BEGIN IMMEDIATE")
+        with closing(sqlite.connect(path, auto_vacuum=auto_vacuum)) as reading:
+            read(reading, path, "t")
+
+
 def test_nobody_else_may_read_the_files(path: Path) -> None:
     with closing(sqlite.connect(path)) as connection:
         connection.execute("CREATE TABLE t (x)")
