@@ -955,7 +955,7 @@ class CheckpointService:
     def _free(self, pruned: Sequence[Checkpoint]) -> None:
         """Forget pruned snapshots, and free their content once it is worth it.
 
-        What could not be freed by this process once is left to the next: trying reads every directory that is kept.
+        Trying reads every directory that is kept, so a process that could free nothing does not try once more.
         """
         if not pruned:
             return
