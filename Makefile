@@ -60,10 +60,11 @@ lock:  ## renew requirements.lock after a change of dependencies (needs uv; FLAG
 
 clean:  ## remove everything that the other targets made
 	rm -rf $(VENV) build dist site .asv .hypothesis .import_linter_cache .mypy_cache .nox .pytest_cache .ruff_cache
+	rm -rf src/*.egg-info src/holdfast/*.so
 	find src tests tools features robot benchmarks noxfile.py -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Two stamps: a change of the lock makes a new environment, so that nothing unlocked is left in it;
-# a change of pyproject.toml alone only installs Holdfast again.
+# a change of pyproject.toml, or of what is compiled, only installs Holdfast again.
 $(LOCKED): requirements.lock
 	@command -v $(PYTHON) >/dev/null || { \
 		echo "No '$(PYTHON)' here. Holdfast needs Python 3.11 or newer: make PYTHON=/path/to/python3 ..." >&2; exit 1; }
@@ -74,6 +75,6 @@ $(LOCKED): requirements.lock
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
 	@touch $@
 
-$(INSTALLED): $(LOCKED) pyproject.toml
+$(INSTALLED): $(LOCKED) pyproject.toml setup.py src/holdfast/_calls.c
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 
-from holdfast.beneath import open_directory_beneath
+from holdfast.calls import open_beneath
 from holdfast.place import open_in_place
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -20,8 +20,10 @@ _MOST_OPEN = 64
 """A process may open only so many files, and a tree may be deeper than that."""
 
 
-class Descent:
-    """Keeps the directories opened last open, because the next ones are usually near.
+class Descent(dict[bytes, int]):
+    """Descriptors of directories by their paths, ``b""`` is the root; one that is not there yet is opened.
+
+    Those opened last stay open, because the next ones are usually near.
 
     ``opens_up``: our own directories that are closed to ourselves are opened while we are in them. Without it nothing
     in the tree is touched, and they cannot be opened.
@@ -33,8 +35,9 @@ class Descent:
     def __init__(self, root: Path, *, opens_up: bool = True, is_sandbox: bool = False) -> None:
         self._opens_up = opens_up
         self._root = open_in_place(root) if is_sandbox else os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._open: dict[bytes, int] = {b"": self._root}
-        self._closed_modes: dict[bytes, int] = {}
+        super().__init__({b"": self._root})
+        self.closed_modes: dict[bytes, int] = {}
+        """Of directories that were opened up: the modes they get back."""
 
     def __enter__(self) -> Descent:
         return self
@@ -43,42 +46,41 @@ class Descent:
         self.forget()
         os.close(self._root)
 
-    def open(self, path: bytes) -> int:
-        """A descriptor of the directory at ``path`` (``b""`` is the root), valid until the next call."""
-        descriptor = self._open.get(path)
-        return descriptor if descriptor is not None else self._descend(path)
+    open = dict.__getitem__
+    """A descriptor of the directory at that path, valid until the next call."""
 
-    def _descend(self, path: bytes) -> int:
+    def __missing__(self, path: bytes) -> int:
         # From farther away step by step: the directories on the way stay open, and who goes up needs them next.
-        if split(path)[0] not in self._open and path.count(b"/") < _MOST_OPEN:
-            direct = open_directory_beneath(path, self._root)
-            if direct is not None:
-                return self._opened(path, direct)
+        if path.rpartition(b"/")[0] not in self and path.count(b"/") < _MOST_OPEN:
+            direct = open_beneath(self._root, path)
+            if direct >= 0:
+                return self._keep(path, direct)
         missing = []
         above = path
-        while above not in self._open:
+        while above not in self:
             missing.append(above)
             above = split(above)[0]
-        descriptor = self._open[above]
+        descriptor = self[above]
         for below in reversed(missing):
-            descriptor = self._opened(below, self._open_directory(below, descriptor))
+            descriptor = self._keep(below, self._open_directory(below, descriptor))
         return descriptor
 
-    def _opened(self, path: bytes, descriptor: int) -> int:
+    def _keep(self, path: bytes, descriptor: int) -> int:
         if self._opens_up and not IS_ROOT:
             self._open_up(path, descriptor)
-        self._open[path] = descriptor
-        if len(self._open) > _MOST_OPEN:
-            self._close(next(other for other in self._open if other and other != path))
+        self[path] = descriptor
+        if len(self) > _MOST_OPEN:
+            other = next(other for other in self if other and other != path)
+            self._close({other: self.pop(other)})
         return descriptor
 
     def mode_of(self, path: bytes, found: os.stat_result) -> int:
         """The mode of an open directory as it was before we came."""
-        return self._closed_modes.get(path, stat.S_IMODE(found.st_mode))
+        return self.closed_modes.get(path, stat.S_IMODE(found.st_mode))
 
     def leave_open(self, path: bytes) -> None:
         """Do not close this directory to ourselves again; somebody else sets its mode."""
-        self._closed_modes.pop(path, None)
+        self.closed_modes.pop(path, None)
 
     def _open_directory(self, path: bytes, parent: int) -> int:
         name = split(path)[1]
@@ -89,18 +91,20 @@ class Descent:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
         if mode & 0o500 != 0o500:
             os.fchmod(descriptor, mode | 0o500)
-            self._closed_modes[path] = mode
+            self.closed_modes[path] = mode
 
     def forget(self) -> None:
         """Let go of what is kept open; to be called after directories were moved or removed."""
-        for path in [path for path in self._open if path]:
-            self._close(path)
+        del self[b""]
+        self._close(self)
+        self.clear()
+        self[b""] = self._root
 
-    def _close(self, path: bytes) -> None:
-        descriptor = self._open.pop(path)
-        if path in self._closed_modes:
-            os.fchmod(descriptor, self._closed_modes.pop(path))
-        os.close(descriptor)
+    def _close(self, opened: Mapping[bytes, int]) -> None:
+        for path, descriptor in opened.items():
+            if path in self.closed_modes:
+                os.fchmod(descriptor, self.closed_modes.pop(path))
+            os.close(descriptor)
 
 
 def open_directory(name: bytes, parent: int) -> int:

@@ -47,9 +47,10 @@ def open_in_place(path: Path, *, to_pass: bool = False) -> int:
 
     ``to_pass``: it is not to be listed.
     """
-    folder = os.open(path.parent, _PASS | _OPEN)
+    place, name = os.path.split(path)
+    folder = os.open(place or os.curdir, _PASS | _OPEN)
     try:
-        return os.open(path.name, (_PASS if to_pass else os.O_RDONLY) | _OPEN, dir_fd=folder)
+        return os.open(name, (_PASS if to_pass else os.O_RDONLY) | _OPEN, dir_fd=folder)
     finally:
         os.close(folder)
 

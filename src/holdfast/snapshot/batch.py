@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from holdfast.errors import QuotaError
@@ -37,7 +37,7 @@ class Batch:
         self._snapshots: list[tuple[str, str, bytes, str]] = []
         self._added_bytes = 0
         self._sandbox = sandbox
-        self._unnamed: Counter[str] = Counter()
+        self._unnamed: defaultdict[str, int] = defaultdict(int)
         """Bytes by sandbox, to be noted with what is stored next."""
 
     def comes_from(self, sandbox: str) -> None:
@@ -145,6 +145,8 @@ class Batch:
             action()
 
     def _flush(self) -> None:
+        if not (self._rows or self._parcels or self._snapshots):
+            return
         unnamed = {sandbox: size_bytes for sandbox, size_bytes in self._unnamed.items() if size_bytes}
         self._store.insert(list(self._rows.values()), self._parcels, self._snapshots, unnamed)
         self._rows, self._rows_bytes, self._parcels, self._snapshots = {}, 0, [], []

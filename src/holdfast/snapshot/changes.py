@@ -18,15 +18,15 @@ import fcntl
 import os
 import select
 import stat
-import struct
 import termios
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from holdfast.calls import events_in
 from holdfast.descent import join
 
 _MODIFY, _ATTRIB, _CLOSE_WRITE = 0x2, 0x4, 0x8
@@ -40,8 +40,6 @@ _NAME_COMES, _NAME_GOES = _MOVED_TO | _CREATE, _MOVED_FROM | _DELETE
 _NAME_COMES_OR_GOES = _NAME_COMES | _NAME_GOES
 _SAYS_MORE = _OF_WATCH | _IS_DIRECTORY | _NAME_COMES_OR_GOES
 
-_HEADER = struct.Struct("iIII")
-_header, _HEADER_BYTES = _HEADER.unpack_from, _HEADER.size
 _READ_BYTES = 1 << 20
 _LOOK_SECONDS = 0.02
 """So often the kernel's queue is looked at, so that a burst does not overflow it."""
@@ -285,41 +283,36 @@ class ChangeTracker:
             data = os.read(self._descriptor, min(waiting_bytes, _READ_BYTES))
             waiting_bytes -= len(data)
             self._heard_bytes += len(data)
-            position, last_watch, last_name = 0, -1, b""
-            while position < len(data):
-                watch, mask, cookie, length = _header(data, position)
-                position += _HEADER_BYTES + length
-                name = data[position - length : position]
-                # Of one file there are mostly several events in a row, and all say the same: it changed.
-                if mask & _SAYS_MORE:
-                    self._note(watch, mask, name.rstrip(b"\0"), cookie)
-                    last_watch = -1  # that it came or went does not say that it was written to
-                elif name != last_name or watch != last_watch:
-                    self._note(watch, mask, name.rstrip(b"\0"), cookie)
-                    last_watch, last_name = watch, name
+            self._note(events_in(data, _SAYS_MORE))
         if self._unsettled:
             self._settle()
+        if self._gone is not None and len(self._gone) > _MOST_GONE:
+            self._gone = None
+        if self._haunted is not None and len(self._haunted) > _MOST_GONE:
+            self._haunted = None
 
-    def _note(self, watch: int, mask: int, name: bytes, cookie: int) -> None:
-        if mask & _OF_WATCH and not self._goes_on(watch, mask):
-            return
-        directory = self._paths.get(watch)
-        if directory is None:
-            return
-        if directory not in self._changes:
-            self._changes[directory] = set()
-        names = self._changes[directory]
-        if not name:
-            return
-        is_first = names is not None and name not in names
-        if names is not None:
-            names.add(name)
-        if mask & _IS_DIRECTORY:
-            self._note_directory(join(directory, name), mask)
-        elif mask & _NAME_COMES_OR_GOES:
-            self._note_name(directory, (watch, name), mask, cookie, is_first=is_first)
-        else:
-            self._note_written((watch, name))
+    def _note(self, events: Iterable[tuple[int, int, int, bytes]]) -> None:
+        paths = self._paths
+        for watch, mask, cookie, name in events:
+            if mask & _OF_WATCH and not self._goes_on(watch, mask):
+                continue
+            directory = paths.get(watch)
+            if directory is None:
+                continue
+            if directory not in self._changes:
+                self._changes[directory] = set()
+            names = self._changes[directory]
+            if not name:
+                continue
+            is_first = names is not None and name not in names
+            if is_first and names is not None:
+                names.add(name)
+            if mask & _IS_DIRECTORY:
+                self._note_directory(join(directory, name), mask)
+            elif mask & _NAME_COMES_OR_GOES:
+                self._note_name(directory, (watch, name), mask, cookie, is_first)
+            else:
+                self._note_written((watch, name))
 
     def _goes_on(self, watch: int, mask: int) -> bool:
         """Note what became of a watch itself; whether it is still there to tell of its directory."""
@@ -357,14 +350,14 @@ class ChangeTracker:
             self._company.doubt()
         self._touched.setdefault(name, False)
 
-    def _note_name(self, directory: bytes, name: _Name, mask: int, cookie: int, *, is_first: bool) -> None:
+    def _note_name(self, directory: bytes, name: _Name, mask: int, cookie: int, is_first: bool) -> None:
         """Of a file: it got that name, or lost it; ``is_first``: nothing was told of that name before."""
         if is_first:
             self._named.add(name)
         if mask & (_DELETE | _MOVED_TO):
             self._lost.setdefault(directory, set()).add(name[1])
-        if not mask & _CREATE:
-            self._gone = _with(name, self._gone)
+        if not mask & _CREATE and self._gone is not None:
+            self._gone.add(name)
         if mask & _NAME_COMES:
             if mask & _CREATE and name in self._touched:
                 self._company.doubt()  # so it was not there when it was told of: that was a file open without a name
@@ -373,19 +366,20 @@ class ChangeTracker:
             self._touched.pop(name, None)
             if name in self._named:
                 self._went.setdefault(directory, set()).add(name[1])
-        self._follow_new_name(name, mask, cookie)
-
-    def _follow_new_name(self, name: _Name, mask: int, cookie: int) -> None:
-        """One that goes may have been the second name of a file that stays."""
         if mask & _MOVED_FROM:
             # It stays among the new ones: if two names were exchanged, there is something under it, and which of the
             # two is the new one is not told.
             self._moving[cookie] = name in self._arrived
-            return
+        else:
+            self._follow_new_name(name, mask, cookie)
+
+    def _follow_new_name(self, name: _Name, mask: int, cookie: int) -> None:
+        """One that goes may have been the second name of a file that stays."""
         if name in self._arrived and not mask & _CREATE:
             self._company.doubt()  # removed, or another was moved over it
             self._arrived.discard(name)
-            self._haunted = _with(name, self._haunted)
+            if self._haunted is not None:
+                self._haunted.add(name)
         if mask & _CREATE or (mask & _MOVED_TO and self._moving.pop(cookie, True)):
             self._arrived.add(name)
 
@@ -482,14 +476,6 @@ class ChangeTracker:
             except OSError:
                 continue
         return True
-
-
-def _with(name: _Name, names: set[_Name] | None) -> set[_Name] | None:
-    """None if they are too many."""
-    if names is None or len(names) >= _MOST_GONE:
-        return None
-    names.add(name)
-    return names
 
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)

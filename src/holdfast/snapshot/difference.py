@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.descent import join
 from holdfast.errors import ContentError
@@ -31,23 +32,6 @@ class Difference(NamedTuple):
     new: Entry | None
 
     @property
-    def is_removal(self) -> bool:
-        """What is there now has to go: it is not wanted, or something of another kind is."""
-        _, old, new = self
-        return old is not None and (new is None or not _same_shape(old, new))
-
-    @property
-    def is_addition(self) -> bool:
-        _, old, new = self
-        return new is not None and (old is None or not _same_shape(old, new))
-
-    @property
-    def present(self) -> Entry | None:
-        """What the new entry takes the place of; something of another kind is removed before."""
-        _, old, new = self
-        return old if old is None or new is None or _same_shape(old, new) else None
-
-    @property
     def is_of_file(self) -> bool:
         """Whether a file, or what else is no directory, comes of it or goes."""
         _, old, new = self
@@ -60,7 +44,15 @@ class Difference(NamedTuple):
         return 0 if self.new is None or has_them else self.new.size
 
 
-def _same_shape(old: Entry, new: Entry) -> bool:
+if TYPE_CHECKING:
+    difference_of: Callable[[tuple[bytes, Entry | None, Entry | None]], Difference]
+else:
+    difference_of = partial(tuple.__new__, Difference)
+"""The same, made of a tuple, in a third of the time."""
+
+
+def have_same_shape(old: Entry, new: Entry) -> bool:
+    """Whether one can take the place of the other in one step; if not, it has to go before."""
     return old.kind == new.kind or (old.is_file and new.is_file)
 
 
@@ -108,7 +100,7 @@ class StateReader:
 
     def small_contents(self, entries: Iterable[Entry]) -> dict[bytes, bytes]:
         """What these files hold, by its name; for files that are not stored in pieces."""
-        return self._objects.read_all(entry.content for entry in entries if entry.size)
+        return self._objects.read_all([entry.content for entry in entries if entry.size])
 
     def differences(self, old: State | None, new: State | None) -> Iterator[Difference]:
         """All paths that differ, parents before what they hold; links between names do not count as content."""

@@ -54,7 +54,7 @@ def directory_entry(
     """A directory as an entry; what it holds, and what is known of it already, is given."""
     found = found or os.fstat(descriptor)
     mode = stat.S_IMODE(found.st_mode) if mode is None else mode
-    return Entry(name, DIRECTORY, mode, found.st_mtime_ns, *_owner(found), 0, content, _xattrs(descriptor))
+    return Entry(name, DIRECTORY, mode, found.st_mtime_ns, *owner_of(found), 0, content, _xattrs(descriptor))
 
 
 def read_entry(directory: int, name: bytes, taker: Taker, *, is_file: bool = False) -> tuple[Entry, os.stat_result]:
@@ -72,7 +72,7 @@ def read_entry(directory: int, name: bytes, taker: Taker, *, is_file: bool = Fal
     content = _link_target(directory, name) if kind == stat.S_IFLNK else b""
     mode, shape = stat.S_IMODE(found.st_mode), SYMLINK if kind == stat.S_IFLNK else FIFO
     xattrs = _xattrs(through, follow_symlinks=False)
-    return Entry(name, shape, mode, found.st_mtime_ns, *_owner(found), 0, content, xattrs), found
+    return Entry(name, shape, mode, found.st_mtime_ns, *owner_of(found), 0, content, xattrs), found
 
 
 def _link_target(directory: int, name: bytes) -> bytes:
@@ -102,7 +102,7 @@ def _read_file(directory: int, name: bytes, taker: Taker) -> tuple[Entry, os.sta
             os.lseek(descriptor, 0, os.SEEK_SET)
         mode = stat.S_IMODE(after.st_mode)
         xattrs = _xattrs_of_file(descriptor, name, directory)
-        return Entry(name, kind, mode, after.st_mtime_ns, *_owner(after), size, content, xattrs), after
+        return Entry(name, kind, mode, after.st_mtime_ns, *owner_of(after), size, content, xattrs), after
     finally:
         os.close(descriptor)
 
@@ -163,11 +163,14 @@ def _read_fully(descriptor: int, limit: int) -> bytes:
 _OTHER_GROUPS = frozenset(os.getgroups()) - {os.getegid()}
 
 
-def _owner(found: os.stat_result) -> tuple[int, int]:
+def owner_of(found: os.stat_result) -> tuple[int, int]:
     """The owner, where this user could set it again."""
-    if IS_ROOT:
-        return found.st_uid, found.st_gid
-    return UNKNOWN_OWNER, found.st_gid if found.st_gid in _OTHER_GROUPS else UNKNOWN_OWNER
+    return (found.st_uid, found.st_gid) if IS_ROOT else user_owner(found.st_gid)
+
+
+def user_owner(gid: int) -> tuple[int, int]:
+    """The same for whoever is not root."""
+    return UNKNOWN_OWNER, gid if gid in _OTHER_GROUPS else UNKNOWN_OWNER
 
 
 def owner_to_set(entry: Entry, found: os.stat_result) -> tuple[int, int]:
@@ -206,22 +209,12 @@ def _all_xattrs(target: int | bytes, *, follow_symlinks: bool = True) -> Xattrs:
     return tuple((name, os.getxattr(target, name, follow_symlinks=follow_symlinks)) for name in wanted)
 
 
-def is_as_wanted(entry: Entry, found: os.stat_result) -> bool:
-    """Whether what the kernel says of a regular file is what the entry says."""
-    return (
-        found.st_mode == stat.S_IFREG | entry.mode
-        and found.st_size == entry.size
-        and found.st_mtime_ns == entry.mtime_ns
-        and _owner(found) == (entry.uid, entry.gid)
-    )
-
-
 def is_directory_as_wanted(entry: Entry, descriptor: int, found: os.stat_result, mode: int) -> bool:
-    """The same of a directory, whatever it holds; its mode may be another than the kernel says."""
+    """Whether a directory is what the entry says, whatever it holds; its mode may be another than the kernel says."""
     return (
         mode == entry.mode
         and found.st_mtime_ns == entry.mtime_ns
-        and _owner(found) == (entry.uid, entry.gid)
+        and owner_of(found) == (entry.uid, entry.gid)
         and _xattrs(descriptor) == entry.xattrs
     )
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
+
+from holdfast.calls import rename_specially
 
 _NO_REPLACE, _EXCHANGE = 1, 2
 _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK)
-_rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 
 
 def exchange(one: bytes, one_directory: int, other: bytes, other_directory: int) -> bool:
     """False if this kernel or file system cannot, or if one of the names is not there."""
-    code = _renameat2(one, one_directory, other, other_directory, _EXCHANGE)
+    code = rename_specially(one_directory, one, other_directory, other, _EXCHANGE)
     if not code:
         return True
     if code in (*_CANNOT, errno.ENOENT):
@@ -24,7 +24,7 @@ def exchange(one: bytes, one_directory: int, other: bytes, other_directory: int)
 
 def rename_to_free(name: bytes, free: bytes, directory: int) -> None:
     """Rename within a directory; a FileExistsError if something has the new name."""
-    code = _renameat2(name, directory, free, directory, _NO_REPLACE)
+    code = rename_specially(directory, name, directory, free, _NO_REPLACE)
     if not code:
         return
     if code not in _CANNOT:
@@ -40,13 +40,6 @@ def rename_to_free(name: bytes, free: bytes, directory: int) -> None:
         os.rename(name, free, src_dir_fd=directory, dst_dir_fd=directory)
     else:
         os.unlink(name, dir_fd=directory)
-
-
-def _renameat2(name: bytes, directory: int, new_name: bytes, new_directory: int, flag: int) -> int:
-    """The error's number; 0 is none."""
-    if _rename is None:
-        return errno.ENOSYS
-    return 0 if _rename(directory, name, new_directory, new_name, flag) == 0 else ctypes.get_errno()
 
 
 def _error(code: int, name: bytes) -> OSError:

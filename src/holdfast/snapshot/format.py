@@ -17,6 +17,7 @@ PIECES_FROM_BYTES = 4 << 20
 """Files of this size and more are stored in pieces, so that a small change to a large file stores little."""
 
 FILE, PIECES, DIRECTORY, SYMLINK, FIFO = range(5)
+REGULAR = (FILE, PIECES)
 UNKNOWN_OWNER = -1
 """Stands for the user and group a file of this user has anyway, and for those this user could not give to a file.
 
@@ -39,7 +40,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def is_file(self) -> bool:
-        return self.kind in (FILE, PIECES)
+        return self.kind in REGULAR
 
 
 class State(msgspec.Struct, array_like=True, frozen=True):

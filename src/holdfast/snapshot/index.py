@@ -17,11 +17,13 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.descent import Descent, depth, join, split
+from holdfast.calls import status_of, status_through
+from holdfast.descent import IS_ROOT, Descent, depth, join, split
 from holdfast.errors import SandboxError
 from holdfast.machine import boot_id
 from holdfast.place import refuse_replaced
-from holdfast.progress import Metering, Work, meter_of
+from holdfast.plain_calls import Status, status_from
+from holdfast.progress import UNWATCHED, Metering, Work, meter_of
 from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.changes import Changes, Names, Told
 from holdfast.snapshot.counting import counted_batch, counted_taker
@@ -32,9 +34,9 @@ from holdfast.snapshot.entries import (
     Moved,
     Taker,
     directory_entry,
-    is_as_wanted,
     is_directory_as_wanted,
     read_entry,
+    user_owner,
 )
 from holdfast.snapshot.format import (
     DIRECTORY,
@@ -625,7 +627,9 @@ class _Adoption:
     ) -> None:
         self._index, self._descent, self._proven, self._touched = index, descent, proven, touched
         self._settled_ns = time.time_ns() - _RACY_NS
-        self._meter, self._hasher = meter, counted_taker(Hasher(), meter)
+        self._meter, self._is_watched = meter, meter is not UNWATCHED
+        self._hasher = counted_taker(Hasher(), meter)
+        self._linked = index.links.by_path
         self._nodes: dict[bytes, Node] = {}
         """Those of the directories that were taken."""
 
@@ -636,13 +640,13 @@ class _Adoption:
             node.digest = node.head.content
 
     def take(self, difference: Difference) -> bool:
-        path, _, new = difference
-        directory, name = split(path)
+        path, old, new = difference
+        directory, _, name = path.rpartition(b"/")
         # Directories come before what they hold.
         parent = self._nodes.get(directory) or self._index.node_at(directory)
-        if parent is not None and new is not None and new.kind == DIRECTORY:
-            return self._take_directory(path, parent, new)
-        if difference.is_of_file:
+        if new is not None and new.kind == DIRECTORY:
+            return parent is not None and self._take_directory(path, name, parent, new)
+        if self._is_watched and (new is not None or (old is not None and old.kind != DIRECTORY)):
             self._meter.advance(1)
         if parent is None:
             return new is None  # it went with its directory
@@ -654,22 +658,26 @@ class _Adoption:
         status = self._found(path, self._descent.open(directory), name, new)
         if status is None:
             return False
+        _, _, _, mtime, size, device, inode, names, ctime, _ = status
         parent.put(new)
-        ctime = status.st_ctime_ns
-        stamp = (status.st_ino, ctime if ctime < self._settled_ns else UNTRUSTED, status.st_mtime_ns, status.st_size)
-        parent.note_stamp(name, stamp)
-        self._index.links.note(path, (status.st_dev, status.st_ino), status.st_nlink)
+        parent.note_stamp(name, (inode, ctime if ctime < self._settled_ns else UNTRUSTED, mtime, size))
+        if names > 1 or path in self._linked:
+            self._index.links.note(path, (device, inode), names)
         return True
 
-    def _found(self, path: bytes, parent: int, name: bytes, new: Entry) -> os.stat_result | None:
+    def _found(self, path: bytes, parent: int, name: bytes, new: Entry) -> Status | None:
         """What the kernel says of a file that is as it should be."""
         if (proven := self._proven.get(path)) is not None:
-            status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            status = status_of(parent, name)
+            mode, uid, gid, mtime, size, device, inode, names, _, _ = status
+            if not IS_ROOT:
+                uid, gid = user_owner(gid)
+            wanted = stat.S_IFREG | new.mode, new.uid, new.gid, new.mtime_ns, new.size
             # What happens through a name outside of the tree is not told.
-            if (status.st_dev, status.st_ino) == proven and status.st_nlink == 1 and is_as_wanted(new, status):
+            if (mode, uid, gid, mtime, size) == wanted and (device, inode) == proven and names == 1:
                 return status
-        entry, status = read_entry(parent, name, self._hasher, is_file=new.is_file)
-        return status if entry == new else None
+        entry, found = read_entry(parent, name, self._hasher, is_file=new.is_file)
+        return status_from(found) if entry == new else None
 
     def _is_there(self, directory: bytes, name: bytes) -> bool:
         try:
@@ -678,12 +686,11 @@ class _Adoption:
             return False
         return True
 
-    def _take_directory(self, path: bytes, parent: Node, new: Entry) -> bool:
-        directory, name = split(path)
+    def _take_directory(self, path: bytes, name: bytes, parent: Node, new: Entry) -> bool:
         is_touched = path in self._touched
         node = parent if not path else parent.children.get(name)
         if node is None:
-            self._index.forget_entry(directory, parent, name)
+            self._index.forget_entry(split(path)[0], parent, name)
             node = parent.children[name] = Node()
             is_touched = True
         node.head, node.is_placed = new, True
@@ -693,8 +700,14 @@ class _Adoption:
         if not is_touched:
             return True
         descriptor = self._descent.open(path)
+        mode, uid, gid, mtime, _, _, inode, _, _, has_attributes = status_through(descriptor)
+        node.stamp = (inode, UNTRUSTED)
+        if not IS_ROOT:
+            uid, gid = user_owner(gid)
+        is_same = (mode, uid, gid, mtime) == (stat.S_IFDIR | new.mode, new.uid, new.gid, new.mtime_ns)
+        if is_same and not has_attributes and not new.xattrs and path not in self._descent.closed_modes:
+            return True
         found = os.fstat(descriptor)
-        node.stamp = (found.st_ino, UNTRUSTED)
         return is_directory_as_wanted(new, descriptor, found, self._descent.mode_of(path, found))
 
 

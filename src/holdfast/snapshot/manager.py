@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +279,7 @@ class CheckpointManager:
         return self._caches / f"{path.parent.name}-{path.name}.index"
 
 
+@cache
 def _sandbox_at(path: Path) -> str:
     """What its content is counted under: the same when the home was moved."""
     return f"{path.parent.name}/{path.name}"

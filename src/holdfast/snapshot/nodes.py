@@ -61,7 +61,7 @@ class Node:
 
     @property
     def entries(self) -> Mapping[bytes, Entry]:
-        return self._known_entries()
+        return self._known_entries() if self._entries is None else self._entries
 
     def _known_entries(self) -> dict[bytes, Entry]:
         if self._entries is None:
@@ -71,7 +71,7 @@ class Node:
 
     def put(self, entry: Entry) -> None:
         """Set the entry of that name; of the others nothing is looked at if there was one before."""
-        entries = self._known_entries()
+        entries = self._known_entries() if self._entries is None else self._entries
         old = entries.get(entry.name)
         if old is entry or old == entry:
             return

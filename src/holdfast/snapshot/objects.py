@@ -126,8 +126,11 @@ class ObjectStore:
                 self._lock = -1
 
     def _rows(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[Any]:
-        with self._mutex, self._translated_errors():
-            rows: list[Any] = self._connection.execute(sql, parameters).fetchall()
+        with self._mutex:
+            try:
+                rows: list[Any] = self._connection.execute(sql, parameters).fetchall()
+            except Error as error:
+                raise self._translated(error) from error
             return rows
 
     def _row(self, sql: str, parameters: tuple[Any, ...] = ()) -> Any:
@@ -140,11 +143,14 @@ class ObjectStore:
         try:
             yield
         except (Error, DatabaseDamagedError) as error:
-            ours = database_error(error, self.path) if isinstance(error, Error) else error
-            if not isinstance(ours, DatabaseDamagedError):
-                raise ours from error
-            self._is_malformed = True
-            raise ContentError(ours.message, hint=_SOME_IS_LOST if self.store_id else _ALL_IS_LOST) from error
+            raise self._translated(error) from error
+
+    def _translated(self, error: Exception) -> HoldfastError:
+        ours = error if isinstance(error, DatabaseDamagedError) else database_error(error, self.path)
+        if not isinstance(ours, DatabaseDamagedError):
+            return ours
+        self._is_malformed = True
+        return ContentError(ours.message, hint=_SOME_IS_LOST if self.store_id else _ALL_IS_LOST)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -398,8 +404,6 @@ class ObjectStore:
         unnamed: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Everything in one durable transaction; ``unnamed`` is what it changes of the bytes that nothing names."""
-        if not rows and not parcels and not snapshots:
-            return
         if rows or parcels:
             added_bytes = sum(len(row[2]) for row in rows) + sum(len(data) for _, data in parcels)
             self._refuse_without_room_for(added_bytes)

@@ -13,16 +13,19 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 
-from holdfast.descent import IS_ROOT, Descent, depth, split
+import msgspec
+
+from holdfast.calls import fill
+from holdfast.descent import IS_ROOT, Descent, split
 from holdfast.errors import SandboxError
-from holdfast.progress import Metering, Work, meter_of
-from holdfast.snapshot.difference import Difference, StateReader
+from holdfast.progress import UNWATCHED, Metering, Work, meter_of
+from holdfast.snapshot.difference import Difference, StateReader, have_same_shape
 from holdfast.snapshot.entries import (
     Hasher,
     Moved,
@@ -35,6 +38,7 @@ from holdfast.snapshot.format import (
     DIRECTORY,
     FILE,
     PIECE_BYTES,
+    REGULAR,
     SYMLINK,
     Entry,
     State,
@@ -48,8 +52,7 @@ _REPLACED = (errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
 _MEDDLED = (*_REPLACED, errno.EEXIST, errno.ENOENT, errno.ELOOP)
 
 
-@dataclass(frozen=True)
-class RestorePlan:
+class RestorePlan(msgspec.Struct, frozen=True):
     """What has to be done to get from one state to another; made without touching anything."""
 
     differences: tuple[Difference, ...]
@@ -66,18 +69,15 @@ class RestorePlan:
         return bool(self.in_the_way) or len(self.differences) > 1 or any(old != new for _, old, new in self.differences)
 
 
-@dataclass
-class Restored:
-    touched: dict[bytes, set[bytes]] = field(default_factory=dict)
+class Restored(msgspec.Struct):
+    touched: dict[bytes, set[bytes]] = msgspec.field(default_factory=dict)
     """Directories and the names in them that were changed, for looking again at exactly these."""
-    proven: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    proven: dict[bytes, tuple[int, int]] = msgspec.field(default_factory=dict)
     """Files that were read back, and hold what they should, before they got their names; device and inode."""
-    set_aside: list[tuple[bytes, Path]] = field(default_factory=list)
+    set_aside: list[tuple[bytes, Path]] = msgspec.field(default_factory=list)
 
     def touch(self, path: bytes) -> None:
-        self.touch_in(*split(path))
-
-    def touch_in(self, directory: bytes, name: bytes) -> None:
+        directory, name = split(path)
         self.touched.setdefault(directory, set()).add(name)
 
 
@@ -110,6 +110,8 @@ def links_to_remake(
     reader: StateReader, present: State, target: State, differences: dict[bytes, Difference]
 ) -> tuple[tuple[bytes, ...], ...]:
     """Link groups that are not as they should be; their files, and those of groups to be parted, are written anew."""
+    if not present.links and not target.links:
+        return ()
     old, new = set(present.links), set(target.links)
     for path in {path for group in old ^ new for path in group}:
         if reader.find(target, path) is not None:
@@ -134,7 +136,7 @@ def check_content(reader: StateReader, plan: RestorePlan, name: str) -> dict[byt
 
     What is not much is handed on, so that it need not be read again.
     """
-    needed = [new for _, _, new in plan.differences if new is not None and new.is_file]
+    needed = [new for _, _, new in plan.differences if new is not None and new.kind in REGULAR]
     kept: list[Entry] = []
     room = _KEPT_BYTES
     with meter_of(Work.CHECKING, name, lambda: (len(needed), sum(entry.size for entry in needed))) as meter:
@@ -148,8 +150,7 @@ def check_content(reader: StateReader, plan: RestorePlan, name: str) -> dict[byt
     return reader.small_contents(kept)
 
 
-@dataclass(frozen=True)
-class Workshop:
+class Workshop(msgspec.Struct, frozen=True):
     """Where and how a restore works: where it puts what it must not delete, and where it makes new files."""
 
     name: str
@@ -213,7 +214,8 @@ class _Restorer:
         meter: Metering,
     ) -> None:
         self._reader, self._descent, self._workshop, self._staging = reader, descent, workshop, staging
-        self._contents, self._meter = contents, meter
+        self._contents, self._meter, self._is_watched = contents, meter, meter is not UNWATCHED
+        self._writable = descent.open if IS_ROOT else self._made_writable
         self._opened: dict[bytes, int] = {}
         self._shared: Set[bytes] = frozenset()
         """Files that have other names: who has one open by the name that goes must be heard of in the sandbox, and not
@@ -221,6 +223,7 @@ class _Restorer:
         self.at = b""
         """The path that is being changed."""
         self.restored = Restored()
+        self._touched = self.restored.touched
 
     @cached_property
     def _names(self) -> Iterator[bytes]:
@@ -233,7 +236,7 @@ class _Restorer:
                 self.at = path
                 self._move_aside(path)
             self._descent.forget()
-        removals = [difference for difference in plan.differences if difference.is_removal]
+        removals, makings, directories = _sorted_out(plan.differences)
         for difference in reversed(removals):
             self.at = difference.path
             self._remove(difference)
@@ -241,9 +244,8 @@ class _Restorer:
                 self._meter.advance(1)
         if removals:
             self._descent.forget()
-        self._make_all(plan)
-        directories = [each for each in plan.differences if each.new is not None and each.new.kind == DIRECTORY]
-        for difference in sorted(directories, key=lambda each: depth(each.path), reverse=True):
+        self._make_all(makings, plan)
+        for difference in sorted(directories, key=itemgetter(0), reverse=True):  # what is in one comes before it
             self.at = difference.path
             self._finish_directory(difference)
         self._close_opened()
@@ -253,29 +255,26 @@ class _Restorer:
                 with _unless_replaced():
                     os.fsync(self._descent.open(directory))
 
-    def _make_all(self, plan: RestorePlan) -> None:
+    def _make_all(self, makings: Sequence[tuple[bytes, Entry, Entry | None]], plan: RestorePlan) -> None:
         linked = {path for group in plan.links for path in group[1:]}
-        for difference in plan.differences:
-            path, _, new = difference
-            if new is None:
-                continue
+        for path, new, present in makings:
             self.at = path
             if new.kind == DIRECTORY:
-                if difference.is_addition:
-                    self._make_directory(path)
+                self._make_directory(path)
                 continue
             if path not in linked:
-                self._make(difference, new)
-            self._meter.advance(1)
-        old = {difference.path: difference.present for difference in plan.differences} if plan.links else {}
+                self._make(path, new, present)
+            if self._is_watched:
+                self._meter.advance(1)
+        old = {path: present for path, _, present in makings}
         for group in plan.links:
             self.at = group[0]
             self._link(group, old)
 
-    def _writable(self, directory: bytes) -> int:
+    def _made_writable(self, directory: bytes) -> int:
         """A descriptor of that directory, which its owner may write to until its own mode is set at the end."""
         descriptor = self._descent.open(directory)
-        if not IS_ROOT and directory not in self._opened:
+        if directory not in self._opened:
             mode = self._descent.mode_of(directory, os.fstat(descriptor))
             if mode & 0o700 != 0o700:
                 self._opened[directory] = mode
@@ -325,19 +324,18 @@ class _Restorer:
                 ) from error
             raise
 
-    def _make(self, difference: Difference, new: Entry) -> None:
-        path, old, _ = difference
-        directory, name = split(path)
-        self.restored.touch_in(directory, name)
+    def _make(self, path: bytes, new: Entry, present: Entry | None) -> None:
+        directory, _, name = path.rpartition(b"/")
+        self._touched.setdefault(directory, set()).add(name)
         parent = self._writable(directory)
-        if old is not None and _keeps_its_content(old, new, name, parent):
+        if present is not None and present.content == new.content and _can_keep_its_content(present, new, name, parent):
             if not IS_ROOT:
                 _chmod(name, parent, new.mode | 0o600)  # extended attributes of a read-only file cannot be set
             self._set_attributes(name, parent, new)
             if self._workshop.is_real:
                 _flush(name, parent)
         else:
-            self._put(new, name, parent, difference.present)
+            self._put(new, name, parent, present)
 
     def _put(self, entry: Entry, name: bytes, parent: int, present: Entry | None) -> None:
         """Make a file complete under a temporary name, then give it its own.
@@ -345,8 +343,10 @@ class _Restorer:
         A file that has the name already changes places with it: plain renaming over a file makes ext4 write the new
         one out at once, which costs milliseconds a file.
         """
-        workplace = parent if self._staging is None else self._staging.descriptor
-        temporary = self._make_temporary(entry, workplace)
+        staging = self._staging
+        workplace = parent if staging is None else staging.descriptor
+        spare = staging.spare() if staging is not None and entry.kind in REGULAR else None
+        temporary = self._make_temporary(entry, workplace) if spare is None else self._refilled(spare, entry)
         if self._workshop.is_real:
             self._place_carefully(temporary, name, parent, present)
             return
@@ -411,8 +411,6 @@ class _Restorer:
 
     def _make_temporary(self, entry: Entry, parent: int) -> bytes:
         if entry.is_file:
-            if self._staging is not None and (spare := self._staging.spare()) is not None:
-                return self._refilled(spare, entry)
             return self._written_file(parent, entry)
         name = self._new_name()
         if entry.kind == SYMLINK:
@@ -440,13 +438,19 @@ class _Restorer:
 
     def _refilled(self, spare: Spare, entry: Entry) -> bytes:
         """Fill a file that lay ready, and see that it holds what it should while nobody else can reach it."""
-        name, descriptor, status = spare
+        name, descriptor, inode, attributes, status = spare
         try:
-            content = self._contents.get(entry.content)
-            self._write(descriptor, entry, content)
-            _set_attributes_of(descriptor, entry, status)
-            if content is not None and not entry.xattrs and os.pread(descriptor, len(content) + 1, 0) == content:
-                self.restored.proven[self.at] = (status.st_dev, status.st_ino)
+            content = self._contents.get(entry.content) if entry.size else b""
+            is_plain = entry.size < PIECE_BYTES and not entry.xattrs
+            if is_plain and content is not None and fill(descriptor, content, entry.mtime_ns):
+                self.restored.proven[self.at] = inode
+                if self._is_watched:
+                    self._meter.advance(size_bytes=entry.size)
+                if attributes != (entry.mode, entry.uid, entry.gid):
+                    _set_attributes_of(descriptor, entry, status)
+            else:
+                self._write(descriptor, entry, content)
+                _set_attributes_of(descriptor, entry, status)
         finally:
             os.close(descriptor)
         return name
@@ -497,7 +501,8 @@ class _Restorer:
             return
         descriptor = self._descent.open(path)
         was_opened = self._opened.pop(path, None)
-        if _differ_in_time_at_most(difference.old, entry) and was_opened is None and path:
+        is_same = difference.old is entry or _differ_in_time_at_most(difference.old, entry)
+        if is_same and was_opened is None and path:
             os.utime(descriptor, ns=(entry.mtime_ns, entry.mtime_ns))
         else:
             self._descent.leave_open(path)
@@ -505,6 +510,26 @@ class _Restorer:
                 os.fchmod(descriptor, entry.mode | 0o700)  # extended attributes of a read-only directory cannot be set
             _set_attributes_through(descriptor, entry)
         self.restored.touched.setdefault(path, set())
+
+
+def _sorted_out(
+    differences: Iterable[Difference],
+) -> tuple[list[Difference], list[tuple[bytes, Entry, Entry | None]], list[Difference]]:
+    """What has to go; what has to be made, with what it takes the place of; and what directories there will be."""
+    removals, makings, directories = [], [], []
+    for difference in differences:
+        path, old, new = difference
+        present = old
+        if old is not None and (new is None or (old.kind != new.kind and not have_same_shape(old, new))):
+            removals.append(difference)
+            present = None  # something of another kind is removed before
+        if new is None:
+            continue
+        if new.kind == DIRECTORY:
+            directories.append(difference)
+        if new.kind != DIRECTORY or present is None:
+            makings.append((path, new, present))
+    return removals, makings, directories
 
 
 @contextmanager
@@ -524,9 +549,8 @@ def _same_attributes(old: Entry | None, new: Entry) -> bool:
 
 
 def _differ_in_time_at_most(old: Entry | None, new: Entry) -> bool:
-    return old is new or (
-        old is not None
-        and (old.kind, old.mode, old.uid, old.gid, old.xattrs) == (new.kind, new.mode, new.uid, new.gid, new.xattrs)
+    return old is not None and (
+        (old.kind, old.mode, old.uid, old.gid, old.xattrs) == (new.kind, new.mode, new.uid, new.gid, new.xattrs)
     )
 
 
@@ -562,9 +586,9 @@ def _flush(name: bytes, parent: int) -> None:
         os.close(descriptor)
 
 
-def _keeps_its_content(old: Entry, new: Entry, name: bytes, parent: int) -> bool:
+def _can_keep_its_content(old: Entry, new: Entry, name: bytes, parent: int) -> bool:
     """Whether setting attributes is enough; not for a file with other names, which must keep theirs, or not ours."""
-    if old.content != new.content or not (old.is_file and new.is_file):
+    if not (old.is_file and new.is_file):
         return False
     found = _status(name, parent)
     return found.st_nlink == 1 and (IS_ROOT or found.st_uid == os.geteuid())

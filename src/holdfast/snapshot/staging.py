@@ -8,6 +8,7 @@ import os
 import queue
 import secrets
 import shutil
+import stat
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.snapshot.entries import owner_of
 from holdfast.snapshot.format import digest_of
 
 _SPARES = 16
@@ -86,10 +88,15 @@ class Staging:
 
 
 class Spare(NamedTuple):
+    """As it was made; whoever finds it while it waits may give it attributes."""
+
     name: bytes
     descriptor: int
+    inode: tuple[int, int]
+    """With its device."""
+    attributes: tuple[int, int, int]
+    """Mode, user and group as an entry has them."""
     status: os.stat_result
-    """As it was made; whoever finds it while it waits may give it attributes."""
 
 
 def _new_spare(name: bytes, folder: int) -> Spare:
@@ -99,7 +106,8 @@ def _new_spare(name: bytes, folder: int) -> Spare:
         # Finding a block for what is written is a third of the time that writing takes. Where that cannot be done
         # before, it is done then.
         _allocate(descriptor, _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(_RESERVED_BYTES))
-    return Spare(name, descriptor, os.fstat(descriptor))
+    found = os.fstat(descriptor)
+    return Spare(name, descriptor, (found.st_dev, found.st_ino), (stat.S_IMODE(found.st_mode), *owner_of(found)), found)
 
 
 def temporary_names() -> Iterator[bytes]:

@@ -11,16 +11,18 @@ import errno
 import os
 import stat
 
+from holdfast.calls import status_of
 from holdfast.descent import IS_ROOT, Descent, join, split
 from holdfast.errors import ContentError
 from holdfast.snapshot.changes import Told
-from holdfast.snapshot.difference import Difference, StateReader
+from holdfast.snapshot.difference import Difference, StateReader, difference_of
 from holdfast.snapshot.entries import Hasher, Moved, directory_entry, read_entry
 from holdfast.snapshot.format import DIRECTORY, FILE, Entry, State
 from holdfast.snapshot.index import TreeIndex
 from holdfast.snapshot.restore import RestorePlan, links_to_remake
 
 _MOST_NAMES = 1000
+_KIND = stat.S_IFMT(0o177777)
 _UNREAD = b"?"
 """Stands for content that was not read; it is equal to nothing."""
 
@@ -56,6 +58,7 @@ class _Changes:
 
     def __init__(self, index: TreeIndex, descent: Descent, differences: dict[bytes, Difference]) -> None:
         self._index, self._descent, self._differences = index, descent, differences
+        self._linked, self._left = index.links.by_path, index.links.left
 
     def look(self, told: Told) -> None:
         for directory, names in told.changes.items():
@@ -67,14 +70,15 @@ class _Changes:
             if wanted is None or wanted.kind != DIRECTORY:
                 raise _CloserLook
             descriptor, known, went = self._descent.open(directory), node.entries, told.went.get(directory, ())
-            differs = [
-                self._differs(descriptor, join(directory, name), name, known.get(name), is_gone=name in went)
-                for name in names
-            ]
-            # Whatever it is now: what a directory is gets set once all in it is restored.
-            present = node.head if any(differs) else self._present_head(directory, node.head, descriptor)
-            if any(differs) or present != wanted:
-                self._differences[directory] = Difference(directory, present, wanted)
+            present = None
+            for name in names:
+                if self._differs(descriptor, join(directory, name), name, known.get(name), is_gone=name in went):
+                    present = node.head  # whatever it is now: it gets set once all in it is restored
+            if present is None:
+                present = self._present_head(directory, node.head, descriptor)
+                if present == wanted:
+                    continue
+            self._differences[directory] = difference_of((directory, present, wanted))
 
     def _present_head(self, directory: bytes, known: Entry, descriptor: int) -> Entry:
         found = os.fstat(descriptor)
@@ -95,20 +99,20 @@ class _Changes:
                 return False  # it came and went
             # There is nothing to do, but the index does not know it as it is now, and nothing done would tell it.
             raise _CloserLook
-        self._differences[path] = Difference(path, present, wanted)
+        self._differences[path] = difference_of((path, present, wanted))
         return True
 
     def _present(self, descriptor: int, path: bytes, name: bytes, wanted: Entry | None) -> Entry | None:
-        if path in self._index.links.by_path or path in self._index.links.left:
+        if path in self._linked or path in self._left:
             raise _CloserLook
         try:
-            found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            mode, uid, _, mtime_ns, size, _, _, names, _, _ = status_of(descriptor, name)
         except FileNotFoundError:
             return None
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        if mode & _KIND != stat.S_IFREG or names > 1:
             raise _CloserLook
-        if not IS_ROOT and (found.st_uid != os.geteuid() or not found.st_mode & stat.S_IRUSR):
+        if not IS_ROOT and (uid != os.geteuid() or not mode & stat.S_IRUSR):
             raise _CloserLook
-        if wanted is not None and wanted.is_file and wanted.size == found.st_size:
+        if wanted is not None and wanted.size == size and wanted.is_file:
             return read_entry(descriptor, name, Hasher(), is_file=True)[0]
-        return Entry(name, FILE, stat.S_IMODE(found.st_mode), found.st_mtime_ns, 0, 0, found.st_size, _UNREAD)
+        return Entry(name, FILE, mode & ~_KIND, mtime_ns, 0, 0, size, _UNREAD)

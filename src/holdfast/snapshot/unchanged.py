@@ -12,10 +12,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.beneath import open_directory_beneath
+from holdfast.calls import open_beneath, stamps_of
 from holdfast.place import open_in_place
 from holdfast.snapshot.nodes import Node
-from holdfast.snapshot.stamps import look, unpack_names
 
 _FORKS_FROM_DIRECTORIES = 200
 """Below that, forking costs more than it saves."""
@@ -79,10 +78,10 @@ def _answers(root: Path, share: Known) -> bytes:
 
 def _is_unchanged(root: int, path: bytes, node: Node) -> bool:
     try:
-        descriptor = open_directory_beneath(path or b".", root)
+        descriptor = open_beneath(root, path or b".")
     except OSError:
         return False
-    if descriptor is None:
+    if descriptor < 0:
         return False
     try:
         return is_as_known(node, descriptor)
@@ -96,4 +95,4 @@ def is_as_known(node: Node, descriptor: int) -> bool:
     if node.stamp != (found.st_ino, found.st_ctime_ns):
         return False
     names, stamps = node.packed_stamps
-    return look(descriptor, unpack_names(names)) == stamps
+    return stamps_of(descriptor, names) == stamps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -353,7 +354,7 @@ def test_what_is_saved_while_it_is_being_put_back_is_not_lost_either(desk: Desk,
 
 def test_so_it_is_where_files_cannot_change_places_in_one_step(desk: Desk, monkeypatch: pytest.MonkeyPatch):
     """An old file system, or one over the network."""
-    monkeypatch.setattr("holdfast.snapshot.exchange._rename", None)
+    monkeypatch.setattr("holdfast.snapshot.exchange.rename_specially", lambda *_: errno.ENOSYS)
     plan = desk.run(data="echo more >> one.csv; echo new > new.csv; rm two.csv")
     for name in ("one.csv", "new.csv", "two.csv"):
         desk.keep()

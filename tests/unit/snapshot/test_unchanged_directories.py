@@ -99,14 +99,14 @@ def test_what_a_fork_that_died_did_not_say_is_looked_at(
     place: Place, forks: list[int], monkeypatch: pytest.MonkeyPatch
 ):
     own = os.getpid()
-    look = unchanged.look
+    stamps_of = unchanged.stamps_of
 
-    def dying(directory: int, names: list[bytes]) -> bytes | None:
+    def dying(directory: int, names: bytes) -> bytes | None:
         if os.getpid() != own:
             raise MemoryError
-        return look(directory, names)
+        return stamps_of(directory, names)
 
-    monkeypatch.setattr(unchanged, "look", dying)
+    monkeypatch.setattr(unchanged, "stamps_of", dying)
     write(place.root / "folder 1" / "a file", "changed")
     found = place.take().state_hash
     assert len(forks) == 2
@@ -114,6 +114,6 @@ def test_what_a_fork_that_died_did_not_say_is_looked_at(
 
 
 def test_a_kernel_that_cannot_open_from_afar_gets_a_closer_look(place: Place, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(unchanged, "open_directory_beneath", lambda _path, _root: None)
+    monkeypatch.setattr(unchanged, "open_beneath", lambda _root, _path: -1)
     write(place.root / "folder 1" / "a file", "changed")
     assert place.take().state_hash == seen_anew(place)

@@ -1,0 +1,338 @@
+/* The compiled form of what plain_calls.py does: see there what each function is for, and calls.py for who uses which.
+ *
+ * Small on purpose, and without state. Whatever may wait for a disk is done without the interpreter's lock.
+ */
+
+#define _GNU_SOURCE
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#define SECOND_NS 1000000000LL
+#define MOST_SECONDS (INT64_MAX / SECOND_NS)
+#define COMPARED_BYTES 16384
+
+#ifndef SYS_openat2
+#define SYS_openat2 437 /* the same on every architecture */
+#endif
+#ifndef SYS_renameat2
+#error "renameat2 is not known here: the plain form serves"
+#endif
+enum { RESOLVE_NO_SYMLINKS_ = 0x04, RESOLVE_BENEATH_ = 0x08 };
+struct how {
+    uint64_t flags, mode, resolve;
+};
+
+static int count_is(Py_ssize_t given, Py_ssize_t wanted)
+{
+    if (given == wanted)
+        return 1;
+    PyErr_Format(PyExc_TypeError, "%zd arguments are needed, not %zd", wanted, given);
+    return 0;
+}
+
+static int descriptor_of(PyObject *number, int *descriptor)
+{
+    long value = PyLong_AsLong(number);
+    if (value == -1 && PyErr_Occurred())
+        return 0;
+    if (value < INT_MIN || value > INT_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "that is no descriptor");
+        return 0;
+    }
+    *descriptor = (int)value;
+    return 1;
+}
+
+/* A name or a path. One with a null byte in it would be cut off there, and mean something else. */
+static const char *name_of(PyObject *bytes)
+{
+    char *text;
+    return PyBytes_AsStringAndSize(bytes, &text, NULL) < 0 ? NULL : text;
+}
+
+static PyObject *open_beneath(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    static const struct how how = {
+        O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS_ | RESOLVE_BENEATH_};
+    int root;
+    const char *path;
+    long found;
+    (void)module;
+    if (!count_is(count, 2) || !descriptor_of(arguments[0], &root) || !(path = name_of(arguments[1])))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    found = syscall(SYS_openat2, root, path, &how, sizeof how);
+    Py_END_ALLOW_THREADS
+    if (found < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
+        return PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, arguments[1]);
+    return PyLong_FromLong(found);
+}
+
+static PyObject *rename_specially(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int from, to, flags, code;
+    const char *name, *new_name;
+    (void)module;
+    if (!count_is(count, 5) || !descriptor_of(arguments[0], &from) || !(name = name_of(arguments[1])) ||
+        !descriptor_of(arguments[2], &to) || !(new_name = name_of(arguments[3])) ||
+        !descriptor_of(arguments[4], &flags))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    code = syscall(SYS_renameat2, from, name, to, new_name, (unsigned)flags) ? errno : 0;
+    Py_END_ALLOW_THREADS
+    return PyLong_FromLong(code);
+}
+
+/* Times are nanoseconds in Python, and those of some file systems are too many for 64 bits. */
+static PyObject *nanoseconds_of(const struct timespec *time)
+{
+    PyObject *seconds, *second, *whole, *rest, *sum = NULL;
+    if (time->tv_sec > -MOST_SECONDS && time->tv_sec < MOST_SECONDS)
+        return PyLong_FromLongLong(time->tv_sec * SECOND_NS + time->tv_nsec);
+    seconds = PyLong_FromLongLong(time->tv_sec);
+    second = PyLong_FromLongLong(SECOND_NS);
+    rest = PyLong_FromLong(time->tv_nsec);
+    whole = seconds && second ? PyNumber_Multiply(seconds, second) : NULL;
+    if (whole && rest)
+        sum = PyNumber_Add(whole, rest);
+    Py_XDECREF(seconds);
+    Py_XDECREF(second);
+    Py_XDECREF(rest);
+    Py_XDECREF(whole);
+    return sum;
+}
+
+static int time_of(PyObject *nanoseconds, struct timespec *time)
+{
+    PyObject *second = PyLong_FromLongLong(SECOND_NS);
+    PyObject *parts = second ? PyNumber_Divmod(nanoseconds, second) : NULL;
+    if (parts) {
+        time->tv_sec = PyLong_AsLongLong(PyTuple_GetItem(parts, 0));
+        time->tv_nsec = PyLong_AsLong(PyTuple_GetItem(parts, 1));
+    }
+    Py_XDECREF(second);
+    Py_XDECREF(parts);
+    return !PyErr_Occurred();
+}
+
+/* 0, or an error's number; -1: it is not as it should be. */
+static int filled(int descriptor, const char *content, Py_ssize_t size, const struct timespec *mtime)
+{
+    char found[COMPARED_BYTES];
+    struct timespec times[2] = {*mtime, *mtime};
+    Py_ssize_t done = 0;
+    if (flistxattr(descriptor, NULL, 0) > 0)
+        return -1;
+    while (done < size) {
+        ssize_t written = pwrite(descriptor, content + done, (size_t)(size - done), done);
+        if (written > 0)
+            done += written;
+        else if (written == 0)
+            return EIO;
+        else if (errno != EINTR)
+            return errno;
+    }
+    if (futimens(descriptor, times))
+        return errno;
+    for (done = 0;;) {
+        Py_ssize_t left = size - done;
+        /* One more than there should be: nothing may follow. */
+        ssize_t got = pread(descriptor, found, left < COMPARED_BYTES ? (size_t)left + 1 : COMPARED_BYTES, done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return errno;
+        if (got > left || memcmp(found, content + done, (size_t)got))
+            return -1;
+        if (got == left && left < COMPARED_BYTES)
+            return 0;
+        if (got == 0)
+            return -1;
+        done += got;
+    }
+}
+
+static PyObject *fill(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int descriptor, code;
+    char *content;
+    Py_ssize_t size;
+    struct timespec mtime;
+    (void)module;
+    if (!count_is(count, 3) || !descriptor_of(arguments[0], &descriptor) ||
+        PyBytes_AsStringAndSize(arguments[1], &content, &size) < 0 || !time_of(arguments[2], &mtime))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    code = filled(descriptor, content, size, &mtime);
+    Py_END_ALLOW_THREADS
+    if (code > 0) {
+        errno = code;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    return PyBool_FromLong(code == 0);
+}
+
+static PyObject *status_from(const struct stat *found, int attributes)
+{
+    /* N takes over what was made for it, also if that failed. */
+    return Py_BuildValue("IIINLKKKNi", found->st_mode, found->st_uid, found->st_gid, nanoseconds_of(&found->st_mtim),
+                         (long long)found->st_size, (unsigned long long)found->st_dev,
+                         (unsigned long long)found->st_ino, (unsigned long long)found->st_nlink,
+                         nanoseconds_of(&found->st_ctim), attributes);
+}
+
+static PyObject *status_of(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int directory, failed;
+    const char *name;
+    struct stat found;
+    (void)module;
+    if (!count_is(count, 2) || !descriptor_of(arguments[0], &directory) || !(name = name_of(arguments[1])))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    failed = fstatat(directory, name, &found, AT_SYMLINK_NOFOLLOW);
+    Py_END_ALLOW_THREADS
+    if (failed)
+        return PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, arguments[1]);
+    return status_from(&found, 0);
+}
+
+static PyObject *status_through(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int descriptor, failed, attributes = 0;
+    struct stat found;
+    (void)module;
+    if (!count_is(count, 1) || !descriptor_of(arguments[0], &descriptor))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    failed = fstat(descriptor, &found);
+    if (!failed)
+        attributes = flistxattr(descriptor, NULL, 0) > 0;
+    Py_END_ALLOW_THREADS
+    if (failed)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    return status_from(&found, attributes);
+}
+
+/* Whether all are there; the columns are those of plain_calls.py. */
+static int looked_at(int directory, const char *names, const char *end, int64_t *columns, Py_ssize_t total)
+{
+    Py_ssize_t row;
+    for (row = 0; row < total; row++) {
+        struct stat found;
+        if (names > end || fstatat(directory, names, &found, AT_SYMLINK_NOFOLLOW))
+            return 0;
+        columns[row] = (int64_t)found.st_ino;
+        columns[total + row] = (int64_t)found.st_size;
+        columns[2 * total + row] = (int64_t)found.st_ctim.tv_sec;
+        columns[3 * total + row] = (int64_t)found.st_ctim.tv_nsec;
+        columns[4 * total + row] = (int64_t)found.st_mtim.tv_sec;
+        columns[5 * total + row] = (int64_t)found.st_mtim.tv_nsec;
+        names += strlen(names) + 1;
+    }
+    return 1;
+}
+
+static PyObject *stamps_of(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int directory, are_there;
+    char *names;
+    const char *each;
+    Py_ssize_t size, total = 0;
+    int64_t *columns;
+    PyObject *found;
+    (void)module;
+    if (!count_is(count, 2) || !descriptor_of(arguments[0], &directory) ||
+        PyBytes_AsStringAndSize(arguments[1], &names, &size) < 0)
+        return NULL;
+    if (size)
+        for (total = 1, each = names; (each = memchr(each, 0, (size_t)(names + size - each))); each++)
+            total++;
+    found = PyBytes_FromStringAndSize(NULL, total * 6 * (Py_ssize_t)sizeof *columns);
+    if (!found)
+        return NULL;
+    columns = (int64_t *)PyBytes_AsString(found);
+    Py_BEGIN_ALLOW_THREADS
+    are_there = looked_at(directory, names, names + size, columns, total);
+    Py_END_ALLOW_THREADS
+    if (are_there)
+        return found;
+    Py_DECREF(found);
+    Py_RETURN_NONE;
+}
+
+static int add_event(PyObject *list, const struct inotify_event *event, const char *name, Py_ssize_t length)
+{
+    PyObject *told = Py_BuildValue("iIIy#", event->wd, event->mask, event->cookie, name, length);
+    int done = told && PyList_Append(list, told) == 0;
+    Py_XDECREF(told);
+    return done;
+}
+
+static PyObject *events_in(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    char *data;
+    const char *last_name = NULL;
+    Py_ssize_t size, position = 0;
+    uint32_t last_length = 0;
+    unsigned long says_more;
+    int last_watch = -1;
+    PyObject *list;
+    (void)module;
+    if (!count_is(count, 2) || PyBytes_AsStringAndSize(arguments[0], &data, &size) < 0)
+        return NULL;
+    says_more = PyLong_AsUnsignedLong(arguments[1]);
+    if (says_more == (unsigned long)-1 && PyErr_Occurred())
+        return NULL;
+    list = PyList_New(0);
+    while (list && position + (Py_ssize_t)sizeof(struct inotify_event) <= size) {
+        struct inotify_event event;
+        const char *name = data + position + sizeof event;
+        int is_more;
+        memcpy(&event, data + position, sizeof event);
+        position += (Py_ssize_t)sizeof event + event.len;
+        if (position > size)
+            break;
+        is_more = (event.mask & says_more) != 0;
+        if (!is_more && last_name && event.wd == last_watch && event.len == last_length &&
+            !memcmp(name, last_name, event.len))
+            continue;
+        last_watch = event.wd, last_length = event.len;
+        last_name = is_more ? NULL : name;
+        if (!add_event(list, &event, name, (Py_ssize_t)strnlen(name, event.len)))
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyMethodDef methods[] = {
+    {"open_beneath", (PyCFunction)(void (*)(void))open_beneath, METH_FASTCALL, NULL},
+    {"rename_specially", (PyCFunction)(void (*)(void))rename_specially, METH_FASTCALL, NULL},
+    {"fill", (PyCFunction)(void (*)(void))fill, METH_FASTCALL, NULL},
+    {"status_of", (PyCFunction)(void (*)(void))status_of, METH_FASTCALL, NULL},
+    {"status_through", (PyCFunction)(void (*)(void))status_through, METH_FASTCALL, NULL},
+    {"stamps_of", (PyCFunction)(void (*)(void))stamps_of, METH_FASTCALL, NULL},
+    {"events_in", (PyCFunction)(void (*)(void))events_in, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots[] = {{0, NULL}};
+
+static struct PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT, .m_name = "_calls", .m_size = 0, .m_methods = methods, .m_slots = slots};
+
+PyMODINIT_FUNC PyInit__calls(void)
+{
+    return PyModuleDef_Init(&definition);
+}

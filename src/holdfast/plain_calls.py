@@ -1,0 +1,130 @@
+"""System calls that Python has no name for, or makes only one at a time; in C, too, where there was a compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+import sys
+
+_OPENAT2 = 437  # the same on every architecture
+_RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x04, 0x08
+_HEADER = struct.Struct("iIII")
+"""Of an event: the watch, what happened, what connects it with another, and how long the name after it is."""
+_SECOND_NS = 1_000_000_000
+Status = tuple[int, int, int, int, int, int, int, int, int, int]
+"""Mode, user, group, mtime, size, device, inode, number of names, ctime; then, if asked for by descriptor, whether it
+has extended attributes. The making of an ``os.stat_result`` takes twice as long as the asking."""
+_libc = ctypes.CDLL(None, use_errno=True)
+_rename = getattr(_libc, "renameat2", None)
+
+
+class _How(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+_HOW = _How(os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS | _RESOLVE_BENEATH)
+
+
+def open_beneath(root: int, path: bytes) -> int:
+    """A descriptor of a directory far below another, opened in one step and through no symlink (``openat2``).
+
+    -1 if this kernel cannot, or if it takes more than opening: the path is too long, or a directory closed to us.
+    """
+    if sys.platform != "linux":
+        return -1
+    descriptor = int(_libc.syscall(_OPENAT2, root, path, ctypes.byref(_HOW), ctypes.sizeof(_HOW)))
+    if descriptor < 0 and (code := ctypes.get_errno()) in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+        raise OSError(code, os.strerror(code), path)
+    return descriptor
+
+
+def rename_specially(directory: int, name: bytes, new_directory: int, new_name: bytes, flags: int) -> int:
+    """``renameat2``; the error's number, 0 is none."""
+    if _rename is None:
+        return errno.ENOSYS
+    return 0 if _rename(directory, name, new_directory, new_name, flags) == 0 else ctypes.get_errno()
+
+
+def fill(descriptor: int, content: bytes, mtime_ns: int) -> bool:
+    """Write that into an empty file, set its time and read it back.
+
+    Whether it now holds exactly this and has no extended attributes; if not, anything may be in it.
+    """
+    try:
+        if os.listxattr(descriptor):
+            return False
+    except OSError:
+        pass  # this file system has none
+    written = 0
+    while written < len(content):
+        written += os.pwrite(descriptor, memoryview(content)[written:], written)
+    os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+    return os.pread(descriptor, len(content) + 1, 0) == content
+
+
+def status_of(directory: int, name: bytes) -> Status:
+    """What the kernel says of that name in a directory; a symlink is not followed."""
+    return status_from(os.stat(name, dir_fd=directory, follow_symlinks=False))
+
+
+def status_through(descriptor: int) -> Status:
+    """The same of what is open."""
+    try:
+        has_attributes = bool(os.listxattr(descriptor))
+    except OSError:
+        has_attributes = False  # this file system has none
+    return status_from(os.fstat(descriptor), has_attributes=has_attributes)
+
+
+def status_from(found: os.stat_result, *, has_attributes: bool = False) -> Status:
+    return (
+        found.st_mode,
+        found.st_uid,
+        found.st_gid,
+        found.st_mtime_ns,
+        found.st_size,
+        found.st_dev,
+        found.st_ino,
+        found.st_nlink,
+        found.st_ctime_ns,
+        int(has_attributes),
+    )
+
+
+def stamps_of(directory: int, names: bytes) -> bytes | None:
+    """What the kernel says of the files in a directory whose names are given with null bytes between them.
+
+    Column by column, 64 bits each: inode, size, seconds and nanoseconds of ctime, then of mtime. None if one is not
+    there.
+    """
+    try:
+        found = [os.stat(name, dir_fd=directory, follow_symlinks=False) for name in names.split(b"\0")] if names else []
+    except OSError:
+        return None
+    rows = [
+        (each.st_ino, each.st_size, *divmod(each.st_ctime_ns, _SECOND_NS), *divmod(each.st_mtime_ns, _SECOND_NS))
+        for each in found
+    ]
+    return b"".join(struct.pack(f"={len(rows)}q", *column) for column in zip(*rows, strict=True))
+
+
+def events_in(data: bytes, says_more: int) -> list[tuple[int, int, int, bytes]]:
+    """What inotify told: watch, mask, cookie and name of each event.
+
+    Of one name there are mostly several in a row that say the same, that it changed. Only the first is given, unless
+    its mask has a bit of ``says_more``.
+    """
+    found = []
+    position, last = 0, None
+    while position + _HEADER.size <= len(data):
+        watch, mask, cookie, length = _HEADER.unpack_from(data, position)
+        position += _HEADER.size + length
+        if position > len(data):
+            break
+        name = data[position - length : position].rstrip(b"\0")
+        if mask & says_more or (watch, name) != last:
+            found.append((watch, mask, cookie, name))
+            last = None if mask & says_more else (watch, name)
+    return found
