@@ -75,7 +75,8 @@ class Measuring:
         synced = GitWay(self._tree, folder / "git-synced", name=GIT_SYNCED, is_synced=True)
         self._snapshot = HoldfastPeer(self._tree, folder / "snapshot", level="snapshot", name=SNAPSHOT)
         whole = HoldfastPeer(self._tree, folder / "whole", level="whole", name=WHOLE)
-        self._rolling: list[RollingPeer] = [git, synced, self._snapshot, whole]
+        self._levels = (self._snapshot, whole)
+        self._rolling: list[RollingPeer] = [git, synced, *self._levels]
         self._fresh: list[RollingPeer] = [git, synced, self._snapshot]
         self._peers: list[Peer] = [*self._rolling]
         if shutil.which("restic"):
@@ -112,8 +113,13 @@ class Measuring:
         self._say(work)
         # Those that take seconds leave nothing of the processor's caches to those that take milliseconds.
         backups = [peer for peer in peers if peer.name in (RESTIC, BORG)]
-        others = [peer for peer in peers if peer not in backups]
-        for group, rounds in ((others, self._rounds * times), (backups, self._rounds)):
+        whole = [peer for peer in peers if peer.name == WHOLE]
+        others = [peer for peer in peers if peer not in (*backups, *whole)]
+        often = self._rounds * times
+        for group, rounds in ((others, often), (whole, often), (backups, self._rounds)):
+            for level in self._levels:
+                # What is told to two takes whoever causes it longer, and a plan is not watched twice.
+                level.watch_or_rest(is_on=level in group)
             for number in range(rounds if group else 0):
                 before()
                 first = number % len(group)

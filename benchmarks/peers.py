@@ -162,6 +162,7 @@ class HoldfastPeer:
         self._level, self._tree, self._folder = level, tree, folder
         self._process: subprocess.Popen[str] | None = None
         self._remembered = ""
+        self._is_watching = False
         self.whole_process_seconds: list[float] = []
         """For every new process: from starting the interpreter to its end."""
 
@@ -202,7 +203,18 @@ class HoldfastPeer:
 
     def watch(self) -> float:
         """Begin to be told of changes, and look at everything once after that."""
+        self._is_watching = True
         return self._seconds("watch")
+
+    def watch_or_rest(self, *, is_on: bool) -> None:
+        """Be told of changes from now on, or not."""
+        if self._process is None or is_on == self._is_watching:
+            return
+        if is_on:
+            self.watch()
+        else:
+            self.ask("rest")
+            self._is_watching = False
 
     def remember(self) -> None:
         """Keep what is known of the tree for new processes."""
@@ -228,7 +240,7 @@ class HoldfastPeer:
     def stop(self) -> None:
         if self._process is not None:
             self._process.communicate()
-            self._process = None
+            self._process, self._is_watching = None, False
 
 
 def used_bytes(path: Path) -> int:

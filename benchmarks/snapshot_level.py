@@ -23,7 +23,7 @@ class SnapshotLevel:
     def __init__(self, tree: Path, store: Path) -> None:
         self._tree, self._aside = tree, store / "aside"
         self.manager = open_manager(store)
-        self._opened = ExitStack()
+        self._opened, self._watching = ExitStack(), ExitStack()
         self._opened.callback(self._close_manager)
         self.state: str | None = None
 
@@ -49,9 +49,13 @@ class SnapshotLevel:
         self.manager.rollback_to(self._tree, self.state, aside=self._aside)
 
     def watch(self) -> None:
-        self._opened.enter_context(self.manager.watching([self._tree]))
+        self._watching.enter_context(self.manager.watching([self._tree]))
+
+    def rest(self) -> None:
+        self._watching.close()
 
     def close(self) -> None:
+        self.rest()
         self._opened.close()
 
     def _close_manager(self) -> None:

@@ -17,7 +17,7 @@ class WholeLevel:
     """``CheckpointService``: the snapshot, and the group, the checkpoint and the plan in the records, under a lease."""
 
     def __init__(self, tree: Path, store: Path) -> None:
-        self._opened = ExitStack()
+        self._opened, self._watching = ExitStack(), ExitStack()
         self.manager = open_manager(store)
         self._opened.callback(self._close_manager)
         records = self._opened.enter_context(open_store(None, store))
@@ -62,9 +62,13 @@ class WholeLevel:
         self._plan = self._service.rollback_to_checkpoint(self._plan, self._lease, target, reason="measured").plan
 
     def watch(self) -> None:
-        self._opened.enter_context(self._service.watching(self._plan))
+        self._watching.enter_context(self._service.watching(self._plan))
+
+    def rest(self) -> None:
+        self._watching.close()
 
     def close(self) -> None:
+        self.rest()
         self._opened.close()
 
     def _close_manager(self) -> None:

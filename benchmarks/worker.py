@@ -28,6 +28,10 @@ class Level(Protocol):
 
     def watch(self) -> None: ...
 
+    def rest(self) -> None:
+        """Watch no more."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -64,6 +68,8 @@ def _do(level: Level, order: str) -> str | None:
             return level.checkpoint()
         case "rollback":
             level.rollback()
+        case "rest":
+            level.rest()
         case "watch":
             level.watch()
             return level.checkpoint()

@@ -163,6 +163,22 @@ static int filled(int descriptor, const char *content, Py_ssize_t size, const st
     }
 }
 
+static PyObject *set_mtime(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int descriptor, failed;
+    struct timespec times[2];
+    (void)module;
+    if (!count_is(count, 2) || !descriptor_of(arguments[0], &descriptor) || !time_of(arguments[1], times))
+        return NULL;
+    times[1] = times[0];
+    Py_BEGIN_ALLOW_THREADS
+    failed = futimens(descriptor, times);
+    Py_END_ALLOW_THREADS
+    if (failed)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    Py_RETURN_NONE;
+}
+
 static PyObject *fill(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     int descriptor, code;
@@ -183,13 +199,37 @@ static PyObject *fill(PyObject *module, PyObject *const *arguments, Py_ssize_t c
     return PyBool_FromLong(code == 0);
 }
 
+/* A tuple of objects made for it, one of which may have failed to be made. */
+static PyObject *tuple_of(PyObject **items, Py_ssize_t count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    Py_ssize_t number;
+    int failed = !tuple;
+    for (number = 0; number < count; number++)
+        if (!items[number])
+            failed = 1;
+        else if (!tuple)
+            Py_DECREF(items[number]);
+        else
+            PyTuple_SetItem(tuple, number, items[number]);
+    if (failed)
+        Py_CLEAR(tuple);
+    return tuple;
+}
+
 static PyObject *status_from(const struct stat *found, int attributes)
 {
-    /* N takes over what was made for it, also if that failed. */
-    return Py_BuildValue("IIINLKKKNi", found->st_mode, found->st_uid, found->st_gid, nanoseconds_of(&found->st_mtim),
-                         (long long)found->st_size, (unsigned long long)found->st_dev,
-                         (unsigned long long)found->st_ino, (unsigned long long)found->st_nlink,
-                         nanoseconds_of(&found->st_ctim), attributes);
+    PyObject *items[] = {PyLong_FromUnsignedLong(found->st_mode),
+                         PyLong_FromUnsignedLong(found->st_uid),
+                         PyLong_FromUnsignedLong(found->st_gid),
+                         nanoseconds_of(&found->st_mtim),
+                         PyLong_FromLongLong(found->st_size),
+                         PyLong_FromUnsignedLongLong(found->st_dev),
+                         PyLong_FromUnsignedLongLong(found->st_ino),
+                         PyLong_FromUnsignedLongLong(found->st_nlink),
+                         nanoseconds_of(&found->st_ctim),
+                         PyLong_FromLong(attributes)};
+    return tuple_of(items, sizeof items / sizeof *items);
 }
 
 static PyObject *status_of(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
@@ -274,51 +314,91 @@ static PyObject *stamps_of(PyObject *module, PyObject *const *arguments, Py_ssiz
 
 static int add_event(PyObject *list, const struct inotify_event *event, const char *name, Py_ssize_t length)
 {
-    PyObject *told = Py_BuildValue("iIIy#", event->wd, event->mask, event->cookie, name, length);
+    PyObject *items[] = {PyLong_FromLong(event->wd), PyLong_FromUnsignedLong(event->mask),
+                         PyLong_FromUnsignedLong(event->cookie), PyBytes_FromStringAndSize(name, length)};
+    PyObject *told = tuple_of(items, sizeof items / sizeof *items);
     int done = told && PyList_Append(list, told) == 0;
     Py_XDECREF(told);
     return done;
+}
+
+/* Whether it is that one, a tuple of watch, mask and name; -1: that is none. */
+static int is_expected(PyObject *expected, const struct inotify_event *event, const char *name, Py_ssize_t length)
+{
+    long long watch, mask;
+    char *expected_name;
+    Py_ssize_t expected_length;
+    if (!PyTuple_Check(expected) || PyTuple_Size(expected) != 3) {
+        PyErr_SetString(PyExc_TypeError, "an expected event is a tuple of watch, mask and name");
+        return -1;
+    }
+    watch = PyLong_AsLongLong(PyTuple_GetItem(expected, 0));
+    mask = PyErr_Occurred() ? -1 : PyLong_AsLongLong(PyTuple_GetItem(expected, 1));
+    if (PyErr_Occurred() ||
+        PyBytes_AsStringAndSize(PyTuple_GetItem(expected, 2), &expected_name, &expected_length) < 0)
+        return -1;
+    return watch == event->wd && mask == event->mask && expected_length == length &&
+           !memcmp(expected_name, name, (size_t)length);
 }
 
 static PyObject *events_in(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     char *data;
     const char *last_name = NULL;
-    Py_ssize_t size, position = 0;
+    Py_ssize_t size, position = 0, expected, left_out = 0;
     uint32_t last_length = 0;
     unsigned long says_more;
     int last_watch = -1;
     PyObject *list;
     (void)module;
-    if (!count_is(count, 2) || PyBytes_AsStringAndSize(arguments[0], &data, &size) < 0)
+    if (!count_is(count, 3) || PyBytes_AsStringAndSize(arguments[0], &data, &size) < 0)
         return NULL;
     says_more = PyLong_AsUnsignedLong(arguments[1]);
     if (says_more == (unsigned long)-1 && PyErr_Occurred())
         return NULL;
+    if (!PyList_Check(arguments[2])) {
+        PyErr_SetString(PyExc_TypeError, "what is expected is a list");
+        return NULL;
+    }
+    expected = PyList_Size(arguments[2]);
     list = PyList_New(0);
     while (list && position + (Py_ssize_t)sizeof(struct inotify_event) <= size) {
         struct inotify_event event;
         const char *name = data + position + sizeof event;
-        int is_more;
+        Py_ssize_t length;
+        int is_more, is_own = 0;
         memcpy(&event, data + position, sizeof event);
         position += (Py_ssize_t)sizeof event + event.len;
         if (position > size)
             break;
+        length = (Py_ssize_t)strnlen(name, event.len);
+        if (left_out < expected)
+            is_own = is_expected(PyList_GetItem(arguments[2], left_out), &event, name, length);
+        if (is_own < 0)
+            Py_CLEAR(list);
+        if (is_own) {
+            left_out++;
+            last_name = NULL;
+            continue;
+        }
         is_more = (event.mask & says_more) != 0;
         if (!is_more && last_name && event.wd == last_watch && event.len == last_length &&
             !memcmp(name, last_name, event.len))
             continue;
         last_watch = event.wd, last_length = event.len;
         last_name = is_more ? NULL : name;
-        if (!add_event(list, &event, name, (Py_ssize_t)strnlen(name, event.len)))
+        if (!add_event(list, &event, name, length))
             Py_CLEAR(list);
     }
+    if (list && PyList_SetSlice(arguments[2], 0, left_out, NULL))
+        Py_CLEAR(list);
     return list;
 }
 
 static PyMethodDef methods[] = {
     {"open_beneath", (PyCFunction)(void (*)(void))open_beneath, METH_FASTCALL, NULL},
     {"rename_specially", (PyCFunction)(void (*)(void))rename_specially, METH_FASTCALL, NULL},
+    {"set_mtime", (PyCFunction)(void (*)(void))set_mtime, METH_FASTCALL, NULL},
     {"fill", (PyCFunction)(void (*)(void))fill, METH_FASTCALL, NULL},
     {"status_of", (PyCFunction)(void (*)(void))status_of, METH_FASTCALL, NULL},
     {"status_through", (PyCFunction)(void (*)(void))status_through, METH_FASTCALL, NULL},

@@ -47,6 +47,11 @@ def rename_specially(directory: int, name: bytes, new_directory: int, new_name: 
     return 0 if _rename(directory, name, new_directory, new_name, flags) == 0 else ctypes.get_errno()
 
 
+def set_mtime(descriptor: int, mtime_ns: int) -> None:
+    """Of what is open; the time of the last access becomes the same."""
+    os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+
+
 def fill(descriptor: int, content: bytes, mtime_ns: int) -> bool:
     """Write that into an empty file, set its time and read it back.
 
@@ -60,7 +65,7 @@ def fill(descriptor: int, content: bytes, mtime_ns: int) -> bool:
     written = 0
     while written < len(content):
         written += os.pwrite(descriptor, memoryview(content)[written:], written)
-    os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+    set_mtime(descriptor, mtime_ns)
     return os.pread(descriptor, len(content) + 1, 0) == content
 
 
@@ -110,11 +115,12 @@ def stamps_of(directory: int, names: bytes) -> bytes | None:
     return b"".join(struct.pack(f"={len(rows)}q", *column) for column in zip(*rows, strict=True))
 
 
-def events_in(data: bytes, says_more: int) -> list[tuple[int, int, int, bytes]]:
+def events_in(data: bytes, says_more: int, expected: list[tuple[int, int, bytes]]) -> list[tuple[int, int, int, bytes]]:
     """What inotify told: watch, mask, cookie and name of each event.
 
     Of one name there are mostly several in a row that say the same, that it changed. Only the first is given, unless
-    its mask has a bit of ``says_more``.
+    its mask has a bit of ``says_more``. Those that are ``expected`` (watch, mask and name), in that order, are not
+    given, and taken from that list.
     """
     found = []
     position, last = 0, None
@@ -124,7 +130,10 @@ def events_in(data: bytes, says_more: int) -> list[tuple[int, int, int, bytes]]:
         if position > len(data):
             break
         name = data[position - length : position].rstrip(b"\0")
-        if mask & says_more or (watch, name) != last:
+        if expected and (watch, mask, name) == expected[0]:
+            del expected[0]
+            last = None
+        elif mask & says_more or (watch, name) != last:
             found.append((watch, mask, cookie, name))
             last = None if mask & says_more else (watch, name)
     return found

@@ -131,6 +131,12 @@ def test_a_status_through_a_descriptor_says_whether_there_are_attributes(
         calls.status_through(-1)
 
 
+def test_a_mode_is_told_with_the_kind(calls: ModuleType, tmp_path: Path, folder: int):
+    (tmp_path / "sticky").mkdir()
+    (tmp_path / "sticky").chmod(0o1777)
+    assert calls.status_of(folder, b"sticky")[0] == stat.S_IFDIR | 0o1777
+
+
 # Opening
 
 
@@ -254,13 +260,29 @@ def test_events_are_told_once_unless_they_say_more(form: str, told: list[tuple[i
         or told[number - 1][1] & SAYS_MORE
         or (event[0], event[3]) != (told[number - 1][0], told[number - 1][3])
     ]
-    assert calls.events_in(as_told(told), SAYS_MORE) == expected
+    assert calls.events_in(as_told(told), SAYS_MORE, []) == expected
 
 
 def test_half_an_event_is_none(calls: ModuleType):
     told = as_told([(1, 2, 0, b"whole"), (1, 2, 0, b"cut off")])
-    whole = calls.events_in(told[:-1], SAYS_MORE)
-    assert whole == calls.events_in(told[: 32 + 5], SAYS_MORE) == [(1, 2, 0, b"whole")]
+    whole = calls.events_in(told[:-1], SAYS_MORE, [])
+    assert whole == calls.events_in(told[: 32 + 5], SAYS_MORE, []) == [(1, 2, 0, b"whole")]
+
+
+def test_what_is_expected_is_left_out_once_and_in_order(calls: ModuleType):
+    told = [(1, 0x80, 7, b"a"), (1, 0x2, 0, b"a"), (1, 0x40, 8, b"a"), (2, 0x4, 0, b""), (1, 0x80, 9, b"a")]
+    expected = [(1, 0x80, b"a"), (1, 0x40, b"a"), (2, 0x4, b""), (3, 0x4, b"")]
+    assert calls.events_in(as_told(told), SAYS_MORE, expected) == [told[1], told[4]]
+    assert expected == [(3, 0x4, b"")]
+    for other in ((2, 0x80, b"a"), (1, 0x40, b"a"), (1, 0x80, b"b"), (1, 0x80, b"ab"), (1, 0x80, b"")):
+        expected = [other]
+        assert calls.events_in(as_told(told[:1]), SAYS_MORE, expected) == told[:1], other
+        assert expected == [other]
+
+
+def test_what_follows_something_expected_is_told(calls: ModuleType):
+    told = [(1, 0x2, 0, b"a"), (1, 0x4, 0, b"a"), (1, 0x2, 0, b"a")]
+    assert calls.events_in(as_told(told), SAYS_MORE, [(1, 0x4, b"a")]) == [told[0], told[2]]
 
 
 # Who calls them wrongly, hears of it; only C has to take care of that itself.
@@ -294,18 +316,19 @@ def test_half_an_event_is_none(calls: ModuleType):
         ("status_of", (0, "a")),
         ("status_through", ()),
         ("status_through", ("0",)),
-        ("events_in", (b"",)),
-        ("events_in", ("", 0)),
-        ("events_in", (b"", -1)),
-        ("events_in", (b"", None)),
+        ("set_mtime", (0,)),
+        ("set_mtime", (None, 0)),
+        ("set_mtime", (0, "0")),
+        ("events_in", (b"", 0)),
+        ("events_in", ("", 0, [])),
+        ("events_in", (b"", -1, [])),
+        ("events_in", (b"", None, [])),
+        ("events_in", (b"", 0, ())),
+        ("events_in", (as_told([(1, 2, 0, b"a")]), 0, [1])),
+        ("events_in", (as_told([(1, 2, 0, b"a")]), 0, [(None, 2, b"a")])),
+        ("events_in", (as_told([(1, 2, 0, b"a")]), 0, [(1, 2, "a")])),
     ],
 )
 def test_wrong_arguments_are_refused(function: str, arguments: tuple[object, ...]):
     with pytest.raises((TypeError, ValueError, OverflowError)):
         getattr(compiled(), function)(*arguments)
-
-
-def test_a_mode_is_told_with_the_kind(calls: ModuleType, tmp_path: Path, folder: int):
-    (tmp_path / "sticky").mkdir()
-    (tmp_path / "sticky").chmod(0o1777)
-    assert calls.status_of(folder, b"sticky")[0] == stat.S_IFDIR | 0o1777

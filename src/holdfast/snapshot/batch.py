@@ -138,15 +138,15 @@ class Batch:
         self._when_stored.append(action)
 
     def commit(self) -> None:
-        self._pack()
-        self._flush()
+        if self._waiting:
+            self._pack()
+        if self._rows or self._parcels or self._snapshots:
+            self._flush()
         actions, self._when_stored = self._when_stored, []
         for action in actions:
             action()
 
     def _flush(self) -> None:
-        if not (self._rows or self._parcels or self._snapshots):
-            return
         unnamed = {sandbox: size_bytes for sandbox, size_bytes in self._unnamed.items() if size_bytes}
         self._store.insert(list(self._rows.values()), self._parcels, self._snapshots, unnamed)
         self._rows, self._rows_bytes, self._parcels, self._snapshots = {}, 0, [], []

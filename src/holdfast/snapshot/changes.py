@@ -22,6 +22,7 @@ import termios
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -39,6 +40,10 @@ _OF_WATCH = _OVERFLOW | _IGNORED | _DELETE_SELF | _MOVE_SELF
 _NAME_COMES, _NAME_GOES = _MOVED_TO | _CREATE, _MOVED_FROM | _DELETE
 _NAME_COMES_OR_GOES = _NAME_COMES | _NAME_GOES
 _SAYS_MORE = _OF_WATCH | _IS_DIRECTORY | _NAME_COMES_OR_GOES
+_DIRECTORY_DATED = _ATTRIB | _IS_DIRECTORY
+_WATCH, _DIRECTORY, _COMING, _GOING, _WRITING = range(5)
+_UNTOLD: set[bytes] = set()
+"""Of a directory of which nothing was told."""
 
 _READ_BYTES = 1 << 20
 _LOOK_SECONDS = 0.02
@@ -52,8 +57,22 @@ _MOST_GONE = 10_000
 Changes = dict[bytes, "set[bytes] | None"]
 Names = Mapping[bytes, set[bytes]]
 """Directories, and names in them."""
+_Event = tuple[int, int, bytes]
+"""The watch of a directory, what happened, and to which name in it."""
 _Name = tuple[int, bytes]
 """The watch of a directory, and a name in it."""
+
+
+@cache
+def _kind(mask: int) -> int:
+    """What an event is about."""
+    if mask & _OF_WATCH:
+        return _WATCH
+    if mask & _IS_DIRECTORY:
+        return _DIRECTORY
+    if mask & _NAME_COMES_OR_GOES:
+        return _COMING if mask & _NAME_COMES else _GOING
+    return _WRITING
 
 
 class Told(NamedTuple):
@@ -135,6 +154,8 @@ class ChangeTracker:
         self._closed: set[bytes] = set()
         """Directories that this user may not watch now."""
         self._changes: Changes = {}
+        self._own: list[_Event] = []
+        """What is about to be told of what we did ourselves."""
         self._went: dict[bytes, set[bytes]] = {}
         self._lost: dict[bytes, set[bytes]] = {}
         self._heard_bytes = 0
@@ -178,9 +199,19 @@ class ChangeTracker:
             os.close(descriptor)
         self._descriptor = -1
 
-    def take(self) -> Told:
+    def take(self, exchanged: Iterable[bytes] = (), dated: Iterable[bytes] = ()) -> Told:
+        """What was told since, but for what the caller did itself.
+
+        ``exchanged``: files that it had change places with files outside of the tree, none of them with other names;
+        ``dated``: directories whose time it set after that; both in the order in which it did so. One event of each
+        kind that this causes is left out, so whatever somebody else did to them is told.
+        """
+        if exchanged or dated:
+            with self._mutex:
+                self._own = self._events_of(exchanged, dated)
         doubts = self._company.hear()
         with self._mutex:
+            self._own = []  # the rest was told before
             if self._descriptor < 0:
                 return NOTHING_TOLD
             self._follow_root()
@@ -192,6 +223,19 @@ class ChangeTracker:
             self._named.clear()
             self._moving.clear()
         return told
+
+    def _events_of(self, exchanged: Iterable[bytes], dated: Iterable[bytes]) -> list[_Event]:
+        events: list[_Event] = []
+        watches = self._watches
+        for path in exchanged:
+            directory, _, name = path.rpartition(b"/")
+            watch = watches.get(directory, -1)
+            events += (watch, _MOVED_TO, name), (watch, _MOVED_FROM, name)
+        for path in dated:
+            directory, _, name = path.rpartition(b"/")
+            watch, above = watches.get(path, -1), watches.get(directory, -1)
+            events += (above, _DIRECTORY_DATED, name), (watch, _DIRECTORY_DATED, b"")
+        return events
 
     def _follow_root(self) -> None:
         """Watch what is there now if another directory is in the place of the tree, or of one above it."""
@@ -227,8 +271,10 @@ class ChangeTracker:
         with self._mutex:
             if self._descriptor >= 0:
                 self._drain()
-                self._watch_what_was_closed()
-                self._look_for_other_names()
+                if self._closed:
+                    self._watch_what_was_closed()
+                if self._touched:
+                    self._look_for_other_names()
 
     def heard(self) -> int:
         """A number that grows with everything told; what was told is still there to be taken."""
@@ -283,7 +329,7 @@ class ChangeTracker:
             data = os.read(self._descriptor, min(waiting_bytes, _READ_BYTES))
             waiting_bytes -= len(data)
             self._heard_bytes += len(data)
-            self._note(events_in(data, _SAYS_MORE))
+            self._note(events_in(data, _SAYS_MORE, self._own))
         if self._unsettled:
             self._settle()
         if self._gone is not None and len(self._gone) > _MOST_GONE:
@@ -292,25 +338,27 @@ class ChangeTracker:
             self._haunted = None
 
     def _note(self, events: Iterable[tuple[int, int, int, bytes]]) -> None:
-        paths = self._paths
         for watch, mask, cookie, name in events:
-            if mask & _OF_WATCH and not self._goes_on(watch, mask):
+            kind = _kind(mask)
+            if kind == _WATCH and not self._goes_on(watch, mask):
                 continue
-            directory = paths.get(watch)
+            directory = self._paths.get(watch)
             if directory is None:
                 continue
-            if directory not in self._changes:
-                self._changes[directory] = set()
-            names = self._changes[directory]
+            names = self._changes.get(directory, _UNTOLD)
+            if names is _UNTOLD:
+                names = self._changes[directory] = set()
             if not name:
                 continue
             is_first = names is not None and name not in names
-            if is_first and names is not None:
+            if names is not None:
                 names.add(name)
-            if mask & _IS_DIRECTORY:
-                self._note_directory(join(directory, name), mask)
-            elif mask & _NAME_COMES_OR_GOES:
-                self._note_name(directory, (watch, name), mask, cookie, is_first)
+            if kind == _COMING:
+                self._note_coming(directory, (watch, name), mask, cookie, is_first)
+            elif kind == _GOING:
+                self._note_going(directory, (watch, name), mask, cookie, is_first)
+            elif kind == _DIRECTORY:
+                self._note_directory(directory + b"/" + name if directory else name, mask)
             else:
                 self._note_written((watch, name))
 
@@ -350,38 +398,45 @@ class ChangeTracker:
             self._company.doubt()
         self._touched.setdefault(name, False)
 
-    def _note_name(self, directory: bytes, name: _Name, mask: int, cookie: int, is_first: bool) -> None:
-        """Of a file: it got that name, or lost it; ``is_first``: nothing was told of that name before."""
+    def _note_coming(self, directory: bytes, name: _Name, mask: int, cookie: int, is_first: bool) -> None:
+        """A file got that name; ``is_first``: nothing was told of that name before."""
         if is_first:
             self._named.add(name)
-        if mask & (_DELETE | _MOVED_TO):
-            self._lost.setdefault(directory, set()).add(name[1])
-        if not mask & _CREATE and self._gone is not None:
-            self._gone.add(name)
-        if mask & _NAME_COMES:
-            if mask & _CREATE and name in self._touched:
+        if mask & _CREATE:
+            if name in self._touched:
                 self._company.doubt()  # so it was not there when it was told of: that was a file open without a name
-            self._touched[name] = True
+            self._arrived.add(name)
         else:
-            self._touched.pop(name, None)
-            if name in self._named:
-                self._went.setdefault(directory, set()).add(name[1])
-        if mask & _MOVED_FROM:
+            self._note_loss(directory, name)
+            if self._moving.pop(cookie, True):
+                self._arrived.add(name)
+        self._touched[name] = True
+
+    def _note_going(self, directory: bytes, name: _Name, mask: int, cookie: int, is_first: bool) -> None:
+        """A file lost that name."""
+        if is_first or name in self._named:
+            self._named.add(name)
+            self._went.setdefault(directory, set()).add(name[1])
+        self._touched.pop(name, None)
+        if mask & _DELETE:
+            self._note_loss(directory, name)
+        else:
+            if self._gone is not None:
+                self._gone.add(name)
             # It stays among the new ones: if two names were exchanged, there is something under it, and which of the
             # two is the new one is not told.
             self._moving[cookie] = name in self._arrived
-        else:
-            self._follow_new_name(name, mask, cookie)
 
-    def _follow_new_name(self, name: _Name, mask: int, cookie: int) -> None:
-        """One that goes may have been the second name of a file that stays."""
-        if name in self._arrived and not mask & _CREATE:
-            self._company.doubt()  # removed, or another was moved over it
+    def _note_loss(self, directory: bytes, name: _Name) -> None:
+        """A file may be without that name now: it was removed, or another was moved over it."""
+        self._lost.setdefault(directory, set()).add(name[1])
+        if self._gone is not None:
+            self._gone.add(name)
+        if name in self._arrived:
+            self._company.doubt()  # it may have been the second name of a file that stays
             self._arrived.discard(name)
             if self._haunted is not None:
                 self._haunted.add(name)
-        if mask & _CREATE or (mask & _MOVED_TO and self._moving.pop(cookie, True)):
-            self._arrived.add(name)
 
     def _look_for_other_names(self) -> None:
         """Of files that were told of: whether what happened to them may have happened to others, too."""
@@ -405,11 +460,10 @@ class ChangeTracker:
 
     def _watch_what_was_closed(self) -> None:
         """What happens where we are not let in, nobody tells us, and it may be open meanwhile."""
-        if self._closed:
-            self._company.doubt()
-            closed, self._closed = self._closed, set()
-            for path in closed:
-                self._watch_tree(path)
+        self._company.doubt()
+        closed, self._closed = self._closed, set()
+        for path in closed:
+            self._watch_tree(path)
 
     def _settle(self) -> None:
         """Watch what is there now of the directories that came, went or moved.

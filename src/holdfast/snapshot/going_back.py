@@ -103,7 +103,7 @@ class GoingBack:
 
     def _verify(self, descent: Descent, plan: RestorePlan, restored: Restored, shape: int | None) -> None:
         """Look at everything the restore touched; the tree must be that state and nothing else."""
-        told = self._tracker.take() if self._tracker else Told({}, is_all=True)
+        told = self._tracker.take(restored.exchanged, restored.dated) if self._tracker else Told({}, is_all=True)
         if told.is_written:
             restored.proven.clear()
         if _are_only(told, restored.touched) and self._adopted(descent, plan, restored, shape):

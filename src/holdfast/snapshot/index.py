@@ -186,9 +186,12 @@ class TreeIndex:
         return State(FORMAT_VERSION, self.top.head, self.links.groups())
 
     def node_at(self, path: bytes) -> Node | None:
-        node: Node | None = self.top
-        for name in path.split(b"/") if path else ():
-            node = node.children.get(name) if node else None
+        node = self.top
+        try:
+            for name in path.split(b"/") if path else ():
+                node = node.children[name]
+        except KeyError:
+            return None
         return node
 
     def adopt(
@@ -693,10 +696,10 @@ class _Adoption:
             self._index.forget_entry(split(path)[0], parent, name)
             node = parent.children[name] = Node()
             is_touched = True
+        if path and not (node.is_placed and node.head is new):
+            parent.put(new)
         node.head, node.is_placed = new, True
         self._nodes[path] = node
-        if path:
-            parent.put(new)
         if not is_touched:
             return True
         descriptor = self._descent.open(path)

@@ -2,6 +2,9 @@
 
 An object never changes; one that is found damaged or missing is noted, and stored anew when its content comes by again.
 
+What many questions ask for, and rows bring, is given to SQLite as a bytearray: for bytes the module looks each time
+whether somebody has told it how to adapt them, which takes longer than finding or writing a small object.
+
 Whoever adds content holds the store (``hold``) until the record that names the content is committed; collecting
 garbage waits for everybody who holds it, so it never removes what a checkpoint being taken needs.
 """
@@ -214,7 +217,7 @@ class ObjectStore:
         """Those that need not be stored again; one that is in a parcel only is not among them."""
         found: set[bytes] = set()
         for start in range(0, len(digests), _ASKED_AT_ONCE):
-            asked = tuple(digests[start : start + _ASKED_AT_ONCE])
+            asked = tuple(map(bytearray, digests[start : start + _ASKED_AT_ONCE]))
             sql = f"SELECT digest FROM object WHERE digest IN ({', '.join('?' * len(asked))})"
             found.update(row[0] for row in self._rows(sql, asked))
         return found - self._damaged
@@ -258,7 +261,7 @@ class ObjectStore:
         wanted = list(dict.fromkeys(digests))
         found: dict[bytes, bytes] = {}
         for start in range(0, len(wanted), _ASKED_AT_ONCE):
-            asked = tuple(wanted[start : start + _ASKED_AT_ONCE])
+            asked = tuple(map(bytearray, wanted[start : start + _ASKED_AT_ONCE]))
             sql = f"SELECT digest, data, size_bytes FROM object WHERE digest IN ({', '.join('?' * len(asked))})"
             found.update(self._sound(self._rows(sql, asked)))
         if len(found) < len(wanted):
@@ -323,7 +326,8 @@ class ObjectStore:
                 fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def _lock_for_holding(self) -> None:
-        self._note_damaged()
+        if self._found_damaged:
+            self._note_damaged()
         if self._lock < 0:
             self._lock = self._open_lock()
         fcntl.flock(self._lock, fcntl.LOCK_SH)
@@ -410,7 +414,9 @@ class ObjectStore:
         with self._writing():
             healed = self._put_rows(rows) if rows else []
             for parcel in parcels:
-                self._connection.execute("INSERT INTO parcel (digests, data) VALUES (?, ?)", parcel)
+                self._connection.execute(
+                    "INSERT INTO parcel (digests, data) VALUES (?, ?)", tuple(map(bytearray, parcel))
+                )
             for snapshot in snapshots:
                 self._connection.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)", snapshot)
             self._tally.add_unnamed(unnamed)
@@ -425,7 +431,7 @@ class ObjectStore:
         self._connection.executemany("INSERT OR REPLACE INTO object VALUES (?, ?, ?)", healed)
         if self._damaged:  # else there may be no table for them
             self._connection.executemany("DELETE FROM damaged WHERE digest = ?", [(row[0],) for row in healed])
-        self._connection.executemany(_INSERT, rows)
+        self._connection.executemany(_INSERT, ((bytearray(name), size, bytearray(data)) for name, size, data in rows))
         return [row[0] for row in healed]
 
     def _forget_damage(self, healed: list[bytes]) -> None:

@@ -25,7 +25,7 @@ def unpack(data: object, most_bytes: object, decompressor: zstandard.ZstdDecompr
         return None  # SQLite keeps whatever type it is given
     if data[:1] == _RAW:
         return data[1:]
-    frame = memoryview(data)[1:]
+    frame = data[1:]
     try:
         # The frame says itself how large its content is, and that much memory is taken before anything is looked at.
         if zstandard.frame_content_size(frame) > most_bytes:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.calls import fill
+from holdfast.calls import fill, set_mtime
 from holdfast.descent import IS_ROOT, Descent, split
 from holdfast.errors import SandboxError
 from holdfast.progress import UNWATCHED, Metering, Work, meter_of
@@ -74,6 +74,10 @@ class Restored(msgspec.Struct):
     """Directories and the names in them that were changed, for looking again at exactly these."""
     proven: dict[bytes, tuple[int, int]] = msgspec.field(default_factory=dict)
     """Files that were read back, and hold what they should, before they got their names; device and inode."""
+    exchanged: list[bytes] = msgspec.field(default_factory=list)
+    """Files that changed places with others that were made elsewhere, in one step and with nobody else's name."""
+    dated: list[bytes] = msgspec.field(default_factory=list)
+    """Directories of which nothing but the time was set."""
     set_aside: list[tuple[bytes, Path]] = msgspec.field(default_factory=list)
 
     def touch(self, path: bytes) -> None:
@@ -248,7 +252,8 @@ class _Restorer:
         for difference in sorted(directories, key=itemgetter(0), reverse=True):  # what is in one comes before it
             self.at = difference.path
             self._finish_directory(difference)
-        self._close_opened()
+        if self._opened:
+            self._close_opened()
         if self._workshop.is_real:
             for directory in self.restored.touched:
                 # One that was removed, or became a file, is durable with the directory it was in.
@@ -256,7 +261,7 @@ class _Restorer:
                     os.fsync(self._descent.open(directory))
 
     def _make_all(self, makings: Sequence[tuple[bytes, Entry, Entry | None]], plan: RestorePlan) -> None:
-        linked = {path for group in plan.links for path in group[1:]}
+        linked = {path for group in plan.links for path in group[1:]} if plan.links else ()
         for path, new, present in makings:
             self.at = path
             if new.kind == DIRECTORY:
@@ -266,7 +271,7 @@ class _Restorer:
                 self._make(path, new, present)
             if self._is_watched:
                 self._meter.advance(1)
-        old = {path: present for path, _, present in makings}
+        old = {path: present for path, _, present in makings} if plan.links else {}
         for group in plan.links:
             self.at = group[0]
             self._link(group, old)
@@ -354,6 +359,8 @@ class _Restorer:
             if present is not None and self.at not in self._shared and exchange(temporary, workplace, name, parent):
                 if self._staging is None:
                     _unlink_or_return(temporary, name, parent)
+                else:
+                    self.restored.exchanged.append(self.at)
             else:
                 os.rename(temporary, name, src_dir_fd=workplace, dst_dir_fd=parent)
         except OSError as error:
@@ -503,7 +510,8 @@ class _Restorer:
         was_opened = self._opened.pop(path, None)
         is_same = difference.old is entry or _differ_in_time_at_most(difference.old, entry)
         if is_same and was_opened is None and path:
-            os.utime(descriptor, ns=(entry.mtime_ns, entry.mtime_ns))
+            set_mtime(descriptor, entry.mtime_ns)
+            self.restored.dated.append(path)
         else:
             self._descent.leave_open(path)
             if not IS_ROOT:
@@ -570,7 +578,7 @@ def _set_attributes_of(descriptor: int, entry: Entry, found: os.stat_result) -> 
     is_changed = _set_xattrs(descriptor, entry) or owner != _AS_IT_IS
     if is_changed or stat.S_IMODE(found.st_mode) != entry.mode:
         os.fchmod(descriptor, entry.mode)
-    os.utime(descriptor, ns=(entry.mtime_ns, entry.mtime_ns))
+    set_mtime(descriptor, entry.mtime_ns)
 
 
 def _flush(name: bytes, parent: int) -> None:
