@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from holdfast.calls import ARE_COMPILED
 from holdfast.confinement import Confinement, confinement_of, gaps, landlock_abi
 from holdfast.errors import ConfigError, ContentError, DatabaseError, HoldfastError, SandboxError
 from holdfast.model import Lease, Plan, PlanState
@@ -45,7 +46,7 @@ class Finding:
 
 def examine(holdfast: Holdfast) -> list[Finding]:
     """Every check, also those after one that failed; without a database, those that need none."""
-    findings = [_python(), _sqlite(), _git(), _confinement(holdfast), *_home(holdfast.home)]
+    findings = [_python(), _calls(), _sqlite(), _git(), _confinement(holdfast), *_home(holdfast.home)]
     findings += _structure(holdfast.home / "holdfast.db", DatabaseError.exit_code)
     malformed = list(_structure(holdfast.home / "objects.db", ContentError.exit_code))
     findings += malformed
@@ -88,6 +89,13 @@ def _python() -> Finding:
     if sys.version_info < OLDEST_PYTHON:
         return Finding("python", "problem", f"Python {version} is too old.", "Use Python 3.11 or newer.", exit_code=6)
     return Finding("python", "ok", version)
+
+
+def _calls() -> Finding:
+    if ARE_COMPILED:
+        return Finding("system calls", "ok", "compiled")
+    hint = "Nothing has to be done. With a C compiler and Python's headers, installing Holdfast again makes it faster."
+    return Finding("system calls", "ok", "not compiled; checkpoints and rollbacks take longer", hint)
 
 
 def _sqlite() -> Finding:

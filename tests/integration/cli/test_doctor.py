@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import doctor
 from tests.integration.cli.damage import damage_content, damage_records
 from tests.integration.cli.project import Project, wait_until
 
@@ -39,6 +40,16 @@ def test_a_sound_home_has_no_problem(ran: Project) -> None:
     shown = ran.run("doctor")
     assert shown.exit_code == 0
     assert "0 problems" in shown.stdout
+
+
+def test_it_says_whether_the_system_calls_are_compiled(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "ARE_COMPILED", True)
+    assert doctor._calls().detail == "compiled"
+    assert "system calls" in findings(project)
+    monkeypatch.setattr(doctor, "ARE_COMPILED", False)
+    without = doctor._calls()
+    assert without.level == "ok"
+    assert "C compiler" in without.hint
 
 
 def test_looking_at_a_home_that_does_not_exist_does_not_make_it(project: Project) -> None:

@@ -346,7 +346,28 @@ def label_by_another_name(file: Path) -> None:
     label(outside)
 
 
-@pytest.mark.parametrize("meddle", [label, overwrite_keeping_size_and_time, label_by_another_name])
+def another(file: Path) -> Path:
+    """A file of the same size, outside of the tree."""
+    return write(file.parents[1] / "another", "?" * file.stat().st_size)
+
+
+def exchange_again(file: Path) -> None:
+    one = os.fsencode(another(file))
+    assert exchange(one, -1, os.fsencode(file), -1)
+
+
+def replace(file: Path) -> None:
+    another(file).rename(file)
+
+
+def remove(file: Path) -> None:
+    file.unlink()
+
+
+@pytest.mark.parametrize(
+    "meddle",
+    [label, overwrite_keeping_size_and_time, label_by_another_name, exchange_again, replace, remove],
+)
 def test_who_changes_a_file_as_soon_as_it_is_restored_is_noticed(
     place: Place, monkeypatch: pytest.MonkeyPatch, meddle: Callable[[Path], None]
 ):
@@ -362,6 +383,62 @@ def test_who_changes_a_file_as_soon_as_it_is_restored_is_noticed(
     with pytest.raises(SandboxError, match="something changed it meanwhile"):
         place.go_back(checkpoint)
     assert place.found_anew() == place.take().state_hash
+
+
+@pytest.mark.parametrize(
+    "meddle",
+    [
+        lambda folder: folder.chmod(0o711),
+        lambda folder: os.setxattr(folder, b"user.label", b"1"),
+        lambda folder: set_mtime(folder, 1),
+        lambda folder: write(folder / "new", "x"),
+    ],
+    ids=["mode", "attribute", "time", "new file"],
+)
+def test_who_changes_a_directory_as_soon_as_it_has_its_time_is_noticed(
+    place: Place, monkeypatch: pytest.MonkeyPatch, meddle: Change
+):
+    """What is told of it is the same that is told of the restore itself."""
+    checkpoint = ready(place)
+    write(place.root / "deep" / "below" / "three", "changed")
+    set_mtime_of = restore.set_mtime
+
+    def set_and_meddle(descriptor: int, mtime_ns: int) -> None:
+        set_mtime_of(descriptor, mtime_ns)
+        if os.path.samestat(os.fstat(descriptor), os.stat(place.root / "deep" / "below")):
+            meddle(place.root / "deep" / "below")
+
+    monkeypatch.setattr(restore, "set_mtime", set_and_meddle)
+    with pytest.raises(SandboxError, match="something changed it meanwhile"):
+        place.go_back(checkpoint)
+    assert place.found_anew() == place.take().state_hash
+
+
+def test_a_restored_file_that_is_changed_again_is_all_that_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Also where several trees are watched together, and a file may have a name in each."""
+    place, other = Place(tmp_path), tmp_path / "other"
+    for name in ("one", "two"):
+        write(place.root / name, name)
+    write(other / "file", "x")
+    with place.manager.watching([place.root, other]):
+        checkpoint = ready(place)
+        place.go_back(checkpoint)
+        monkeypatch.setattr(index._Look, "at_everything", pytest.fail)
+        assert place.take().state_hash == checkpoint.state_hash
+        write(place.root / "one", "changed once more")
+        seen = place.take().state_hash
+        monkeypatch.undo()
+        assert place.found_anew() == seen != checkpoint.state_hash
+    place.close()
+
+
+def test_what_is_told_of_a_restore_is_not_told_to_the_next_checkpoint(place: Place):
+    checkpoint = ready(place)
+    place.go_back(checkpoint)
+    told = place.manager._trackers[place.root].take()
+    assert (told.changes, told.is_all, told.is_written) == ({}, True, False)
 
 
 def test_attributes_that_a_waiting_file_got_are_not_those_of_the_restored_one(place: Place):
