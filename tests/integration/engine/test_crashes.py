@@ -17,6 +17,7 @@ import pytest
 from holdfast.app import Holdfast
 from holdfast.errors import ConflictError, ContentError, LeaseLostError, StateError
 from holdfast.executor import AfterInterruption, Choices
+from holdfast.machine import process_of
 from holdfast.model import Lease, Plan, PlanState, RunStatus, StepRun
 from tests.integration.cli.damage import damage_content
 from tests.integration.engine.workshop import Workshop, files, run
@@ -31,6 +32,15 @@ def _wait_for(path: Path) -> None:
     deadline = time.monotonic() + 60
     while not path.exists():
         assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.01)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop it, and wait until it is: a signal takes its time."""
+    process.send_signal(signal.SIGSTOP)
+    deadline = time.monotonic() + 60
+    while (found := process_of(process.pid)) is None or not found.is_stopped:
+        assert time.monotonic() < deadline, "it was not stopped"
         time.sleep(0.01)
 
 
@@ -136,7 +146,7 @@ def test_a_stopped_owner_that_is_replaced_writes_nothing_more(
     process = _start(workshop, plan.plan_id)
     try:
         _wait_for(started)
-        process.send_signal(signal.SIGSTOP)
+        _stop(process)
         opened = workshop.open()
         lease = opened.store.get(Lease, plan.plan_id)
         with opened.store.transaction():
@@ -174,7 +184,7 @@ def test_an_owner_that_was_stopped_inside_of_a_transaction_blocks_nobody_for_lon
     )
     try:
         _wait_for(held)
-        owner.send_signal(signal.SIGSTOP)
+        _stop(owner)
         with patch("holdfast.lease.EXPIRES_AFTER", timedelta(0)):
             assert opened.execute(plan.plan_id).succeeded
         assert owner.wait(60) == -signal.SIGKILL
