@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
@@ -43,8 +43,10 @@ class Descent(dict[bytes, int]):
         return self
 
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.forget()
-        os.close(self._root)
+        try:
+            self.forget()
+        finally:
+            os.close(self._root)
 
     open = dict.__getitem__
     """A descriptor of the directory at that path, valid until the next call."""
@@ -71,7 +73,7 @@ class Descent(dict[bytes, int]):
         self[path] = descriptor
         if len(self) > _MOST_OPEN:
             other = next(other for other in self if other and other != path)
-            self._close({other: self.pop(other)})
+            self._close(other, self.pop(other))
         return descriptor
 
     def mode_of(self, path: bytes, found: os.stat_result) -> int:
@@ -95,15 +97,14 @@ class Descent(dict[bytes, int]):
 
     def forget(self) -> None:
         """Let go of what is kept open; to be called after directories were moved or removed."""
-        del self[b""]
-        self._close(self)
-        self.clear()
-        self[b""] = self._root
+        while len(self) > 1:  # the root came first, and stays
+            self._close(*self.popitem())
 
-    def _close(self, opened: Mapping[bytes, int]) -> None:
-        for path, descriptor in opened.items():
+    def _close(self, path: bytes, descriptor: int) -> None:
+        try:
             if path in self.closed_modes:
                 os.fchmod(descriptor, self.closed_modes.pop(path))
+        finally:
             os.close(descriptor)
 
 

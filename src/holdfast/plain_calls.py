@@ -32,6 +32,7 @@ def open_beneath(root: int, path: bytes) -> int:
 
     -1 if this kernel cannot, or if it takes more than opening: the path is too long, or a directory closed to us.
     """
+    _refuse_null(path)
     if sys.platform != "linux":
         return -1
     descriptor = int(_libc.syscall(_OPENAT2, root, path, ctypes.byref(_HOW), ctypes.sizeof(_HOW)))
@@ -42,9 +43,17 @@ def open_beneath(root: int, path: bytes) -> int:
 
 def rename_specially(directory: int, name: bytes, new_directory: int, new_name: bytes, flags: int) -> int:
     """``renameat2``; the error's number, 0 is none."""
+    _refuse_null(name)
+    _refuse_null(new_name)
     if _rename is None:
         return errno.ENOSYS
     return 0 if _rename(directory, name, new_directory, new_name, flags) == 0 else ctypes.get_errno()
+
+
+def _refuse_null(name: bytes) -> None:
+    """It would be cut off there, and mean something else."""
+    if b"\0" in name:
+        raise ValueError("embedded null byte")
 
 
 def set_mtime(descriptor: int, mtime_ns: int) -> None:
@@ -64,7 +73,10 @@ def fill(descriptor: int, content: bytes, mtime_ns: int) -> bool:
         pass  # this file system has none
     written = 0
     while written < len(content):
-        written += os.pwrite(descriptor, memoryview(content)[written:], written)
+        more = os.pwrite(descriptor, memoryview(content)[written:], written)
+        if not more:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        written += more
     set_mtime(descriptor, mtime_ns)
     return os.pread(descriptor, len(content) + 1, 0) == content
 

@@ -174,6 +174,16 @@ def test_two_names_change_places(calls: ModuleType, tmp_path: Path, folder: int)
     assert calls.rename_specially(folder, b"one", folder, b"missing", EXCHANGE) == errno.ENOENT
 
 
+def test_a_null_byte_does_not_cut_a_name_off(calls: ModuleType, tmp_path: Path, folder: int):
+    (tmp_path / "a").mkdir()
+    for broken, whole in ((b"a\0x", b"b"), (b"a", b"b\0x")):
+        with pytest.raises(ValueError, match="null byte"):
+            calls.rename_specially(folder, broken, folder, whole, NO_REPLACE)
+    with pytest.raises(ValueError, match="null byte"):
+        calls.open_beneath(folder, b"a\0x")
+    assert (tmp_path / "a").is_dir()
+
+
 def test_a_name_that_is_taken_is_left_alone(calls: ModuleType, tmp_path: Path, folder: int):
     write(tmp_path / "one", "1")
     write(tmp_path / "taken", "2")

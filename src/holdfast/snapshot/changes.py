@@ -21,7 +21,7 @@ import stat
 import termios
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -154,8 +154,6 @@ class ChangeTracker:
         self._closed: set[bytes] = set()
         """Directories that this user may not watch now."""
         self._changes: Changes = {}
-        self._own: list[_Event] = []
-        """What is about to be told of what we did ourselves."""
         self._went: dict[bytes, set[bytes]] = {}
         self._lost: dict[bytes, set[bytes]] = {}
         self._heard_bytes = 0
@@ -200,18 +198,17 @@ class ChangeTracker:
         self._descriptor = -1
 
     def take(self, exchanged: Iterable[bytes] = (), dated: Iterable[bytes] = ()) -> Told:
-        """What was told since, but for what the caller did itself.
+        """What was told since, but for what the caller did itself if nobody did anything else.
 
-        ``exchanged``: files that it had change places with files outside of the tree, none of them with other names;
-        ``dated``: directories whose time it set after that; both in the order in which it did so. One event of each
-        kind that this causes is left out, so whatever somebody else did to them is told.
+        ``exchanged``: files that it had change places with files outside of the tree; ``dated``: directories whose time
+        it set after that; both in the order in which it did so.
         """
         if exchanged or dated:
             with self._mutex:
-                self._own = self._events_of(exchanged, dated)
+                if self._descriptor >= 0:
+                    self._drain(self._events_of(exchanged, dated))
         doubts = self._company.hear()
         with self._mutex:
-            self._own = []  # the rest was told before
             if self._descriptor < 0:
                 return NOTHING_TOLD
             self._follow_root()
@@ -233,8 +230,9 @@ class ChangeTracker:
             events += (watch, _MOVED_TO, name), (watch, _MOVED_FROM, name)
         for path in dated:
             directory, _, name = path.rpartition(b"/")
-            watch, above = watches.get(path, -1), watches.get(directory, -1)
-            events += (above, _DIRECTORY_DATED, name), (watch, _DIRECTORY_DATED, b"")
+            if path:  # nobody is told of the root by its name
+                events.append((watches.get(directory, -1), _DIRECTORY_DATED, name))
+            events.append((watches.get(path, -1), _DIRECTORY_DATED, b""))
         return events
 
     def _follow_root(self) -> None:
@@ -321,15 +319,21 @@ class ChangeTracker:
         fcntl.ioctl(self._descriptor, termios.FIONREAD, waiting)
         return waiting[0]
 
-    def _drain(self) -> None:
-        """Take note of all events that are there now; of those that come meanwhile there may be no end."""
+    def _drain(self, own: Sequence[_Event] = ()) -> None:
+        """Take note of all events that are there now; of those that come meanwhile there may be no end.
+
+        ``own``: what the caller knows of already. It is left out if nothing else was told since the last ``take``: what
+        somebody did to the same names before may mean more together with it.
+        """
         waiting_bytes = self._waiting_bytes()
+        is_own = bool(own) and not self._changes and waiting_bytes <= _READ_BYTES
         while waiting_bytes > 0:
             # Asking for much more than there is would make Python allocate it all first.
             data = os.read(self._descriptor, min(waiting_bytes, _READ_BYTES))
             waiting_bytes -= len(data)
             self._heard_bytes += len(data)
-            self._note(events_in(data, _SAYS_MORE, self._own))
+            if not is_own or events_in(data, _SAYS_MORE, list(own)):
+                self._note(events_in(data, _SAYS_MORE, []))
         if self._unsettled:
             self._settle()
         if self._gone is not None and len(self._gone) > _MOST_GONE:

@@ -75,9 +75,9 @@ class Restored(msgspec.Struct):
     proven: dict[bytes, tuple[int, int]] = msgspec.field(default_factory=dict)
     """Files that were read back, and hold what they should, before they got their names; device and inode."""
     exchanged: list[bytes] = msgspec.field(default_factory=list)
-    """Files that changed places with others that were made elsewhere, in one step and with nobody else's name."""
+    """Files that changed places with others that were made elsewhere, in that order."""
     dated: list[bytes] = msgspec.field(default_factory=list)
-    """Directories of which nothing but the time was set."""
+    """Directories of which nothing but the time was set, in that order, after that."""
     set_aside: list[tuple[bytes, Path]] = msgspec.field(default_factory=list)
 
     def touch(self, path: bytes) -> None:
@@ -509,9 +509,10 @@ class _Restorer:
         descriptor = self._descent.open(path)
         was_opened = self._opened.pop(path, None)
         is_same = difference.old is entry or _differ_in_time_at_most(difference.old, entry)
+        if is_same and was_opened is None:
+            self.restored.dated.append(path)
         if is_same and was_opened is None and path:
             set_mtime(descriptor, entry.mtime_ns)
-            self.restored.dated.append(path)
         else:
             self._descent.leave_open(path)
             if not IS_ROOT:

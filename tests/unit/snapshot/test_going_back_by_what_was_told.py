@@ -414,6 +414,61 @@ def test_who_changes_a_directory_as_soon_as_it_has_its_time_is_noticed(
     assert place.found_anew() == place.take().state_hash
 
 
+def link_and_write(one: Path, two: Path) -> None:
+    one.unlink()
+    os.link(two, one)
+    with one.open("a") as opened:
+        opened.write("more")
+
+
+def move_a_link_and_write(one: Path, two: Path) -> None:
+    outside = one.parents[1] / "outside"
+    os.link(two, outside)
+    outside.rename(one)
+    with one.open("a") as opened:
+        opened.write("more")
+
+
+@pytest.mark.parametrize("meddle", [link_and_write, move_a_link_and_write])
+def test_who_writes_to_another_file_through_a_name_that_is_about_to_be_restored_is_noticed(
+    place: Place, monkeypatch: pytest.MonkeyPatch, meddle: Callable[[Path, Path], None]
+):
+    """That the name was given to another file is told by the same events as that it is restored."""
+    checkpoint = ready(place)
+
+    def meddle_and_exchange(one: bytes, one_directory: int, other: bytes, other_directory: int) -> bool:
+        meddle(place.root / "one", place.root / "two")
+        return exchange(one, one_directory, other, other_directory)
+
+    with monkeypatch.context() as meddling:
+        meddling.setattr(restore, "exchange", meddle_and_exchange)
+        with pytest.raises(SandboxError, match="something changed it meanwhile"):
+            place.go_back(checkpoint)
+    assert place.found_anew() == place.take().state_hash
+    place.go_back(checkpoint)
+    assert (place.root / "two").read_text() == "content of two"
+
+
+def test_what_is_written_later_through_a_name_that_was_restored_meanwhile_is_seen(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    checkpoint = ready(place)
+    opened: list[int] = []
+
+    def link_open_and_exchange(one: bytes, one_directory: int, other: bytes, other_directory: int) -> bool:
+        (place.root / "one").unlink()
+        os.link(place.root / "two", place.root / "one")
+        opened.append(os.open(place.root / "one", os.O_WRONLY | os.O_APPEND))
+        return exchange(one, one_directory, other, other_directory)
+
+    with monkeypatch.context() as meddling:
+        meddling.setattr(restore, "exchange", link_open_and_exchange)
+        place.go_back(checkpoint)
+    os.write(opened[0], b"more")
+    os.close(opened[0])
+    assert place.found_anew() == place.take().state_hash != checkpoint.state_hash
+
+
 def test_a_restored_file_that_is_changed_again_is_all_that_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
