@@ -34,20 +34,23 @@ def test_a_directory_is_opened_once(tree: Path):
     assert open_descriptors() == before
 
 
-def test_a_directory_that_cannot_be_closed_to_us_again_is_the_error_and_nothing_stays_open(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
-):
+def forget_one_that_cannot_be_closed_again(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(descriptor: int, mode: int) -> None:
         raise PermissionError(1, "it was given away")
 
-    before = open_descriptors()
-    with pytest.raises(PermissionError, match="given away"), Descent(tree) as descent:
+    with Descent(tree) as descent:
         for path in (b"one", b"two"):
             descent.open(path)
         descent.closed_modes[b"two"] = 0o300
-        monkeypatch.setattr(os, "fchmod", refuse)
-        try:
+        with monkeypatch.context() as failing:
+            failing.setattr(os, "fchmod", refuse)
             descent.forget()
-        finally:
-            monkeypatch.undo()
+
+
+def test_a_directory_that_cannot_be_closed_to_us_again_is_the_error_and_nothing_stays_open(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+):
+    before = open_descriptors()
+    with pytest.raises(PermissionError, match="given away"):
+        forget_one_that_cannot_be_closed_again(tree, monkeypatch)
     assert open_descriptors() == before
