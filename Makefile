@@ -7,11 +7,12 @@ BIN := $(VENV)/bin
 LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
 NOX := $(BIN)/nox
+COMPILE = $(UV) pip compile --universal --generate-hashes --python-version 3.11 --extra postgres
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types imports unit behave robot coverage faults bench docs lock clean
+.PHONY: help install demo test lint typecheck quality security build unit integration coverage benchmark docs faults bench lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -21,29 +22,37 @@ install: $(INSTALLED)  ## make .venv with exactly the locked packages, and Holdf
 demo: $(INSTALLED)  ## see Holdfast at work
 	@$(BIN)/holdfast demo
 
-test: $(INSTALLED)  ## everything that must pass: lint, types, imports, unit, behave, robot, coverage, a sample of faults
-	@$(NOX)
+test: $(INSTALLED)  ## everything that must pass (see CONTRIBUTING.md); the last line is the total of all suites
+	@rm -rf build/results && mkdir -p build/results
+	@failed=0; $(NOX) --report build/results/sessions.json || failed=1; \
+		$(BIN)/python -m tools.totals || failed=1; exit $$failed
 
 lint: $(INSTALLED)  ## ruff: rules and format
 	@$(NOX) -s lint
 
-types: $(INSTALLED)  ## mypy, strict
-	@$(NOX) -s types
+typecheck: $(INSTALLED)  ## mypy, strict
+	@$(NOX) -s typecheck
 
-imports: $(INSTALLED)  ## the layers, by import-linter
-	@$(NOX) -s imports
+quality: $(INSTALLED)  ## the layers of imports, dead code, complexity
+	@$(NOX) -s quality
 
-unit: $(INSTALLED)  ## pytest
-	@$(NOX) -s unit
+security: $(INSTALLED)  ## bandit, and known vulnerabilities of the locked packages
+	@$(NOX) -s security
 
-behave: $(INSTALLED)  ## the scenarios in features/
-	@$(NOX) -s behave
+build: $(INSTALLED)  ## the sdist and the wheel, in dist/, tried in an environment of their own
+	@$(NOX) -s build
 
-robot: $(INSTALLED)  ## the end-to-end tests in robot/
-	@$(NOX) -s robot
+unit: $(INSTALLED)  ## tests/unit
+	@$(NOX) -s unit_tests
 
-coverage: $(INSTALLED)  ## run the unit tests, then report what they cover
-	@$(NOX) -s unit coverage
+integration: $(INSTALLED)  ## tests/integration, the scenarios, the end-to-end tests, a sample of faults
+	@$(NOX) -s integration_tests
+
+coverage: $(INSTALLED)  ## what pytest covers; runs it first if the sources have changed since
+	@$(NOX) -s coverage_report
+
+benchmark: $(INSTALLED)  ## count the work, and compare it with the last release
+	@$(NOX) -s benchmark
 
 faults: $(INSTALLED)  ## the whole fault campaign (an hour; goes on where it was stopped; FLAGS="--every 25": a part of it)
 	@$(BIN)/python -m tests.faults.campaign $(FLAGS)
@@ -55,8 +64,9 @@ docs: $(INSTALLED)  ## make the generated pages and the site of the documentatio
 	@$(BIN)/python -m tools.docs.commands
 	@$(BIN)/python -m tools.docs.site
 
-lock:  ## renew requirements.lock after a change of dependencies (needs uv; FLAGS=--upgrade for newer versions)
-	$(UV) pip compile --universal --generate-hashes --python-version 3.11 --extra postgres --group dev -o requirements.lock pyproject.toml $(FLAGS) >/dev/null
+lock:  ## renew both locks after a change of dependencies (needs uv; FLAGS=--upgrade for newer versions)
+	$(COMPILE) --group dev -o requirements.lock pyproject.toml $(FLAGS) >/dev/null
+	$(COMPILE) --constraints requirements.lock -o requirements-runtime.lock pyproject.toml >/dev/null
 
 clean:  ## remove everything that the other targets made
 	rm -rf $(VENV) build dist site .asv .hypothesis .import_linter_cache .mypy_cache .nox .pytest_cache .ruff_cache

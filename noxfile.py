@@ -13,41 +13,21 @@ import nox
 
 ROOT = Path(__file__).parent
 BIN = Path(sys.executable).parent
-COVERAGE = ROOT / "build" / "coverage"
-SUITES = ("unit", "behave", "robot")
+BUILD = ROOT / "build"
+RESULTS = BUILD / "results"
+"""What each suite found, as JUnit XML: `python -m tools.totals` adds it up."""
+COVERAGE = BUILD / "coverage"
+MEASURED = {"unit_tests": "tests/unit", "integration_tests": "tests/integration"}
+"""The sessions whose pytest part is measured; the other suites are not, which would double their time."""
+MINIMUM_COVERAGE = 97
 AT_ONCE = 4
 """More than cores: tests wait for the disk and for processes now and then."""
-MINIMUM_COVERAGE = 97
 
 nox.options.default_venv_backend = "none"
-nox.options.sessions = ["lint", "types", "imports", *SUITES, "coverage", "faults_sample"]
-
-
-def run(session: nox.Session, tool: str, *args: str) -> None:
-    session.run(str(BIN / tool), *args)
-
-
-def run_together(session: nox.Session, *commands: Sequence[str], measured: bool = False) -> None:
-    """Run the parts of one suite at the same time; measured, in place of what an earlier run of it measured."""
-    # Hundreds of commands are started: without bytecode each would compile its imports again.
-    variables = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": ""}
-    before = [str(BIN / "python")]
-    if measured:
-        data = COVERAGE / session.name
-        shutil.rmtree(data, ignore_errors=True)
-        data.mkdir(parents=True)
-        variables["COVERAGE_FILE"] = str(data / "data")
-        before = [str(BIN / "coverage"), "run"]
-    running = [subprocess.Popen([*before, *command], cwd=ROOT, env=variables) for command in commands]
-    codes = [process.wait() for process in running]
-    if any(codes):
-        session.error("not all passed")
-
-
-def parts(files: Sequence[Path]) -> list[list[str]]:
-    """Parts that take about the same time, if a longer file takes longer."""
-    by_size = sorted(files, key=lambda file: file.stat().st_size)
-    return [[str(file) for file in by_size[start::AT_ONCE]] for start in range(AT_ONCE)]
+nox.options.sessions = [
+    "lint", "typecheck", "quality", "security", "build",
+    "unit_tests", "integration_tests", "coverage_report", "benchmark", "docs",
+]  # fmt: skip
 
 
 @nox.session
@@ -58,61 +38,160 @@ def lint(session: nox.Session) -> None:
 
 
 @nox.session
-def types(session: nox.Session) -> None:
+def typecheck(session: nox.Session) -> None:
     """Check the types with mypy, strictly."""
     run(session, "mypy", "--strict", *session.posargs)
 
 
 @nox.session
-def imports(session: nox.Session) -> None:
-    """Check that imports point down the layers."""
+def quality(session: nox.Session) -> None:
+    """Check that imports point down the layers, that no code is dead, and that no function is too complex."""
     run(session, "lint-imports", "--no-logo")
+    run(session, "vulture")
+    run(session, "ruff", "check", "--select", "C901,PLR0911,PLR0912,PLR0915,PLR1702", "--preview", "src", "tools")
 
 
 @nox.session
-def unit(session: nox.Session) -> None:
-    """Run pytest; what follows `--` goes to it."""
-    chosen = session.posargs or ["tests", "--ignore=tests/faults"]
-    # Whoever is done takes over tests of others: some take a hundred times as long as most.
-    run_together(session, ["-m", "pytest", "-n", str(AT_ONCE), "--dist", "worksteal", *chosen], measured=True)
+def security(session: nox.Session) -> None:
+    """Look for unsafe code with bandit, and for known vulnerabilities of the locked packages."""
+    run(session, "bandit", "--quiet", "--recursive", "--configfile", "pyproject.toml", "src", "tools")
+    run(session, "python", "-m", "tools.vulnerabilities", *session.posargs)
 
 
 @nox.session
-def behave(session: nox.Session) -> None:
-    """Run the scenarios; what follows `--` goes to behave."""
-    chosen = [session.posargs] if session.posargs else parts(list((ROOT / "features").glob("*.feature")))
-    run_together(session, *(["-m", "behave", *part] for part in chosen))
+def build(session: nox.Session) -> None:
+    """Build the sdist, the wheel from it, install that into an environment of its own, and try it there."""
+    run(session, "python", "-m", "tools.package", *session.posargs)
 
 
 @nox.session
-def robot(session: nox.Session) -> None:
-    """Run the end-to-end tests; what follows `--` goes to Robot Framework."""
-    # The script, not `-m robot`: with the project's root on the path, `robot` could mean our directory.
-    chosen = [session.posargs] if session.posargs else parts(list((ROOT / "robot").glob("*.robot")))
-    outputs = [str(ROOT / "build" / f"robot-{number}") for number in range(len(chosen))]
-    run_together(
-        session,
-        *([str(BIN / "robot"), "--outputdir", output, *part] for output, part in zip(outputs, chosen, strict=True)),
-    )
+def unit_tests(session: nox.Session) -> None:
+    """Run pytest over tests/unit, measured; what follows `--` goes to pytest in place of that, not measured."""
+    if session.posargs:
+        run_all(session, pytest_command(session.name, *session.posargs))
+    else:
+        run_measured(session, "unit_tests")
 
 
 @nox.session
-def coverage(session: nox.Session) -> None:
-    """Report what the unit tests cover; the other suites are not measured, which would double their time."""
+def integration_tests(session: nox.Session) -> None:
+    """Run tests/integration, the scenarios, the end-to-end tests and a sample of faults; `-- FILE...`: these only."""
+    if session.posargs:
+        return run_chosen(session, session.posargs)
+    codes = [
+        measured("integration_tests"),
+        *together(*behave_commands(parts(list((ROOT / "features").glob("*.feature"))))),
+        *together(*robot_commands(parts(list((ROOT / "robot").glob("*.robot"))))),
+        *together(pytest_command("faults_sample", "tests/faults")),
+    ]
+    return fail_if_any(session, codes)
+
+
+@nox.session
+def coverage_report(session: nox.Session) -> None:
+    """Report what pytest covers, after it has run what was not measured since the last change; too little fails."""
+    codes = [measured(suite) for suite in MEASURED if not is_measured(suite)]
     session.env["COVERAGE_FILE"] = str(COVERAGE / "data")
-    run(session, "coverage", "combine", "--keep", "--quiet", str(COVERAGE / "unit"))
+    run(session, "coverage", "combine", "--keep", "--quiet", *(str(COVERAGE / suite) for suite in MEASURED))
     run(session, "coverage", "report", f"--fail-under={MINIMUM_COVERAGE}")
+    fail_if_any(session, codes)
 
 
 @nox.session
-def faults_sample(session: nox.Session) -> None:
-    """Try a sample of all faults, not measured; what follows `--` goes to pytest."""
-    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-    session.run(str(BIN / "pytest"), "-n", str(AT_ONCE), *(session.posargs or ["tests/faults"]), env={"PATH": path})
+def benchmark(session: nox.Session) -> None:
+    """Count the work of checkpoints, rollbacks and commands with asv; more than in the last release fails."""
+    run(session, "python", "-m", "benchmarks.counted", *session.posargs)
 
 
 @nox.session
-def benchmarks(session: nox.Session) -> None:
-    """Run every asv benchmark once; what follows `--` goes to `asv run` in place of `--quick`."""
-    run(session, "asv", "machine", "--yes")
-    run(session, "asv", "run", "--python=same", "--show-stderr", *(session.posargs or ["--quick"]))
+def docs(session: nox.Session) -> None:
+    """Make the site of the documentation, type every command in it, and compare it with the program."""
+    run(session, "python", "-m", "tools.docs.site")
+    run_all(session, pytest_command(session.name, *(session.posargs or ["tests/docs"])))
+
+
+def run(session: nox.Session, tool: str, *args: str) -> None:
+    session.run(str(BIN / tool), *args)
+
+
+def run_all(session: nox.Session, *commands: Sequence[str]) -> None:
+    """Run the parts of one suite at the same time."""
+    fail_if_any(session, together(*commands))
+
+
+def run_measured(session: nox.Session, suite: str) -> None:
+    fail_if_any(session, [measured(suite)])
+
+
+def run_chosen(session: nox.Session, chosen: Sequence[str]) -> None:
+    """Each file with what it is for: what is neither a scenario nor a Robot file goes to pytest."""
+    scenarios = [each for each in chosen if ".feature" in each]
+    stories = [each for each in chosen if each.endswith(".robot")]
+    others = [each for each in chosen if each not in (*scenarios, *stories)]
+    codes = [
+        *together(*behave_commands([scenarios] if scenarios else [])),
+        *together(*robot_commands([stories] if stories else [])),
+        *together(*([pytest_command(session.name, *others)] if others else [])),
+    ]
+    fail_if_any(session, codes)
+
+
+def fail_if_any(session: nox.Session, codes: Sequence[int]) -> None:
+    if any(codes):
+        session.error("not all passed")
+
+
+def measured(suite: str) -> int:
+    """Run pytest over the folder of the suite, measured, in place of what an earlier run of it measured."""
+    data = COVERAGE / suite
+    shutil.rmtree(data, ignore_errors=True)
+    data.mkdir(parents=True)
+    command = pytest_command(suite, MEASURED[suite])
+    [code] = together(command, before=[str(BIN / "coverage"), "run"], COVERAGE_FILE=str(data / "data"))
+    return code
+
+
+def is_measured(suite: str) -> bool:
+    """Whether there is a measurement, and no source is newer: its lines would be counted as those of an older one."""
+    measurements = [file.stat().st_mtime for file in (COVERAGE / suite).glob("data*")]
+    sources = [file.stat().st_mtime for file in (ROOT / "src").rglob("*.py")]
+    return bool(measurements) and max(measurements) > max(sources)
+
+
+def together(*commands: Sequence[str], before: Sequence[str] = (str(BIN / "python"),), **variables: str) -> list[int]:
+    """Run these commands of Python at the same time, each to its end; their exit codes."""
+    # Hundreds of commands are started: without bytecode each would compile its imports again.
+    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": ""}
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    running = [subprocess.Popen([*before, *each], cwd=ROOT, env=environment | variables) for each in commands]
+    return [process.wait() for process in running]
+
+
+def pytest_command(suite: str, *chosen: str) -> list[str]:
+    # A worker that is done takes over tests of others: some take a hundred times as long as most.
+    spread = ["-n", str(AT_ONCE), "--dist", "worksteal"]
+    return ["-m", "pytest", *spread, f"--junitxml={RESULTS / suite}.xml", *chosen]
+
+
+def behave_commands(files: Sequence[Sequence[str]]) -> list[list[str]]:
+    results = [str(RESULTS / f"behave-{number}") for number in range(len(files))]
+    return [
+        ["-m", "behave", "--junit", "--junit-directory", folder, *part]
+        for folder, part in zip(results, files, strict=True)
+    ]
+
+
+def robot_commands(files: Sequence[Sequence[str]]) -> list[list[str]]:
+    # The script, not `-m robot`: with the project's root on the path, `robot` could mean our directory.
+    script = str(BIN / "robot")
+    commands = []
+    for number, part in enumerate(files):
+        places = ["--outputdir", str(BUILD / f"robot-{number}"), "--xunit", str(RESULTS / f"robot-{number}.xml")]
+        commands.append([script, *places, *part])
+    return commands
+
+
+def parts(files: Sequence[Path]) -> list[list[str]]:
+    """Parts that take about the same time, if a longer file takes longer."""
+    by_size = sorted(files, key=lambda file: file.stat().st_size)
+    return [[str(file) for file in by_size[start::AT_ONCE]] for start in range(AT_ONCE)]

@@ -5,10 +5,13 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+from holdfast.ids import new_id
 from holdfast.model import Phase
 from holdfast.snapshot.changes import ChangeTracker
 from holdfast.snapshot.manager import CheckpointManager
 from holdfast.snapshot.objects import ObjectStore
+
+_PLAN_ID = new_id()
 
 
 def open_manager(store: Path) -> CheckpointManager:
@@ -31,8 +34,8 @@ class SnapshotLevel:
         with self.manager.taking() as batch:
             taken = self.manager.create_checkpoint(
                 batch,
-                sandbox_id="benchmark",
-                plan_id="benchmark",
+                sandbox_id=f"{_PLAN_ID}/tree",
+                plan_id=_PLAN_ID,
                 phase=Phase.EXECUTE,
                 path=self._tree,
                 metadata={},
@@ -46,7 +49,7 @@ class SnapshotLevel:
     def rollback(self) -> None:
         """Back to the last checkpoint; what is there now is given up, as the git way does."""
         assert self.state is not None
-        self.manager.rollback_to(self._tree, self.state, aside=self._aside)
+        self.manager.restore(self._tree, self.state, aside=self._aside)
 
     def watch(self) -> None:
         self._watching.enter_context(self.manager.watching([self._tree]))

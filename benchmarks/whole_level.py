@@ -61,6 +61,10 @@ class WholeLevel:
         target = self._service.store.get(Checkpoint, self._plan.last_checkpoint_id)
         self._plan = self._service.rollback_to_checkpoint(self._plan, self._lease, target, reason="measured").plan
 
+    def stored_bytes(self) -> int:
+        """The content that all checkpoints together have added."""
+        return sum(each.size_bytes for each in self._service.list_checkpoints(self._plan.plan_id))
+
     def watch(self) -> None:
         self._watching.enter_context(self._service.watching(self._plan))
 

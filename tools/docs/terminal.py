@@ -56,7 +56,7 @@ def picture() -> str:
             record=True, width=_WIDTH + 2, file=io.StringIO(), force_terminal=True, color_system="truecolor"
         )
         executed = _until(terminal.type("holdfast plan execute plan.yaml"), "kept")
-        before = re.search(r"(cp_\w+) +before 2", Text.from_ansi(terminal.type("holdfast log")).plain)
+        before = re.search(r"(cp_\w+) +before step 2:", Text.from_ansi(terminal.type("holdfast log")).plain)
         assert before is not None
         go_back = f"holdfast plan rollback --yes latest {before[1]}"
         gone_back = _until(terminal.type(go_back), "Impact")
