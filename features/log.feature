@@ -24,21 +24,21 @@ Feature: The log
     When I run "holdfast log"
     Then the log is
       """
-      @  end
-      ○  after 2 two
-      ○  before 2 two  → echo 2 > two.txt; test -e "$HOME/luck"
-      ○  after 1 one
-      ○  before 1 one  → echo 1 > one.txt
+      @  after the last step
+      ○  after step 2: two
+      ○  before step 2: two  → echo 2 > two.txt; test -e "$HOME/luck"
+      ○  after step 1: one
+      ○  before step 1: one  → echo 1 > one.txt
       ◆  "lunch" asked for by a person
-      ○  back at 1 one
-      │ ○  back at 2 two
-      │ │ ✗  failed: 2 two
+      ○  back at step 1: one
+      │ ○  back at step 2: two
+      │ │ ✗  failed: step 2: two
       │ ├─╯
-      │ ○  before 2 two  → echo 2 > two.txt; test -e "$HOME/luck"
-      │ ○  after 1 one
+      │ ○  before step 2: two  → echo 2 > two.txt; test -e "$HOME/luck"
+      │ ○  after step 1: one
       ├─╯
-      ○  before 1 one  → echo 1 > one.txt
-      ○  start
+      ○  before step 1: one  → echo 1 > one.txt
+      ○  before the first step
       """
     When I run "holdfast plan log --limit 1 --format json"
     Then the data has

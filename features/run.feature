@@ -65,6 +65,20 @@ Feature: Running any program
       2
       2
       """
+
+  Scenario: A program that does not exist is refused before there is a plan
     When I run "holdfast run -- no-such-program" in "shop"
     Then it ends with exit code 127
     And it says "no-such-program cannot be started"
+    When I run "holdfast plan list --all" in "shop"
+    Then it says "There are no plans in any project."
+    And it does not say "plan list --all"
+
+  Scenario: Standard output is the program's alone, and ends when its reader has seen enough
+    Then in "shop" this prints
+      """
+      $ holdfast run -- cat version.txt 2> ../said; holdfast run -- yes 2>> ../said | head -2
+      1
+      y
+      y
+      """

@@ -303,3 +303,24 @@ Feature: Subplans
         r.txt
         third.txt
         """
+
+    Scenario: If the last wins, it wins only what both changed; all else that each of them did stays
+      Given the plan
+        """
+        steps:
+          - {name: nine lines, run: seq 1 9 > lines.txt}
+          - name: divide
+            parallel: 2
+            merge: last_wins
+            subplans:
+              - {name: left, steps: [{run: "sed -i 's/1/left/; s/5/left/' lines.txt; chmod 755 lines.txt"}]}
+              - {name: right, steps: [{run: "sed -i 's/5/right/; s/9/right/' lines.txt"}]}
+        """
+      When I run "holdfast plan execute plan.yaml"
+      Then it ends with exit code 0
+      And in the sandbox of "shop" this prints
+        """
+        $ echo $(cat lines.txt); stat -c %a lines.txt
+        left 2 3 4 right 6 7 8 right
+        755
+        """

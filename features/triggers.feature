@@ -31,6 +31,25 @@ Feature: Triggers
       | after_subplan          | after_subplan       | after a subplan ended            | divide, divide                  |
       | on_error               | on_error            | when it fails                    | fail                            |
 
+  Scenario Outline: <trigger> fires also for <what> that failed
+    Given the plan
+      """
+      name: what fails
+      resources: {shop: {type: git, path: shop}}
+      policy: {auto_create_on: [<trigger>], on_failure: keep}
+      validate: [echo looked > looked.txt; exit 1]
+      steps: [<step>]
+      """
+    When I run "holdfast plan execute plan.yaml"
+    Then it ends with exit code 1
+    And it says "the files when it failed"
+    And <trigger> alone has taken checkpoints, at "<at>"
+
+    Examples:
+      | trigger       | what         | at      | step                                                                  |
+      | on_error      | a validation | no step | {name: write, run: echo 2 > version.txt}                              |
+      | after_subplan | a subplan    | divide  | {name: divide, subplans: [{name: left, steps: [{run: exit 1}]}]}      |
+
   Scenario: Triggers of one moment make one checkpoint that names them all, and one that finds nothing new adds nothing
     Given the plan
       """

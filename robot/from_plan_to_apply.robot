@@ -46,31 +46,6 @@ A Plan Runs, Is Rolled Back By Another Process, Runs Again And Is Applied
     File Should Not Exist    data/empty
     File Should Not Exist    app/a.log
 
-A Moment In The Middle Comes Back With Modes, Links And Empty Folders Of Both Sandboxes
-    ${file}=    Take Plan    halfway
-    Start Holdfast    plan    execute    ${file}
-    Wait For File    outside/started
-    ${app}=    Sandbox Of    app
-    ${data}=    Sandbox Of    data
-    ${app halfway}=    Picture Of    ${app}
-    ${data halfway}=    Picture Of    ${data}
-    Dictionary Should Hold    ${app halfway}    gen/hollow    gen/key    gen/link
-    Dictionary Should Hold    ${data halfway}    hollow    dangling
-    Write File    outside/gate    open
-    Wait For Holdfast
-    ${before}=    Checkpoint Before Step    ${2}
-    ${back}=    Holdfast Json    plan    rollback    --yes    latest    ${before}
-    ${app back}=    Picture Of    ${app}
-    ${data back}=    Picture Of    ${data}
-    Should Be Equal    ${app back}    ${app halfway}
-    Should Be Equal    ${data back}    ${data halfway}
-    Should Be True    $back['rollback_summary']['files_reverted'] == len($back['changes_reverted']) > 0
-    ${again}=    Holdfast Json    plan    execute    latest
-    Should Be Equal    ${again}[state]    complete
-    ${orders}=    Read File    ${data}/orders.csv
-    Should Be Equal    ${orders}    1;2\n3\n
-    File Should Not Exist    ${data}/hollow
-
 Two Plans Of One Project Do Not Disturb Each Other
     ${one}=    Take Plan    one_file    NAME=one
     ${two}=    Take Plan    one_file    NAME=two
@@ -95,12 +70,6 @@ A Conflict Is Refused By Path And Changes Nothing
     File Should Not Exist    data/notes.txt
 
 *** Keywords ***
-Dictionary Should Hold
-    [Arguments]    ${dictionary}    @{keys}
-    FOR    ${key}    IN    @{keys}
-        Should Contain    ${dictionary}    ${key}
-    END
-
 Lists Should Hold The Same Names
     [Arguments]    ${one}    ${other}
     ${names}=    Evaluate    sorted($one)

@@ -49,7 +49,7 @@ def lose_sandbox(context, resource):
     sandbox, elsewhere = context.scratch.sandbox(resource), context.scratch.root / "user" / "lost"
     sandbox.rename(elsewhere)
     # Others may share this project.
-    context.add_cleanup(lambda: elsewhere.exists() and elsewhere.rename(sandbox))
+    context.add_cleanup(lambda: sandbox.exists() or elsewhere.rename(sandbox))
 
 
 @step(r'I remember the sandboxes as "([^"]+)"')

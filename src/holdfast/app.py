@@ -6,19 +6,23 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.config import Settings, home_directory, load_settings
-from holdfast.db.store import Store, open_store
+from holdfast.db.store import FILE as RECORDS_FILE
+from holdfast.db.store import Store, in_use, open_store
 from holdfast.errors import (
     AmbiguousError,
+    ConfigError,
     ConflictError,
     ContentError,
+    DamagedRecordError,
     DatabaseError,
+    DatabaseFullError,
     HoldfastError,
     NotFoundError,
     SandboxError,
@@ -31,11 +35,13 @@ from holdfast.model import (
     CheckpointGroup,
     CheckpointRetentionPolicy,
     Conflict,
+    DamagedCheckpoint,
     Decision,
     Lease,
     Moment,
     Operation,
     OperationKind,
+    OperationState,
     Plan,
     PlanState,
     Project,
@@ -46,8 +52,10 @@ from holdfast.model import (
     StepRun,
     now,
 )
+from holdfast.names import name_text
 from holdfast.place import is_there
 from holdfast.reserve import Reserve, full_disk
+from holdfast.sqlite import is_empty, is_read_only
 
 if TYPE_CHECKING:
     from holdfast.apply import ApplyResult
@@ -61,6 +69,7 @@ if TYPE_CHECKING:
     from holdfast.explain import DecisionTree, Explanation
     from holdfast.planfile.draft import PlanDraft
     from holdfast.process import Passthrough
+    from holdfast.releasing import HeldBack
     from holdfast.resume import ResumePreview
     from holdfast.rollback import RollbackPreview
     from holdfast.tools import Toolbox
@@ -71,11 +80,15 @@ T = TypeVar("T")
 LATEST = "latest"
 _FOR_SUBPLANS_TOO = ("plan apply", "plan unapply", "checkpoint delete", "checkpoint prune")
 """What may be done to a subplan by itself; it takes the lease of the whole plan all the same."""
+_PUTTING_RIGHT = "a command on the same folder"
+"""What a lease says of a command that only undoes what the plan began in a folder of another plan."""
 
 
 @dataclass(frozen=True)
 class PlanStatus:
     plan: Plan
+    root_id: str
+    """Of the plan that a subplan belongs to and goes on with; of any other its own."""
     runs: tuple[StepRun, ...]
     checkpoints: int
     holder: Lease | None
@@ -140,7 +153,7 @@ class Holdfast:
         """For the project around ``project`` (by default the current folder), with its settings."""
         variables = os.environ if environment is None else environment
         root = project_root(project or Path.cwd())
-        folder = home or home_directory(variables)
+        folder = (home or home_directory(variables)).absolute()
         return cls(root, folder, load_settings(folder, root, variables, overrides or {}), variables)
 
     def close(self) -> None:
@@ -160,9 +173,28 @@ class Holdfast:
 
     @cached_property
     def store(self) -> Store:
+        from holdfast.snapshot.keeping import kept_records
+
         self._make_home()
         self._reserve.keep()
-        return self._opened(lambda: open_store(self.settings.database_url, self.home))
+        kept = kept_records(self.home / "objects.db")
+        return self._opened(lambda: open_store(self.settings.database_url, self.home, kept))
+
+    @contextmanager
+    def _other_records(self) -> Iterator[Sequence[Store]]:
+        """Those in the home, while the present ones are in PostgreSQL: they may need content of this home as well."""
+        from holdfast.snapshot.keeping import kept_records
+
+        if self.settings.database_url is None or is_empty(self.home / RECORDS_FILE):
+            yield ()
+            return
+        try:
+            store = open_store(None, self.home, kept_records(self.home / "objects.db"))
+        except HoldfastError:
+            yield ()
+            return
+        with store:
+            yield (store,)
 
     def _opened(self, opening: Callable[[], T]) -> T:
         """Even to be read, a database takes some space: SQLite makes an index of its write-ahead log."""
@@ -173,7 +205,24 @@ class Holdfast:
                 raise
             return opening()
 
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the home is there, and this user can only look at it."""
+        if not self.home.is_dir():
+            return False
+        files = (self.home / RECORDS_FILE, self.home / "objects.db")
+        return not os.access(self.home, os.W_OK | os.X_OK) or any(map(is_read_only, files))
+
+    def _refuse_read_only(self) -> None:
+        if self.is_read_only:
+            raise SandboxError(
+                f"Holdfast's home {name_text(str(self.home))} is read-only: it can only be looked at.",
+                hint="Make it, and all in it, writable for you, or set HOLDFAST_HOME to another folder.",
+            )
+
     def _make_home(self) -> None:
+        if self.is_read_only:
+            return
         try:
             self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
             for folder in (self.home / "sandboxes", self.home / "indexes"):
@@ -193,7 +242,7 @@ class Holdfast:
         store = self.store
         objects = self._opened(lambda: ObjectStore(self.home / "objects.db"))
         manager = CheckpointManager(objects, self.home / "indexes")
-        return CheckpointService(store, manager, max_bytes=self.settings.max_bytes)
+        return CheckpointService(store, manager, max_bytes=self.settings.max_bytes, other_records=self._other_records)
 
     @cached_property
     def tools(self) -> Toolbox:
@@ -223,17 +272,45 @@ class Holdfast:
         return self._created(load_plan_file(file, defaults=self.settings.policy, check_step=self._step_problems))
 
     def create_program_plan(
-        self, argv: Sequence[str], *, resources: Sequence[Path] = (), folder: Path | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        resources: Sequence[Path] = (),
+        folder: Path | None = None,
+        pass_env: Sequence[str] = (),
+        allow_write: Sequence[str] = (),
     ) -> Plan:
-        """A plan of one step that runs a program in sandboxes of these folders, by default of the project's."""
-        from holdfast.planfile.program import program_draft
+        """A plan of one step that runs a program in sandboxes of these folders, by default of the project's.
 
+        ``pass_env`` and ``allow_write`` are what its ``Outfit`` will name; what is wrong with them is said here, before
+        there is a plan.
+        """
+        from holdfast.planfile.program import program_draft
+        from holdfast.step_environment import passed_variables, refuse_unknown_program, refuse_what_cannot_be_passed
+
+        refuse_what_cannot_be_passed(pass_env, self._environment)
+        self._refuse_what_cannot_be_written(allow_write)
         folder = folder or Path.cwd()
-        return self._created(program_draft(argv, resources or (project_root(folder),), folder, self.settings.policy))
+        draft = program_draft(argv, resources or (project_root(folder),), folder, self.settings.policy)
+        seen = passed_variables(self._environment, (*self.settings.pass_env, *pass_env))
+        (step,) = draft.steps
+        root = next(each.path for each in draft.resources if each.name == step.resource)
+        refuse_unknown_program(argv[0], seen.get("PATH", os.defpath), root / step.args["folder"], root)
+        return self._created(draft)
+
+    def _refuse_what_cannot_be_written(self, places: Sequence[str]) -> None:
+        from holdfast.confinement import allowed_paths
+
+        self.allowed_paths()
+        try:
+            allowed_paths(places, user_home=self._user_home, holdfast_home=self.home, origin="--allow-write")
+        except ConfigError as error:
+            raise UsageError(error.message, hint=error.hint) from error
 
     def _created(self, draft: PlanDraft) -> Plan:
         from holdfast.preflight import check_plan
 
+        self._refuse_read_only()
         plan_id = new_id()
         at = now()
         plan = Plan(
@@ -260,6 +337,7 @@ class Holdfast:
         )
         check_plan(plan, self.tools, self.home)
         with self.store.transaction():
+            plan = plan.model_copy(update={"sequence": self.store.next_plan_sequence()})
             self.store.insert(plan)
             self.store.insert(Revision(plan_id=plan_id, revision=1, steps=plan.steps))
             self.store.insert(Decision.root_of(plan))
@@ -300,23 +378,31 @@ class Holdfast:
         """It says processing, but its process is dead."""
         from holdfast.lease import holder_of
 
-        return plan.state is PlanState.PROCESSING and holder_of(self.store, self.store.root_of(plan).plan_id) is None
+        with suppress(DamagedRecordError):  # then that is not known
+            root_id = self.store.root_of(plan).plan_id
+            return plan.state is PlanState.PROCESSING and holder_of(self.store, root_id) is None
+        return False
 
     def status(self, reference: str) -> PlanStatus:
         from holdfast.confinement import confinement_of, expanded
         from holdfast.lease import holder_of
 
         plan = self.find_plan(reference)
-        holder = holder_of(self.store, plan.plan_id)
+        holder, root_id = None, plan.plan_id
+        with suppress(DamagedRecordError):
+            root_id = self.store.root_of(plan).plan_id
+            holder = holder_of(self.store, root_id)
+        unfinished = self.store.unfinished_operations(plan.plan_id, sound_only=True)
         return PlanStatus(
             plan=plan,
-            runs=tuple(self.store.runs_of(plan.plan_id)),
+            root_id=root_id,
+            runs=tuple(self.store.runs_of(plan.plan_id, sound_only=True)),
             checkpoints=self.store.checkpoint_count(plan.plan_id),
             holder=holder,
             interrupted=self.is_interrupted(plan),
-            cut_short=() if holder else tuple(each.kind for each in self.store.unfinished_operations(plan.plan_id)),
+            cut_short=() if holder else tuple(each.kind for each in unfinished),
             confinement=confinement_of(self.settings.confine),
-            subplans=tuple(self.store.subplans_of(plan.plan_id)),
+            subplans=tuple(self.store.subplans_of(plan.plan_id, sound_only=True)),
             conflicts=tuple(self.conflicts(plan)),
             outside_of_rollback=expanded(self.settings.allow_write, self._user_home),
         )
@@ -343,6 +429,7 @@ class Holdfast:
         """The plan, ours alone, with everything put right that a dead process left."""
         from holdfast.operations import recover
         from holdfast.progress import watched_by
+        from holdfast.real_folders import unmark_settled
         from holdfast.restore import finish_restore
 
         service = self.service
@@ -365,6 +452,7 @@ class Holdfast:
         }
         with watched_by(listener), self._holding(reference, command, on_stop_request) as (plan, root, lease):
             root = recover(root.plan_id, lease, service, recoveries, listener or (lambda _: None))
+            unmark_settled(root, service)
             yield root if root.plan_id == plan.plan_id else self.store.get(Plan, plan.plan_id), lease
 
     @contextmanager
@@ -375,11 +463,16 @@ class Holdfast:
         from holdfast.lease import leased
 
         plan = self.find_plan(reference)
+        self._refuse_read_only()
         if command != "plan delete" or self._takes_content_to_delete(plan):
             self._refuse_without_content(plan)
         root = self._root_for(plan, command)
         try:
-            with leased(self.store, root.plan_id, command, on_stop_request=on_stop_request) as lease:
+            with (
+                self._telling_way_out(root),
+                leased(self.store, root.plan_id, command, on_stop_request=on_stop_request) as lease,
+            ):
+                self._keep_for(root, lease)
                 yield plan, root, lease
         except OSError as error:
             full = full_disk(error, self.home)
@@ -387,10 +480,61 @@ class Holdfast:
                 raise
             raise full from error
 
+    @contextmanager
+    def _telling_way_out(self, plan: Plan) -> Iterator[None]:
+        """On a full disk: say how the plan gets out of it."""
+        try:
+            yield
+        except HoldfastError as error:
+            if full_disk(error, self.home) is not None and (out := self._way_out(plan)) not in error.hint:
+                error.hint = f"{error.hint} {out}".strip()
+            raise
+
+    def _way_out(self, plan: Plan) -> str:
+        """What helps a plan whose sandboxes hold so much that there is no room to keep it."""
+        plan = self.store.get(Plan, plan.plan_id)
+        if plan.head_group_id is None or plan.state is PlanState.APPLIED:
+            return ""
+        places = ", ".join(resource.sandbox_path for resource in plan.resources)
+        by_hand = f"What is not needed can also be removed from the sandboxes by hand: {places}."
+        if not plan.policy.rollback_enabled:
+            return by_hand
+        last = self.store.checkpoints_of_group(plan.head_group_id)[0].checkpoint_id
+        return (
+            f"Going back without keeping what is in the sandboxes now takes no space: "
+            f"`holdfast plan rollback --without-keeping {plan.plan_id} {last}`. {by_hand}"
+        )
+
+    def _keep_for(self, root: Plan, lease: Lease) -> None:
+        """Note whose content may come, as well as can be: where that fails, content cannot be stored either."""
+        if root.store_id == self.service.manager.objects.store_id:
+            with suppress(DatabaseFullError, ContentError):
+                self.service.keep_for(lease)
+
     def _undo(self, plan: Plan, lease: Lease, operation: Operation) -> Plan:
         from holdfast.real_files import undo_change
 
         return undo_change(plan, lease, self.service, operation)
+
+    def _put_right_around(self, plan: Plan, listener: Listener | None) -> None:
+        """Undo what dead processes began to change in the plan's real folders, whichever plans they worked for.
+
+        Whatever is alive has the folders locked, and is waited for when they are used.
+        """
+        from holdfast.events import RealFilesPutBack
+        from holdfast.lease import holder_of, leased
+        from holdfast.real_folders import unfinished_in
+
+        for other, operation in unfinished_in(plan.resources, self.service):
+            root = self.store.root_of(other)
+            if holder_of(self.store, root.plan_id) is not None:
+                continue
+            with leased(self.store, root.plan_id, _PUTTING_RIGHT) as lease:
+                found = self.store.get(Operation, operation.operation_id)
+                if found.state is OperationState.BEGUN:
+                    self._undo(self.store.get(Plan, other.plan_id), lease, found)
+                    if listener is not None:
+                        listener(RealFilesPutBack(other, operation.kind))
 
     def _at_rest(self, reference: str, command: str) -> Plan:
         """The plan, only to be looked at; refused while somebody works on it, or something of it was cut short."""
@@ -398,6 +542,7 @@ class Holdfast:
         from holdfast.operations import refuse_cut_short
 
         plan = self.find_plan(reference)
+        self._refuse_read_only()
         self._refuse_without_content(plan)
         root = self._root_for(plan, command)
         refuse_if_held(self.store, root.plan_id)
@@ -409,29 +554,48 @@ class Holdfast:
         """The plan whose lease the command needs."""
         root = self.store.root_of(plan)
         if root != plan and command not in _FOR_SUBPLANS_TOO:
-            raise StateError(
-                f"Plan {plan.plan_id} ({plan.name}) is a subplan of {plan.parent_plan_id} and goes on with it.",
-                hint=self._for_the_whole_plan(plan, root, command),
-            )
+            from holdfast.subplans import goes_on_with_another
+
+            raise StateError(goes_on_with_another(plan), hint=self._for_the_whole_plan(plan, root, command))
         return root
 
     def _for_the_whole_plan(self, subplan: Plan, root: Plan, command: str) -> str:
+        if command == "plan rollback":
+            return f"Go back in the whole plan: `holdfast checkpoint list {root.plan_id}` tells where to."
         if command != "plan correct":
-            checkpoint = " CHECKPOINT_ID" if command == "plan rollback" else ""
-            return f"Run the command for the whole plan: `holdfast {command} {root.plan_id}{checkpoint}`."
-        while subplan.parent_plan_id not in (None, root.plan_id):
-            subplan = self.store.get(Plan, subplan.parent_plan_id or "")
-        if subplan.is_superseded:
+            return f"Run the command for the whole plan: `holdfast {command} {root.plan_id}`."
+        from holdfast.correct import CorrectionService
+
+        corrections = CorrectionService(self.service, self.tools)
+        found = corrections.correctable_for(subplan, self.store.decisions_of(subplan.plan_id)[0])
+        if found is None:
             return f"Correct a decision of the whole plan that is in force: `holdfast plan tree {root.plan_id}`."
         options = "--mode revert --guidance TEXT"
-        return f"Correct the decision that spawned it: `holdfast plan correct {options} {subplan.spawn_decision_id}`."
+        return f"Correct the decision that spawned it: `holdfast plan correct {options} {found.decision_id}`."
+
+    def can_go_back(self, plan: Plan, group: CheckpointGroup | None = None) -> bool:
+        """Whether `plan rollback` to that group, or to any, is not refused already for what the plan is now."""
+        from holdfast.rollback import refuse_if_disabled
+
+        if plan.head_group_id is None:
+            return False
+        try:
+            self._root_for(plan, "plan rollback")
+            refuse_if_disabled(plan)
+            if group is None:
+                self.service.check_sandboxes(plan)
+            else:
+                self.service.check_position(plan, group)
+        except (StateError, SandboxError, DamagedRecordError):
+            return False
+        return True
 
     def _takes_content_to_delete(self, plan: Plan) -> bool:
         """Real files have to be put back first, or the plan is another machine's, whose sandboxes would stay there."""
         plans = (plan, *self._below(plan))
         begun = {operation.kind for each in plans for operation in self.store.unfinished_operations(each.plan_id)}
         is_begun = not begun.isdisjoint((OperationKind.APPLY, OperationKind.UNAPPLY))
-        may_be_elsewhere = self._is_shared and plan.head_group_id is not None and not _has_sandbox(plan)
+        may_be_elsewhere = self._is_shared and plan.head_group_id is not None and not self._has_sandbox(plan)
         return is_begun or may_be_elsewhere
 
     @property
@@ -444,7 +608,7 @@ class Holdfast:
             return
         if not self._is_shared and self.store.root_of(plan).head_group_id is None:
             return  # nothing of it was saved yet
-        if _has_sandbox(plan):
+        if self._has_sandbox(plan):
             raise ContentError(
                 f"The saved content of plan {plan.plan_id} is gone: {self.home / 'objects.db'} is not the store it was "
                 "saved in.",
@@ -466,30 +630,60 @@ class Holdfast:
     ) -> ExecutionResult:
         """Start the plan, or go on with it; what is complete stays as it is."""
         from holdfast.executor import Choices, ExecutionResult, refuse_to_skip_nothing
-        from holdfast.operations import make_missing_sandboxes
-        from holdfast.preflight import check_plan
+        from holdfast.preflight import check_plan, check_space
+        from holdfast.stopping import Stopped, stoppable
 
         cancelled = cancelled or threading.Event()
         changing = self._changing(reference, "plan execute", on_stop_request=cancelled.set, listener=listener)
         with ExitStack() as room, changing as (plan, lease):
-            if plan.state is PlanState.COMPLETE:
-                make_missing_sandboxes(plan, self.service)
-            if plan.state in (PlanState.COMPLETE, PlanState.APPLIED):
-                return ExecutionResult(plan, was_done=True)
-            if plan.head_group_id is None:
-                check_plan(plan, self.tools, self.home, with_space=True)
-            refuse_to_skip_nothing(plan, self.service, self.tools, choices or Choices())
             executor = self._executor(listener, cancelled, choices, outfit)
+            is_done = plan.state in (PlanState.COMPLETE, PlanState.APPLIED)
             try:
-                return executor.execute(plan, lease)
+                # What is done cannot be stopped any more.
+                with nullcontext() if is_done else stoppable(cancelled):
+                    plan, made = self._with_all_sandboxes(plan, lease, listener)
+                    if plan.head_group_id is None:
+                        check_plan(plan, self.tools, self.home)
+                        check_space(plan, self.home, self.settings.include_ignored)
+            except Stopped:
+                return executor.stopped_at_the_start(plan, lease)
+            if plan.state in (PlanState.COMPLETE, PlanState.APPLIED):
+                return ExecutionResult(plan, was_done=True, made_anew=made)
+            if plan.head_group_id is None:
+                self._put_right_around(plan, listener)
+            refuse_to_skip_nothing(plan, self.service, self.tools, choices or Choices())
+            try:
+                result = executor.execute(plan, lease)
+                return replace(result, made_anew=(*made, *result.made_anew))
             except (HoldfastError, OSError) as error:
                 full = full_disk(error, self.home)
                 if full is None:
                     raise
                 room.enter_context(self._reserve.given_up())
+                out = self._way_out(plan)
                 with suppress(HoldfastError):  # then the next command finds it interrupted
-                    executor.broken_off(self.store.get(Plan, plan.plan_id), lease, full.message)
+                    executor.broken_off(self.store.get(Plan, plan.plan_id), lease, f"{full.message} {out}".strip())
                 raise full from error
+
+    def _with_all_sandboxes(self, plan: Plan, lease: Lease, listener: Listener | None) -> tuple[Plan, tuple[str, ...]]:
+        """The plan with sandboxes that were gone made anew; what was resolved in one is to be resolved again."""
+        from holdfast.events import SandboxesMadeAnew
+        from holdfast.operations import make_anew
+        from holdfast.subplans import refuse_unresolved
+
+        if plan.state is PlanState.APPLIED:
+            return plan, ()
+        tell = listener or (lambda _: None)
+        plan, made = make_anew(plan, lease, self.service, tell)
+        if made and plan.state is PlanState.CONSTRAINED:
+            try:
+                refuse_unresolved(plan, self.service)
+            except ConflictError as error:
+                gone = f"The sandbox of {', '.join(made)} was gone and is made anew."
+                raise ConflictError(f"{gone} {error.message}", hint=error.hint, paths=error.paths) from error
+        if made:
+            tell(SandboxesMadeAnew(made))
+        return plan, made
 
     def _executor(
         self,
@@ -521,38 +715,55 @@ class Holdfast:
         checkpoint: str,
         *,
         only: Sequence[str] = (),
+        keeps_present: bool = True,
         confirm: Callable[[RollbackPreview], bool] = lambda _: True,
         listener: Listener | None = None,
     ) -> RollbackResult | Declined:
-        """Go back to a checkpoint; with ``only`` restore just these paths (``PATH`` or ``RESOURCE:PATH``) from it."""
-        from holdfast.operations import make_recorded_sandboxes
-        from holdfast.restore import preview_restore, restore_paths
-        from holdfast.rollback import preview_rollback, roll_back
+        """Go back to a checkpoint; with ``only`` restore just these paths (``PATH`` or ``RESOURCE:PATH``) from it.
+
+        ``keeps_present``: the state that is left gets a checkpoint of its own. Without it, what no checkpoint holds is
+        lost: for a disk that has no room for it.
+        """
+        from holdfast.restore import restore_paths
+        from holdfast.rollback import roll_back
 
         wanted = self._checkpoint_of(self.find_plan(reference), checkpoint)
-        with self._changing(reference, "plan rollback", listener=listener) as (plan, lease):
-            service, tools = self.service, self.tools
-            make_recorded_sandboxes(plan, service)
-            preview = (
-                preview_restore(plan, service, wanted, only) if only else preview_rollback(plan, service, tools, wanted)
-            )
-            if not confirm(preview):
+        with (
+            self._reserve.given_up_if_full(),
+            self._changing(reference, "plan rollback", listener=listener) as (plan, lease),
+        ):
+            if not confirm(self._rollback_preview(plan, wanted, only, keeps_present)):
                 return Declined()
             if only:
-                return restore_paths(plan, lease, service, wanted, only)
+                return restore_paths(plan, lease, self.service, wanted, only)
             # The result tells what came of effects outside; nobody has to hear it twice.
-            return roll_back(plan, lease, service, wanted, self._executor().compensate)
+            compensate = self._executor().compensate
+            return roll_back(plan, lease, self.service, wanted, compensate, keeps_present=keeps_present)
 
-    def rollback_preview(self, reference: str, checkpoint: str, *, only: Sequence[str] = ()) -> RollbackPreview:
+    def rollback_preview(
+        self, reference: str, checkpoint: str, *, only: Sequence[str] = (), keeps_present: bool = True
+    ) -> RollbackPreview:
         """What a rollback would do; changes nothing, and refuses what the rollback would refuse."""
-        from holdfast.restore import preview_restore
-        from holdfast.rollback import preview_rollback
+        with self._reserve.given_up_if_full():
+            plan = self._at_rest(reference, "plan rollback")
+            with self._telling_way_out(plan):
+                return self._rollback_preview(plan, self._checkpoint_of(plan, checkpoint), only, keeps_present)
 
-        plan = self._at_rest(reference, "plan rollback")
-        wanted = self._checkpoint_of(plan, checkpoint)
+    def _rollback_preview(
+        self, plan: Plan, checkpoint: Checkpoint, only: Sequence[str], keeps_present: bool
+    ) -> RollbackPreview:
+        from holdfast.restore import preview_restore
+        from holdfast.rollback import preview_rollback, preview_unkept_rollback
+
+        if only and not keeps_present:
+            raise UsageError(
+                "Single paths are restored with the present state kept.",
+                hint="Leave out either `--only` or `--without-keeping`.",
+            )
         if only:
-            return preview_restore(plan, self.service, wanted, only)
-        return preview_rollback(plan, self.service, self.tools, wanted)
+            return preview_restore(plan, self.service, checkpoint, only)
+        preview = preview_rollback if keeps_present else preview_unkept_rollback
+        return preview(plan, self.service, self.tools, checkpoint)
 
     def correct(
         self,
@@ -565,7 +776,6 @@ class Holdfast:
         listener: Listener | None = None,
     ) -> Plan | Declined:
         from holdfast.correct import CorrectionService
-        from holdfast.operations import make_recorded_sandboxes
 
         decision = self.find_decision(decision_reference)
         corrections = CorrectionService(self.service, self.tools)
@@ -573,7 +783,6 @@ class Holdfast:
         with self._changing(decision.plan_id, "plan correct", listener=listener) as (plan, lease):
             if under_way:
                 return plan  # it was cut short, and is finished now
-            make_recorded_sandboxes(plan, self.service)
             preview = self._correction(corrections, plan, decision, mode, steps_file)
             if not confirm(preview):
                 return Declined()
@@ -637,6 +846,7 @@ class Holdfast:
 
         options = self._apply_options(commit, branch)
         with self._changing(reference, "plan apply", listener=listener) as (plan, lease):
+            self._put_right_around(plan, listener)
             return apply_plan(plan, lease, self.service, options, confirm) or Declined()
 
     def apply_preview(self, reference: str, *, commit: bool = True, branch: str | None = None) -> ApplyPreview:
@@ -664,6 +874,7 @@ class Holdfast:
         from holdfast.unapply import unapply_plan
 
         with self._changing(reference, "plan unapply", listener=listener) as (plan, lease):
+            self._put_right_around(plan, listener)
             return unapply_plan(plan, lease, self.service, confirm) or Declined()
 
     def unapply_preview(self, reference: str) -> UnapplyPreview:
@@ -675,32 +886,49 @@ class Holdfast:
     def cancel(self, reference: str, *, patience_seconds: float = 30.0) -> Plan:
         """Stop a plan, also one that runs in another process; everything is kept, and it can go on later."""
         plan = self.find_plan(reference)
-        deadline = time.monotonic() + patience_seconds
-        while self._is_at_work_on(plan) and self.store.request_stop(plan.plan_id) is not None:
-            if time.monotonic() > deadline:
-                raise ConflictError(
-                    f"Plan {plan.plan_id} was asked to stop and has not done so yet.",
-                    hint=f"See who works on it with `holdfast plan status {plan.plan_id}`.",
-                )
-            time.sleep(0.1)
+        self._root_for(plan, "plan cancel")
+        _refuse_to_stop_what_is_done(plan)
+        if not self._is_shared:
+            self._refuse_read_only()
+        if self._is_stopped_on_request(plan, patience_seconds):
+            stopped = self.find_plan(plan.plan_id)
+            _refuse_to_stop_what_is_done(stopped)
+            if stopped.state is PlanState.CANCELLED:
+                return stopped  # by the process that ran it; its content may be on another machine
         with self._changing(plan.plan_id, "plan cancel") as (plan, lease):
-            if plan.state in (PlanState.COMPLETE, PlanState.APPLIED):
-                raise StateError(
-                    f"Plan {plan.plan_id} is {plan.state}: there is nothing to stop.",
-                    hint=f"See what it made with `holdfast plan diff {plan.plan_id}`.",
-                )
+            _refuse_to_stop_what_is_done(plan)
             if plan.state is not PlanState.CANCELLED:
                 plan = plan.changed(state=PlanState.CANCELLED, error=plan.error or "cancelled")
                 with self.store.transaction(lease):
                     self.store.save(plan)
             return plan
 
-    def _is_at_work_on(self, plan: Plan) -> bool:
-        """Whether anybody is who hears a request to stop; one that was stopped and forgotten does not, and is ended."""
+    def _is_stopped_on_request(self, plan: Plan, patience_seconds: float) -> bool:
+        """Whether a process was at work on the plan, was asked to stop, on whichever machine, and is gone now.
+
+        One that does not hear such a request is waited for; one that was stopped and forgotten is ended.
+        """
         from holdfast.lease import end_if_stopped, holder_of
 
-        end_if_stopped(self.store, plan.plan_id)
-        return holder_of(self.store, plan.plan_id) is not None
+        deadline, was_asked = time.monotonic() + patience_seconds, False
+        while True:
+            end_if_stopped(self.store, plan.plan_id)
+            holder = holder_of(self.store, plan.plan_id)
+            if holder is None:
+                return was_asked
+            if holder.can_be_stopped:
+                was_asked = self.store.request_stop(plan.plan_id) is not None
+            if time.monotonic() > deadline:
+                raise self._not_stopped_yet(holder)
+            time.sleep(0.1)
+
+    def _not_stopped_yet(self, holder: Lease) -> ConflictError:
+        if not holder.can_be_stopped:
+            return in_use(holder)
+        return ConflictError(
+            f"Plan {holder.plan_id} was asked to stop and has not done so yet; it will as soon as it can.",
+            hint=f"See who works on it with `holdfast plan status {holder.plan_id}`.",
+        )
 
     def resume_preview(
         self, reference: str, *, choices: Choices | None = None, is_dry_run: bool = True
@@ -714,8 +942,10 @@ class Holdfast:
         from holdfast.resume import preview_resume
 
         plan = self.find_plan(reference)
+        root = self._root_for(plan, "plan resume")
         if is_dry_run:
-            refuse_if_held(self.store, self.store.root_of(plan).plan_id)
+            refuse_if_held(self.store, root.plan_id)
+        self._refuse_without_content(plan)
         return preview_resume(plan, self.service, self.tools, choices or Choices())
 
     def delete(self, reference: str) -> Plan:
@@ -738,6 +968,21 @@ class Holdfast:
             self.service.collect()
         return plan
 
+    def find_damaged_plan(self, plan_id: str) -> str | None:
+        """The id, if its record or that of a subplan is damaged, so that nothing but ``delete_damaged`` can be done."""
+        from holdfast.damaged_plans import find_damaged_plan
+
+        return find_damaged_plan(self.store, plan_id)
+
+    def delete_damaged(self, plan_id: str) -> None:
+        """Forget such a plan; what its record says is not relied on."""
+        from holdfast.damaged_plans import delete_damaged_plan
+
+        self._refuse_read_only()
+        with self._reserve.given_up():
+            delete_damaged_plan(self.service, self.home, plan_id, is_shared=self._is_shared)
+            self.service.collect()
+
     def _delete(self, plan: Plan, lease: Lease) -> None:
         from holdfast.sandbox.making import remove_tree, sync_directory
 
@@ -747,6 +992,8 @@ class Holdfast:
         for each in (*self._below(plan), plan):
             remove_tree(self.home / "sandboxes" / each.plan_id)
         sync_directory(self.home / "sandboxes")
+        with suppress(ContentError):  # a damaged content store is no reason to keep the plan, and frees nothing
+            self.service.release.let_go(plan.plan_id)
         with self.store.transaction(lease):
             with suppress(DatabaseError):  # a damaged record is no reason to keep the plan
                 family = (*self._below(plan), plan)
@@ -770,20 +1017,34 @@ class Holdfast:
                 raise StateError(
                     f"Plan {plan.plan_id} has no sandboxes yet.", hint=f"Run `holdfast plan execute {plan.plan_id}`."
                 )
+            self.service.refuse_missing(plan)
             if label is not None:
                 refuse_label(label)
             if label is not None and any(
                 each.metadata.label == label for each in self.service.list_checkpoints(plan.plan_id)
             ):
                 raise UsageError(f"There is a checkpoint labelled {label!r} already.", hint="Choose another label.")
-            occasion = Occasion((Moment.MANUAL,), reason="asked for by a person", label=label)
+            occasion = Occasion((Moment.MANUAL,), source="user", reason="asked for by a person", label=label)
             plan = self.service.create_checkpoint(plan, lease, occasion)
         return self.checkpoint(plan.last_checkpoint_id or "", plan.plan_id)
 
     def delete_checkpoint(self, reference: str, checkpoint: str) -> int:
+        """Delete it with those of the same moment, or a damaged one as far as that is needed; how many went."""
+        damaged = self.find_damaged_checkpoint(reference, checkpoint)
+        if damaged is not None:
+            with self._reserve.given_up(), self._holding(reference, "checkpoint delete") as (plan, _, lease):
+                return self.service.delete_damaged_checkpoint(plan, lease, damaged)
         wanted = self._checkpoint_of(self.find_plan(reference), checkpoint)
         with self._reserve.given_up(), self._holding(reference, "checkpoint delete") as (plan, _, lease):
             return self.service.delete_checkpoint(plan, lease, wanted)
+
+    def find_damaged_checkpoint(self, reference: str, checkpoint: str) -> DamagedCheckpoint | None:
+        """The checkpoint that is meant, if it is one that can only be deleted."""
+        from holdfast.damage import find_damaged_checkpoint
+
+        with suppress(NotFoundError):
+            return find_damaged_checkpoint(self.store, self.find_plan(reference).plan_id, checkpoint)
+        return None
 
     def prune(self, reference: str, keep: int | None = None) -> int:
         """Prune to ``keep`` checkpoints, or to what the plan's policy says; how many went.
@@ -799,6 +1060,17 @@ class Holdfast:
         """Why the content that the last ``prune``, ``delete`` or ``delete_checkpoint`` gave up is still there."""
         return self.service.unfreed
 
+    def held_back(self) -> list[HeldBack]:
+        """The plans for which content is kept although no records at hand say that they need it."""
+        return self.service.release.held_back()
+
+    def release(self, given_up: Sequence[HeldBack]) -> int:
+        """Give up what is kept for these plans, because their records are gone for ever; the bytes freed."""
+        self._refuse_read_only()
+        with self._reserve.given_up():
+            self.service.release.give_up(given_up)
+            return self.service.collect()
+
     # Looking
 
     def checkpoints(self, reference: str) -> list[CheckpointView]:
@@ -806,8 +1078,8 @@ class Holdfast:
 
         plan = self.find_plan(reference)
         listed = self.service.list_checkpoints(plan.plan_id)
-        shown = display_ids(checkpoint.checkpoint_id for checkpoint in listed)
-        groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id)}
+        shown = display_ids(self._checkpoint_ids(plan.plan_id))
+        groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id, sound_only=True)}
         superseded = self.service.superseded_groups(plan)
         return [
             CheckpointView(
@@ -817,7 +1089,20 @@ class Holdfast:
                 is_superseded=checkpoint.group_id in superseded,
             )
             for checkpoint in listed
+            if checkpoint.group_id in groups
         ]
+
+    def damaged_checkpoints(self, reference: str) -> list[tuple[DamagedCheckpoint, str]]:
+        """Those of the plan whose records, or those of their moments, are damaged, with the ids they are shown by."""
+        from holdfast.policy import display_ids
+
+        plan = self.find_plan(reference)
+        shown = display_ids(self._checkpoint_ids(plan.plan_id))
+        return [(each, shown[each.checkpoint_id]) for each in self.store.damaged_checkpoints(plan.plan_id)]
+
+    def _checkpoint_ids(self, plan_id: str) -> set[str]:
+        damaged = {each.checkpoint_id for each in self.store.damaged_checkpoints(plan_id)}
+        return damaged.union(each.checkpoint_id for each in self.store.checkpoints_of(plan_id))
 
     def checkpoint(self, checkpoint_reference: str, plan_reference: str | None = None) -> CheckpointView:
         """One checkpoint of a plan; without a plan its id must say which one is meant."""
@@ -828,8 +1113,9 @@ class Holdfast:
 
     def _plan_of_checkpoint(self, reference: str) -> str:
         prefix = reference.removeprefix("cp_").upper()
-        found = self.store.find_checkpoints_by_prefix(prefix) if prefix else []
-        return found[0].plan_id if len({each.plan_id for each in found}) == 1 else LATEST
+        found = {each.plan_id for each in self.store.find_checkpoints_by_prefix(prefix)} if prefix else set()
+        found |= {each.plan_id for each in self.store.damaged_checkpoints(prefix=prefix)} if prefix else set()
+        return found.pop() if len(found) == 1 else LATEST
 
     def _checkpoint_of(self, plan: Plan, reference: str) -> Checkpoint:
         """The checkpoint of this plan; if it is another plan's, the refusal says so."""
@@ -852,6 +1138,7 @@ class Holdfast:
         from holdfast.diff import file_diff
 
         plan = self.store.get(Plan, view.checkpoint.plan_id)
+        self._refuse_without_content(plan)
         parent = self.store.find(CheckpointGroup, view.group.parent_group_id) if view.group.parent_group_id else None
         if parent is None:
             return []
@@ -866,8 +1153,12 @@ class Holdfast:
         plan = self.find_plan(reference)
         if plan.head_group_id is None:
             return []
-        groups = self.store.groups_of(plan.plan_id)
-        before = groups[0].states if old is None else self._states_at(plan, old)
+        self._refuse_without_content(plan)
+        before = self.store.first_group(plan.plan_id).states if old is None else self._states_at(plan, old)
+        if new is None and self.is_read_only and self._is_whole(plan):
+            from holdfast.present import diff_to_present
+
+            return diff_to_present(plan, self.service.manager, before)
         after = self._states_now(plan) if new is None else self._states_at(plan, new)
         changes = self.service.changes_between(plan, before, after)
         reader = self.service.manager.reader
@@ -885,16 +1176,19 @@ class Holdfast:
                 f"Plan {plan.plan_id} has no result of an attempt {attempt}.",
                 hint=f"There are results of these attempts: {known}." if known else "It has not run yet.",
             )
-        return self.store.checkpoints_of_group(results[attempt].group_id)[0]
+        return self.service.checkpoints_at(results[attempt])[0]
 
     def _states_at(self, plan: Plan, reference: str) -> dict[str, str]:
         return self.store.get(CheckpointGroup, self._checkpoint_of(plan, reference).group_id).states
 
     def _states_now(self, plan: Plan) -> dict[str, str]:
         """Of an applied plan whose sandboxes are gone, the last state recorded."""
-        if all(is_there(Path(resource.sandbox_path)) for resource in plan.resources):
+        if self._is_whole(plan):
             return self.service.states_now(plan)
         return self.store.get(CheckpointGroup, plan.head_group_id or "").states
+
+    def _is_whole(self, plan: Plan) -> bool:
+        return all(is_there(Path(resource.sandbox_path)) for resource in plan.resources)
 
     def verify(self, reference: str | None = None) -> VerifyResult:
         """Read back everything the checkpoints need, of one plan or of all that are kept in this home.
@@ -916,11 +1210,16 @@ class Holdfast:
         found = self.service.verify(each for plan in plans for each in (plan, *self._below(plan)))
         return replace(found, structure=tuple(structure))
 
+    def _has_sandbox(self, plan: Plan) -> bool:
+        """Whether it was executed in this home, so that its content should be here."""
+        return any(is_there(Path(resource.sandbox_path)) for resource in plan.resources)
+
     def _is_kept_here(self, plan: Plan) -> bool:
-        return plan.store_id == self.service.manager.objects.store_id or _has_sandbox(plan)
+        return plan.store_id == self.service.manager.objects.store_id or self._has_sandbox(plan)
 
     def decisions(self, reference: str) -> list[Decision]:
-        return self.store.decisions_of(self.find_plan(reference).plan_id)
+        """Those whose records are sound."""
+        return self.store.decisions_of(self.find_plan(reference).plan_id, sound_only=True)
 
     def decision_tree(self, reference: str, *, with_superseded: bool = False) -> DecisionTree:
         """The decisions of a plan and of its subplans, each below the one it came from."""
@@ -933,7 +1232,17 @@ class Holdfast:
         from holdfast.explain import explain_decision
 
         decision = self.find_decision(decision_reference)
-        return explain_decision(self.store.get(Plan, decision.plan_id), self.service, self.tools, decision)
+        plan = self.store.get(Plan, decision.plan_id)
+        self._refuse_without_content(plan)
+        return explain_decision(plan, self.service, self.tools, decision)
+
+
+def _refuse_to_stop_what_is_done(plan: Plan) -> None:
+    if plan.state in (PlanState.COMPLETE, PlanState.APPLIED):
+        raise StateError(
+            f"Plan {plan.plan_id} is {plan.state}: there is nothing to stop.",
+            hint=f"See what it made with `holdfast plan diff {plan.plan_id}`.",
+        )
 
 
 def _tell_set_aside(listener: Listener | None, places: tuple[str, ...]) -> None:
@@ -941,11 +1250,6 @@ def _tell_set_aside(listener: Listener | None, places: tuple[str, ...]) -> None:
 
     if listener is not None and places:
         listener(SetAside(places))
-
-
-def _has_sandbox(plan: Plan) -> bool:
-    """Whether it was executed on this machine, so that its content should be here."""
-    return any(is_there(Path(resource.sandbox_path)) for resource in plan.resources)
 
 
 def project_root(start: Path) -> Path:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from holdfast.apply_preview import ApplyOptions, ApplyPreview, ResourceChange, preview_apply, result_group
 from holdfast.checkpoints import CheckpointService, Occasion
 from holdfast.model import FileChange, Lease, Moment, OperationKind, Phase, Plan, PlanState
-from holdfast.operations import make_missing_sandboxes
+from holdfast.operations import make_anew
 from holdfast.real_files import RealChange, change_real_files
 from holdfast.sandbox.git_apply import BranchMove, make_commit
 
@@ -36,7 +36,7 @@ def apply_plan(
 ) -> ApplyResult | None:
     """Apply it, if whoever is asked says yes; asked only after everything that could refuse has been found."""
     if plan.state is PlanState.COMPLETE:
-        make_missing_sandboxes(plan, service)
+        plan, _ = make_anew(plan, lease, service)
     preview = preview_apply(plan, service, options)
     if not confirm(preview):
         return None
@@ -46,7 +46,7 @@ def apply_plan(
         commit = make_commit(each.commit) if each.commit is not None else None
         if commit is not None:
             commits[each.resource.name] = commit
-    occasion = Occasion((Moment.PRE_APPLY,), reason="before the result goes into the real files")
+    occasion = Occasion((Moment.PRE_APPLY,), source="apply", reason="before the result goes into the real files")
     plan = service.create_checkpoint(plan.changed(phase=Phase.APPLY), lease, occasion)
     changes = [_real_change(each, commits.get(each.resource.name), options) for each in preview.resources]
     plan = change_real_files(plan, lease, service, OperationKind.APPLY, changes)

@@ -29,6 +29,7 @@ from holdfast.model import (
     is_within,
 )
 from holdfast.names import name_text
+from holdfast.real_databases import refuse_databases_at_risk
 from holdfast.real_files import (
     Links,
     folders_in_use,
@@ -39,6 +40,7 @@ from holdfast.real_files import (
     told,
     without_folders_that_stay,
 )
+from holdfast.real_folders import reading, refuse_half_changed_below
 from holdfast.sandbox.git import merge_texts
 from holdfast.sandbox.git_apply import (
     CommitDraft,
@@ -49,14 +51,17 @@ from holdfast.sandbox.git_apply import (
     merges_by_lines,
     not_as_committed,
     refuse_a_branch_used_elsewhere,
+    refuse_an_impossible_commit,
     refuse_branch_name,
     repositories_around,
     texts_in,
+    would_be_made,
 )
 from holdfast.sandbox.git_worktree import matches
 from holdfast.sandbox.repository import GitRepository
 from holdfast.shown_to_git import FilesForGit, attributes_for, files_of, git_can_hold, rules_for, texts_of
 from holdfast.snapshot.batch import Batch
+from holdfast.snapshot.database_changes import are_same_database, databases_with_changed_logs, holds_database
 from holdfast.snapshot.difference import Difference, StateReader, visible
 from holdfast.snapshot.format import DIRECTORY, FILE, PIECES_FROM_BYTES, Entry, State
 from holdfast.snapshot.selection import (
@@ -65,6 +70,7 @@ from holdfast.snapshot.selection import (
     merged_xattrs,
     same,
     same_but_for_xattrs,
+    same_content,
     same_kind,
     select,
 )
@@ -117,7 +123,7 @@ class ApplyPreview:
     def commits(self) -> dict[str, CommitDraft]:
         """The commits that applying would make, by resource."""
         drafts = {each.resource.name: each.commit for each in self.resources if each.commit is not None}
-        return {name: draft for name, draft in drafts.items() if changed_by(draft)}
+        return {name: draft for name, draft in drafts.items() if would_be_made(draft)}
 
     def branch_of(self, name: str) -> str | None:
         """The branch that a resource's commit is for, as a person names it; None if HEAD is detached."""
@@ -129,8 +135,8 @@ def preview_apply(plan: Plan, service: CheckpointService, options: ApplyOptions)
     """What applying would do, or a refusal that names every path in conflict."""
     result = result_group(plan, service)
     refuse_missing_resources(plan.resources)
-    analysis = _Analysis(plan, service, options, result)
-    return ApplyPreview(plan, options, analysis.run())
+    with reading(plan.resources, service):
+        return ApplyPreview(plan, options, _Analysis(plan, service, options, result).run())
 
 
 def result_group(plan: Plan, service: CheckpointService) -> CheckpointGroup:
@@ -147,8 +153,9 @@ def result_group(plan: Plan, service: CheckpointService) -> CheckpointGroup:
         )
     # Retention may have given up the first of them; what an earlier try to apply recorded is the same result.
     ends = {Moment.POST_EXECUTE, Moment.PRE_APPLY}
-    groups = service.store.groups_of(plan.plan_id)
-    group = next((group for group in reversed(groups) if ends.intersection(group.triggers)), groups[-1])
+    head = service.store.get(CheckpointGroup, plan.head_group_id or "")
+    groups = service.store.groups_of(plan.plan_id, sound_only=True)
+    group = next((group for group in reversed(groups) if ends.intersection(group.triggers)), head)
     if service.changed_since(plan, group.states):
         raise StateError(
             "The sandboxes are not what the plan left: something changed them after it was complete.",
@@ -211,10 +218,11 @@ def _refuse_repositories_made(resource: Resource, paths: Sequence[bytes]) -> Non
 class _Analysis:
     def __init__(self, plan: Plan, service: CheckpointService, options: ApplyOptions, result: CheckpointGroup) -> None:
         self._plan, self._service, self._options, self._result = plan, service, options, result
-        self._base = service.store.groups_of(plan.plan_id)[0]
+        self._base = service.store.first_group(plan.plan_id)
         self._reader = service.manager.reader
         self._conflicts: list[str] = []
         self._unfinished_work: list[str] = []
+        self._drafts: list[tuple[CommitDraft, str | None]] = []
 
     def run(self) -> tuple[ResourceChange, ...]:
         found = self._service.differences_between(self._plan, self._base.states, self._result.states)
@@ -228,8 +236,11 @@ class _Analysis:
             with self._service.manager.taking() as batch:
                 planned = [self._in_the_files(resource, differences, batch) for resource, differences in changes]
                 batch.commit()
+        self._refuse_databases_at_risk(planned)
         self._refuse_conflicts()
         self._refuse_closed_folders(planned)
+        for draft, ref in self._drafts:
+            refuse_an_impossible_commit(draft, ref, is_checked_out=self._options.branch is None)
         if self._options.branch is not None:
             self._refuse_an_empty_branch(planned)
         return tuple(planned)
@@ -240,6 +251,12 @@ class _Analysis:
                 "The plan changed nothing that git could hold on a branch; nothing was applied.",
                 hint=f"Apply it without a branch: `holdfast plan apply {self._plan.plan_id}`.",
             )
+
+    def _refuse_databases_at_risk(self, planned: Sequence[ResourceChange]) -> None:
+        """Before conflicts: that a program is at work on it says more than that it is not what it was."""
+        if self._options.branch is None:
+            changes = [(Path(each.resource.path).resolve(), each.differences) for each in planned]
+            refuse_databases_at_risk(changes, self._reader)
 
     def _refuse_closed_folders(self, planned: Sequence[ResourceChange]) -> None:
         into_files = planned if self._options.branch is None else ()
@@ -314,6 +331,7 @@ class _Analysis:
         if not paths:
             return planned
         draft = CommitDraft(repository, parent, tuple(paths), files.shown, self._message())
+        self._drafts.append((draft, ref))
         return ResourceChange(
             planned.resource, planned.differences, planned.links, planned.left_out, planned.merged, ref, draft
         )
@@ -434,11 +452,15 @@ class _Comparison:
         self.conflicts: list[bytes] = []
 
     def compare(self, wanted: Sequence[Difference]) -> None:
-        real = select(self._root, [difference.path for difference in wanted], self._batch)
+        logged = databases_with_changed_logs(wanted)
+        paths = [*(difference.path for difference in wanted), *logged]
+        refuse_half_changed_below(self._root, paths)
+        real = select(self._root, paths, self._batch)
         # What is stored of the real files is read again where it is merged.
         self._batch.commit()
         for difference in wanted:
-            self._take(difference, real.get(difference.path))
+            self._take(self._from_the_real_database(difference, real.get(difference.path)), real.get(difference.path))
+        self.conflicts += [path for path in logged if not self._fits_its_log(path, real.get(path))]
         for path in missing_folders(self.todo, real):
             self.todo.append(Difference(path, real.get(path), self._reader.find(self._result, path)))
             if path in real:
@@ -461,6 +483,20 @@ class _Comparison:
         elif same(present, wanted):
             return
         self.todo.append(Difference(path, present, _with_owner_of(present, wanted)))
+
+    def _from_the_real_database(self, difference: Difference, present: Entry | None) -> Difference:
+        """The plan may have started with a copy that SQLite made, in which only its counters differ."""
+        path, old, new = difference
+        if old is None or present is None or not are_same_database(self._reader, old, present):
+            return difference
+        return Difference(path, msgspec.structs.replace(old, content=present.content), new)
+
+    def _fits_its_log(self, path: bytes, present: Entry | None) -> bool:
+        """Whether a database that the plan has not changed is still the one that the plan's log belongs to."""
+        known = self._reader.find(self._result, path)
+        if not any(holds_database(self._reader, each) for each in (known, present)):
+            return True
+        return same_content(present, known) or are_same_database(self._reader, present, known)
 
     def _together(self, path: bytes, old: Entry | None, present: Entry, new: Entry) -> Entry | None:
         """What is there with the plan's change of it; None where that does not go together."""

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import secrets
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from holdfast.damage import get_sound_checkpoint
 from holdfast.db.store import Store
 from holdfast.descent import shown
-from holdfast.errors import ContentError, DatabaseFullError, HoldfastError, QuotaError, SandboxError, StateError
+from holdfast.errors import (
+    ContentError,
+    DamagedRecordError,
+    DatabaseFullError,
+    HoldfastError,
+    QuotaError,
+    SandboxError,
+    StateError,
+)
 from holdfast.ids import new_id
 from holdfast.machine import boot_id
 from holdfast.model import (
@@ -21,10 +29,12 @@ from holdfast.model import (
     CheckpointMetadata,
     CheckpointRetentionPolicy,
     Correction,
+    DamagedCheckpoint,
     Decision,
     DecisionSpec,
     DecisionType,
     FileChange,
+    GitHead,
     Lease,
     Moment,
     Operation,
@@ -52,16 +62,21 @@ from holdfast.model import (
 )
 from holdfast.names import name_text
 from holdfast.place import is_missing, is_there
-from holdfast.policy import GroupFacts, resolve_checkpoint, retention
+from holdfast.policy import GroupFacts, retention
+from holdfast.recorded import RecordedSnapshots
+from holdfast.releasing import NotReleased, Others, Release
 from holdfast.sandbox import sandbox_for
+from holdfast.sandbox.git_head import git_head
 from holdfast.sandbox.making import made_whole
 from holdfast.snapshot.difference import Difference, visible
 from holdfast.snapshot.going_back import Disturbed
 from holdfast.snapshot.looking import was_only_looked_at
-from holdfast.snapshot.manager import CheckpointManager
+from holdfast.snapshot.manager import CheckpointManager, aside_of
 from holdfast.snapshot.restore import Restored
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 from holdfast.snapshot.verify import Verifier
+from holdfast.titles import changes_in_words, left_for, title_of
+from holdfast.unkept import UnkeptPresent, look_at_unkept, take_back_unkept
 
 _AFTER_STEPS = frozenset((Trigger.ON_TOOL_WRITE_COMPLETE, Trigger.AFTER_SUBPLAN))
 CUT_SHORT = frozenset((RunStatus.INTERRUPTED, RunStatus.CONSTRAINED))
@@ -77,8 +92,12 @@ class Occasion:
     """Why a group is made, and where in the plan."""
 
     triggers: tuple[str, ...]
+    source: str
+    """The tool that is about to run or has run, or the command that asked for it."""
     reason: str = ""
-    source: str = ""
+    title: str = ""
+    """What it is called, if its triggers and its step do not say it all."""
+    try_number: int = 1
     step_index: int | None = None
     decision_id: str | None = None
     label: str | None = None
@@ -121,16 +140,34 @@ class Consequences:
     """Those spawned by such decisions."""
     applied: tuple[Plan, ...]
     """Those spawned by superseded decisions, or below such, whose result is in the real files already."""
+    calls: tuple[StepRun, ...]
+    """The calls of tools that are undone, also inside of subplans."""
 
 
 Compensate = Callable[[Plan, Lease, CheckpointGroup], object]
 """Undoes what the steps that going back to the group undoes did outside of the sandboxes."""
 
 
+@contextmanager
+def _no_others() -> Iterator[Sequence[Store]]:
+    yield ()
+
+
 class CheckpointService:
-    def __init__(self, store: Store, manager: CheckpointManager, *, max_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        manager: CheckpointManager,
+        *,
+        max_bytes: int | None = None,
+        other_records: Others = _no_others,
+    ) -> None:
+        """``other_records``: opens those for which this content store may keep content as well."""
         self.store = store
         self.manager = manager
+        manager.records = RecordedSnapshots(store)
+        self._other_records = other_records
+        self.release = Release(manager.objects, store, other_records)
         self._max_bytes = max_bytes
         self._recorded: set[str] = set()
         """Plans of which it is known that the last snapshots are recorded."""
@@ -139,7 +176,9 @@ class CheckpointService:
 
     def sibling(self) -> CheckpointService:
         """A second service on the same records and content, for another thread."""
-        return CheckpointService(self.store, self.manager.sibling(), max_bytes=self._max_bytes)
+        return CheckpointService(
+            self.store, self.manager.sibling(), max_bytes=self._max_bytes, other_records=self._other_records
+        )
 
     def close(self) -> None:
         """Keep what is known of the sandboxes for the next process, and close the content."""
@@ -184,6 +223,7 @@ class CheckpointService:
     ) -> Plan:
         head = self.store.get(CheckpointGroup, plan.head_group_id) if plan.head_group_id else None
         known = head.states if head else {}
+        self.keep_for(lease)
         self._disown_unrecorded(plan)
         with self.manager.taking(self._max_bytes) as batch:
             taken = {
@@ -203,6 +243,7 @@ class CheckpointService:
             changed = [name for name, snapshot in taken.items() if known.get(name) != snapshot.state_hash]
             if only_if_changed and head is not None and not changed and self._is_at(head, plan):
                 return plan
+            occasion = self._with_changes(plan, occasion, known, taken)
             with self.store.transaction(lease):
                 plan = self._record(plan, occasion, taken, changed or [occasion.resource or plan.resources[0].name])
                 for record in records:
@@ -211,6 +252,33 @@ class CheckpointService:
             self._recorded.add(plan.plan_id)
         self._free(pruned)
         return plan
+
+    def _with_changes(
+        self, plan: Plan, occasion: Occasion, known: dict[str, str], taken: dict[str, SandboxCheckpoint]
+    ) -> Occasion:
+        """While a program runs, only what it has just changed tells one moment from the next."""
+        if Moment.SETTLED not in occasion.triggers or not known:
+            return occasion
+        states = {name: snapshot.state_hash for name, snapshot in taken.items()}
+        try:
+            words = self._changes_in_words(plan, known, states)
+        except ContentError:
+            return occasion  # what was saved earlier is damaged, which must not keep this from being saved
+        return replace(occasion, title=f"{occasion.title}: {words}" if words else occasion.title)
+
+    def _changes_in_words(self, plan: Plan, old: dict[str, str], new: dict[str, str]) -> str:
+        found = self.changes_between(plan, old, new)
+        prefixed = len(plan.resources) > 1
+        by_kind: dict[str, list[str]] = {"removed": [], "added": [], "changed": []}
+        for name, listed in found.items():
+            for each in listed:
+                kind = "removed" if each.new is None else "added" if each.old is None else "changed"
+                by_kind[kind].append(f"{name}/{shown(each.path)}" if prefixed else shown(each.path))
+        return changes_in_words(**by_kind)
+
+    def keep_for(self, lease: Lease) -> None:
+        """Note, before content is stored, in which records the plan is that the lease is for."""
+        self.release.keep_for(lease.plan_id, lease.token, lease.owner or "")
 
     def _disown_unrecorded(self, plan: Plan) -> None:
         """What was stored for a checkpoint that was never recorded, because a process died, counts with the next."""
@@ -222,7 +290,7 @@ class CheckpointService:
             self.manager.disown_unrecorded(sandbox_ref(plan, resource), path, self._is_checkpoint)
 
     def _is_checkpoint(self, checkpoint_id: str) -> bool:
-        return self.store.find(Checkpoint, checkpoint_id) is not None
+        return self.store.has(Checkpoint, checkpoint_id)
 
     def auto_create_if_configured(
         self,
@@ -268,38 +336,17 @@ class CheckpointService:
             unheld={name: snapshot.unheld for name, snapshot in taken.items() if snapshot.unheld},
             created_at=now(),
         )
-        return self._insert(plan, group, [(name, taken[name].checkpoint_id, taken[name].size_bytes) for name in rows])
+        title = occasion.title or title_of(group, try_number=occasion.try_number)
+        found = [(name, taken[name].checkpoint_id, taken[name].size_bytes) for name in rows]
+        return self._insert(plan, group, found, title)
 
-    def _insert(self, plan: Plan, group: CheckpointGroup, rows: Iterable[tuple[str, str, int]]) -> Plan:
+    def _insert(self, plan: Plan, group: CheckpointGroup, rows: Iterable[tuple[str, str, int]], title: str) -> Plan:
         self.store.insert(group)
         last = plan.last_checkpoint_id
         for name, checkpoint_id, size_bytes in rows:
             resource = plan.resource(name)
-            self.store.insert(
-                Checkpoint(
-                    checkpoint_id=checkpoint_id,
-                    plan_id=plan.plan_id,
-                    group_id=group.group_id,
-                    sequence=group.sequence,
-                    sandbox_ref=sandbox_ref(plan, resource),
-                    resource_id=name,
-                    checkpoint_type=group.triggers[0],
-                    decision_id=group.decision_id,
-                    filesystem_path=resource.sandbox_path,
-                    size_bytes=size_bytes,
-                    metadata=CheckpointMetadata(
-                        reason=group.reason,
-                        source=group.source,
-                        phase=group.phase,
-                        step_index=group.step_index,
-                        step=group.step,
-                        state_hash=group.states[name],
-                        label=group.label,
-                        triggers=group.triggers,
-                    ),
-                    created_at=group.created_at,
-                )
-            )
+            head = git_head(Path(resource.sandbox_path)) if resource.type is ResourceType.GIT else None
+            self.store.insert(_checkpoint(plan, group, name, checkpoint_id, size_bytes, title=title, git=head))
             last = checkpoint_id
         plan = plan.changed(last_checkpoint_id=last, head_group_id=group.group_id)
         self.store.save(plan)
@@ -321,20 +368,35 @@ class CheckpointService:
     # Looking
 
     def list_checkpoints(self, plan_id: str) -> list[Checkpoint]:
+        """Those whose records are sound."""
         return self.store.checkpoints_of(plan_id)
 
+    def checkpoints_at(self, group: CheckpointGroup) -> list[Checkpoint]:
+        """Those of a group, at least one: the group holds all that is needed if their own records are damaged."""
+        sound = self.store.checkpoints_of_group(group.group_id)
+        if sound:
+            return sound
+        damaged = [each for each in self.store.damaged_checkpoints(group.plan_id) if each.group_id == group.group_id]
+        names = [each.checkpoint_id for each in damaged] or [group.group_id]
+        plan = self.store.get(Plan, group.plan_id)
+        return [_checkpoint(plan, group, plan.resources[0].name, names[0], size_bytes=0)]
+
     def get_checkpoint(self, plan_id: str, reference: str) -> Checkpoint:
-        """By full id, display id, unique prefix or label."""
-        return resolve_checkpoint(reference, self.list_checkpoints(plan_id))
+        """By full id, display id, unique prefix or label; one whose record is damaged is refused."""
+        return get_sound_checkpoint(self.store, plan_id, reference)
 
     def superseded_groups(self, plan: Plan) -> set[str]:
         """Groups that are not on the way that led to where the plan is now."""
-        groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id)}
+        groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id, sound_only=True)}
         at, way = plan.head_group_id, set()
         while at is not None and at in groups:
             way.add(at)
             at = groups[at].parent_group_id
-        return groups.keys() - way
+        if at is None or not self.store.has(CheckpointGroup, at):
+            return groups.keys() - way
+        # The way leads through a damaged group, and which of those before it are on the way is not known.
+        oldest = min((groups[each].sequence for each in way), default=math.inf)
+        return {each.group_id for each in groups.values() if each.sequence > oldest} - way
 
     def changes_between(self, plan: Plan, old: dict[str, str], new: dict[str, str]) -> dict[str, list[Difference]]:
         """What a person would call changed, by resource."""
@@ -348,30 +410,23 @@ class CheckpointService:
         for resource in plan.resources:
             before, after = old[resource.name], new[resource.name]
             if before != after:
-                hides = sandbox_for(plan, resource).hides
                 differences = reader.differences(reader.state(before), reader.state(after))
-                # The folder of a work tree itself is no part of a repository.
-                has_root = resource.type is ResourceType.DIRECTORY
-                found[resource.name] = [
-                    each for each in differences if (each.path or has_root) and not hides(each.path)
-                ]
+                found[resource.name] = _of_user(plan, resource, differences)
         return found
 
     def file_changes(self, plan: Plan, old: dict[str, str], new: dict[str, str]) -> tuple[FileChange, ...]:
         """What going from one state to the other does to files, as a rollback tells it."""
-        changes = self.changes_between(plan, old, new)
-        return tuple(_file_change(name, difference) for name, listed in changes.items() for difference in listed)
+        return _file_changes(self.changes_between(plan, old, new))
 
     def repositories_changed(self, plan: Plan, old: dict[str, str], new: dict[str, str]) -> tuple[str, ...]:
         """Resources with another HEAD, other branches or tags, which are no files of the user."""
         reader = self.manager.reader
-        return tuple(
-            resource.name
-            for resource in plan.resources
-            if resource.type is ResourceType.GIT and old[resource.name] != new[resource.name]
-            for differences in [reader.differences(reader.state(old[resource.name]), reader.state(new[resource.name]))]
-            if any(_names_a_commit(difference) for difference in differences)
-        )
+        differing = {
+            name: reader.differences(reader.state(old[name]), reader.state(new[name]))
+            for name in (resource.name for resource in plan.resources)
+            if old[name] != new[name]
+        }
+        return _with_other_commits(plan, differing)
 
     def states_now(self, plan: Plan, *, thorough: bool = True) -> dict[str, str]:
         """What is in the sandboxes now; ``thorough``: every file is looked at, whatever the kernel told."""
@@ -381,10 +436,17 @@ class CheckpointService:
         }
 
     def changed_since(self, plan: Plan, recorded: dict[str, str]) -> tuple[str, ...]:
-        """The resources whose sandboxes are no longer what was recorded; looking into one does not change it."""
+        """The resources whose sandboxes are no longer what was recorded; looking into one does not change it.
+
+        One that is gone counts as unchanged: it is made anew as it was recorded.
+        """
         with self.manager.taking():
-            found, reader = self.states_now(plan), self.manager.reader
-            changed = [resource for resource in plan.resources if found[resource.name] != recorded[resource.name]]
+            there = [each for each in plan.resources if not is_missing(Path(each.sandbox_path))]
+            found, reader = (
+                {each.name: self.manager.state_of(Path(each.sandbox_path)) for each in there},
+                self.manager.reader,
+            )
+            changed = [resource for resource in there if found[resource.name] != recorded[resource.name]]
             return tuple(
                 each.name
                 for each in changed
@@ -401,17 +463,33 @@ class CheckpointService:
         marked = {decision.decision_id for decision in (*superseded, *revived)}
         undone = {decision.decision_id for decision in superseded}
         subplans = self.store.subplans_of(plan.plan_id)
+        runs = tuple(run for run in self.store.runs_of(plan.plan_id) if run.decision_id in marked)
         return Consequences(
             superseded=superseded,
             revived=revived,
-            runs=tuple(run for run in self.store.runs_of(plan.plan_id) if run.decision_id in marked),
+            runs=runs,
             subplans=tuple(
                 subplan
                 for subplan in subplans
                 if subplan.spawn_decision_id in marked and subplan.state is not PlanState.APPLIED
             ),
             applied=tuple(self._applied([each for each in subplans if each.spawn_decision_id in undone])),
+            calls=tuple(self._calls(plan, [run for run in runs if not run.is_superseded])),
         )
+
+    def _calls(self, plan: Plan, runs: Sequence[StepRun]) -> Iterator[StepRun]:
+        """The calls of tools among these runs that count, and those of the subplans that the others stand for."""
+        subplans = self.store.subplans_of(plan.plan_id)
+        spawning = {subplan.spawn_decision_id for subplan in subplans}
+        decisions = [each for each in self.store.decisions_of(plan.plan_id) if each.decision_id in spawning]
+        for run in runs:
+            spawned = {each.decision_id for each in decisions if _is_of(each, run)}
+            if not spawned:
+                yield run
+            for subplan in subplans:
+                if subplan.spawn_decision_id in spawned:
+                    below = (each for each in self.store.runs_of(subplan.plan_id) if not each.is_superseded)
+                    yield from self._calls(subplan, list(below))
 
     def _applied(self, subplans: list[Plan]) -> Iterator[Plan]:
         """Of these and all below them."""
@@ -449,9 +527,7 @@ class CheckpointService:
 
     def start_of_attempt(self, plan: Plan) -> CheckpointGroup:
         """Not the first of all: that would give up a correction made since."""
-        groups = self.store.groups_of(plan.plan_id)
-        own = [each for each in groups if (each.attempt, each.revision) == (plan.attempt, plan.revision)]
-        return own[0] if own else groups[0]
+        return _start_of(plan, self.store.groups_of(plan.plan_id))
 
     def rollback_to_checkpoint(
         self,
@@ -463,17 +539,24 @@ class CheckpointService:
         correction: Correction | None = None,
         recovery: DecisionSpec | None = None,
         compensate: Compensate = lambda *_: None,
+        keeps_present: bool = True,
     ) -> RollbackResult:
         """Take the files of all resources, the plan's position and its decisions back to that moment, all or nothing.
 
         A correction is made in the same step: there is no moment at which the plan is back but not corrected. So is
         the decision to go back (``recovery``), when nobody asked for it but a failure. ``compensate`` undoes what steps
         did outside, where they say how: once it is sure that they will be undone, while their files are still there.
+
+        ``keeps_present``: the state that is left gets a group of its own. Without it what no group holds is lost, and
+        the way cannot be undone: only for a person who asked for it, on a disk without room.
         """
         target = self.store.get(CheckpointGroup, checkpoint.group_id).without(correction.undone if correction else ())
-        self.check_rollback(plan, target)
-        plan = self.keep_present(plan, lease, target, reason)
-        self.keep_sound(plan, self.store.get(CheckpointGroup, plan.head_group_id or "").states, target.states)
+        if keeps_present:
+            self.check_rollback(plan, target)
+            plan = self.keep_present(plan, lease, target, reason)
+            self.keep_sound(plan, self.store.get(CheckpointGroup, plan.head_group_id or "").states, target.states)
+        else:
+            self.check_position(plan, target)
         operation = Operation(
             operation_id=new_id(),
             plan_id=plan.plan_id,
@@ -485,6 +568,7 @@ class CheckpointService:
                 "states": target.states,
                 "correction": correction.model_dump(mode="json") if correction else None,
                 "recovery": recovery.model_dump(mode="json") if recovery else None,
+                "is_unkept": not keeps_present,
             },
             created_at=now(),
         )
@@ -499,6 +583,8 @@ class CheckpointService:
             if noted:
                 # Put back, its steps would count as done although what they did outside is not there any more.
                 raise _stays_begun(error, noted) from error
+            if not keeps_present:
+                raise _cannot_be_put_back(error) from error
             self.put_back(plan, lease, operation, error)
             raise
 
@@ -536,13 +622,19 @@ class CheckpointService:
 
     def keep_present(self, plan: Plan, lease: Lease, target: CheckpointGroup, reason: str) -> Plan:
         """Make sure a group holds the state that is about to be left for ``target``."""
-        before = Occasion((Moment.BEFORE_ROLLBACK,), reason=f"the state before: {reason}", step_index=_position(plan))
+        before = Occasion(
+            (Moment.BEFORE_ROLLBACK,),
+            source="rollback",
+            reason=f"the state before: {reason}",
+            title=left_for(target),
+            step_index=_position(plan),
+        )
         return self.create_checkpoint(plan, lease, before, only_if_changed=True, needed=(target.group_id,))
 
     def finish_rollback(self, plan: Plan, lease: Lease, operation: Operation, compensate: Compensate) -> RollbackResult:
         """Complete a rollback that was cut short; everything it did already is done again or found done."""
         self.compensate_rollback(plan, lease, operation, compensate)
-        rows = self.store.checkpoints_of_group(operation.data["target_group_id"])
+        rows = self.checkpoints_at(self.store.get(CheckpointGroup, operation.data["target_group_id"]))
         return self._roll_back(plan, lease, operation, rows[0])
 
     def compensate_rollback(self, plan: Plan, lease: Lease, operation: Operation, compensate: Compensate) -> None:
@@ -566,6 +658,12 @@ class CheckpointService:
 
     def check_rollback(self, plan: Plan, target: CheckpointGroup) -> None:
         """Everything that could refuse, found before anything is changed."""
+        self.check_position(plan, target)
+        for resource in plan.resources:
+            self.manager.check(Path(resource.sandbox_path), target.states[resource.name])
+
+    def check_position(self, plan: Plan, target: CheckpointGroup) -> None:
+        """The same without a look at files and content."""
         self.check_sandboxes(plan)
         run = self._run_held_by(target)
         if run is not None and run.status not in CUT_SHORT:
@@ -575,8 +673,6 @@ class CheckpointService:
                 hint=f"Go back to before that step (`holdfast checkpoint list {plan.plan_id}`), or restore single "
                 "files from that checkpoint with `--only`.",
             )
-        for resource in plan.resources:
-            self.manager.check(Path(resource.sandbox_path), target.states[resource.name])
 
     def present_to_leave(self, plan: Plan, target: CheckpointGroup) -> dict[str, str]:
         """What is in the sandboxes now; refuses if that could not come back once they are as at ``target``."""
@@ -585,6 +681,25 @@ class CheckpointService:
             present = self.states_now(plan)
             self.keep_sound(plan, present, target.states)
         return present
+
+    def look_at_unkept(self, plan: Plan, target: CheckpointGroup) -> UnkeptPresent:
+        """What going back without keeping the present state changes, and what is lost with it; stores nothing."""
+        head = self.store.get(CheckpointGroup, plan.head_group_id or "")
+        return look_at_unkept(plan, self.manager, head, target)
+
+    def unkept_changes(self, plan: Plan, found: UnkeptPresent) -> dict[str, Any]:
+        """What a rollback that does not keep the present state tells of what it changes."""
+        reverted = _visible_of_user(plan, found.differences_to_target)
+        lost = _visible_of_user(plan, found.unrecorded)
+        return {
+            "changes": _file_changes(reverted),
+            "repositories": _with_other_commits(plan, found.differences_to_target),
+            "is_unkept": True,
+            "lost": (
+                *(f"{name}:{shown(each.path)}" for name, listed in lost.items() for each in listed),
+                *(f"{name}:.git" for name in _with_other_commits(plan, found.unrecorded)),
+            ),
+        }
 
     def keep_sound(self, plan: Plan, left: dict[str, str], target: dict[str, str]) -> None:
         """Refuse if the sandboxes, which are in the states ``left``, could not come back from ``target``.
@@ -601,6 +716,10 @@ class CheckpointService:
                 f"Plan {plan.plan_id} is applied: its result is in the real files and a rollback would not reach them.",
                 hint=f"Take it out of them first: `holdfast plan unapply {plan.plan_id}`.",
             )
+        self.refuse_missing(plan)
+
+    def refuse_missing(self, plan: Plan) -> None:
+        """Refuse what needs a sandbox that is gone; only going on with the plan makes it anew."""
         for resource in plan.resources:
             if is_missing(Path(resource.sandbox_path)):
                 raise SandboxError(
@@ -609,18 +728,22 @@ class CheckpointService:
                 )
 
     def _how_it_is_made_anew(self, plan: Plan) -> str:
+        root_id = self.store.root_of(plan).plan_id
         head = self.store.get(CheckpointGroup, plan.head_group_id or "")
+        goes_on = "" if plan.state in (PlanState.COMPLETE, PlanState.CONSTRAINED) else " and goes on with the plan"
+        making = f"`holdfast plan resume {root_id}` makes it anew{goes_on}; then run this command again."
         if self.is_recorded(plan, head):
-            return "`plan rollback` and `plan correct` make it anew from the last one, but not in a dry run."
+            return making
         return (
-            "The last one does not hold all that steps did: "
-            f"`holdfast plan resume --dry-run {plan.plan_id}` tells what `plan resume` runs again."
+            f"{making} The last one does not hold all that steps did: "
+            f"`holdfast plan resume --dry-run {root_id}` tells what is run again."
         )
 
     def _roll_back(self, plan: Plan, lease: Lease, operation: Operation, checkpoint: Checkpoint) -> RollbackResult:
         target = self.target_of(operation)
         left = self.store.get(CheckpointGroup, operation.data["left_group_id"])
-        set_aside = self._turn_each(plan, lambda resource: self._restore(resource, target))
+        is_unkept = operation.data.get("is_unkept", False)
+        set_aside = self._turn_each(plan, lambda resource: self._restore(resource, target, is_unkept=is_unkept))
         consequences = self.consequences(plan, target)
         changes = self.file_changes(plan, left.states, target.states)
         with self.store.transaction(lease):
@@ -631,7 +754,7 @@ class CheckpointService:
         return RollbackResult(
             plan=plan,
             checkpoint=checkpoint,
-            left_group_id=left.group_id,
+            left_group_id=None if is_unkept else left.group_id,
             changes=changes,
             repositories=self.repositories_changed(plan, left.states, target.states),
             set_aside=set_aside,
@@ -679,7 +802,8 @@ class CheckpointService:
             }
         )
         moved = [name for name, state in target.states.items() if left.states.get(name) != state]
-        return self._insert(plan, group, [(name, new_id(), 0) for name in moved or [plan.resources[0].name]])
+        rows = [(name, new_id(), 0) for name in moved or [plan.resources[0].name]]
+        return self._insert(plan, group, rows, title_of(group))
 
     def taken_back(self, plan: Plan, target: CheckpointGroup) -> Plan:
         """The plan as it is at that group; a step that was cut short there is so again."""
@@ -790,18 +914,16 @@ class CheckpointService:
         with self.store.transaction(lease):
             self.store.save(operation.model_copy(update={"state": OperationState.UNDONE, "finished_at": now()}))
 
-    def restore_sandbox(self, plan: Plan, resource: Resource) -> None:
-        """Make a sandbox that is gone anew, as the last group recorded it, whole or not at all.
+    def restore_sandbox(self, resource: Resource, state: str) -> None:
+        """Make a sandbox that is gone anew, whole or not at all.
 
         One that is there counts as what was recorded, so a part of one must never stand in its place.
         """
-        group = self.store.get(CheckpointGroup, plan.head_group_id or "")
         path = Path(resource.sandbox_path)
         self.manager.forget(path)
         with made_whole(path) as unfinished:
             unfinished.mkdir(mode=0o700)
-            state = group.states[resource.name]
-            self.manager.rollback_to(unfinished, state, aside=self._aside(resource), name=path.name)
+            self.manager.restore(unfinished, state, aside=aside_of(path), name=path.name)
             self.manager.forget(unfinished)
 
     def bring_to(self, plan: Plan, states: dict[str, str]) -> tuple[str, ...]:
@@ -824,23 +946,25 @@ class CheckpointService:
             set_aside += [str(place) for _, place in restored.set_aside]
         return tuple(set_aside)
 
-    def _restore(self, resource: Resource, group: CheckpointGroup) -> Restored:
-        unheld = {each.path for each in group.unheld.get(resource.name, ())}
-        return self._turn_into(resource, group.states[resource.name], unheld)
+    def _restore(self, resource: Resource, group: CheckpointGroup, *, is_unkept: bool = False) -> Restored:
+        if is_unkept:
+            return self._telling_aside(resource, lambda aside: take_back_unkept(self.manager, resource, group, aside))
+        held = SandboxCheckpoint.held_by(group, resource)
+        return self._telling_aside(resource, lambda aside: self.manager.rollback_to(held, aside=aside)[1])
 
-    def _turn_into(self, resource: Resource, state: str, unheld: Collection[str] = ()) -> Restored:
+    def _turn_into(self, resource: Resource, state: str) -> Restored:
+        path = Path(resource.sandbox_path)
+        return self._telling_aside(resource, lambda aside: self.manager.restore(path, state, aside=aside)[1])
+
+    def _telling_aside(self, resource: Resource, turn: Callable[[Path], Restored]) -> Restored:
         """Take a sandbox to a state; where to something was set aside is told also if that fails in the end."""
-        path, aside = Path(resource.sandbox_path), self._aside(resource)
+        aside = aside_of(Path(resource.sandbox_path))
         try:
-            return self.manager.rollback_to(path, state, aside=aside, unheld=unheld)[1]
+            return turn(aside)
         except SandboxError as error:
             if not aside.is_dir():
                 raise
             raise _with_set_aside(error, [str(aside)]) from error
-
-    def _aside(self, resource: Resource) -> Path:
-        path = Path(resource.sandbox_path)
-        return path.parent / ".set-aside" / f"{path.name}-{secrets.token_hex(4)}"
 
     # Keeping house
 
@@ -855,46 +979,85 @@ class CheckpointService:
 
     def delete_checkpoint(self, plan: Plan, lease: Lease, checkpoint: Checkpoint) -> int:
         """Delete the whole group of a checkpoint and free its content; how many checkpoints went."""
-        groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id)}
-        first = min(groups.values(), key=lambda group: group.sequence)
-        if checkpoint.group_id in {first.group_id, *self._needed(plan)}:
+        if not self._may_go(plan, checkpoint.group_id):
             raise StateError(
                 f"Checkpoint {checkpoint.checkpoint_id} is needed: as the first, as the last, or to return to.",
                 hint=f"See the others with `holdfast checkpoint list {plan.plan_id}`.",
             )
+        groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id, sound_only=True)}
+        count = self.store.count_by_group(plan.plan_id)[checkpoint.group_id]
         gone = self.store.checkpoints_of_group(checkpoint.group_id)
         with self.store.transaction(lease):
             self._delete_groups(groups, [checkpoint.group_id])
             self.note_given_up(gone)
         self.collect(gone)
-        return len(gone)
+        return count
+
+    def delete_damaged_checkpoint(self, plan: Plan, lease: Lease, damaged: DamagedCheckpoint) -> int:
+        """Delete the damaged record of a checkpoint, or that of its whole moment; how many checkpoints went.
+
+        A sound moment stays if the plan needs it, without this checkpoint; with its last one it goes otherwise.
+        """
+        if damaged.is_group:
+            return self._delete_damaged_group(plan, lease, damaged)
+        groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id, sound_only=True)}
+        with self.store.transaction(lease):
+            self.store.delete(Checkpoint, damaged.checkpoint_id)
+            is_last = damaged.group_id in groups and damaged.group_id not in self.store.count_by_group(plan.plan_id)
+            if is_last and self._may_go(plan, damaged.group_id):
+                self._delete_groups(groups, [damaged.group_id])
+        self.collect()
+        return 1
+
+    def _delete_damaged_group(self, plan: Plan, lease: Lease, damaged: DamagedCheckpoint) -> int:
+        if not self._may_go(plan, damaged.group_id):
+            raise StateError(
+                f"Checkpoint {damaged.checkpoint_id} is damaged, and its plan cannot do without it: it is the first, "
+                "the last, or one to return to.",
+                hint="Restore the database from a backup, or copy what you need out of the sandboxes and delete the "
+                f"plan: `holdfast plan delete {plan.plan_id}`.",
+            )
+        groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id, sound_only=True)}
+        parent = self.store.parent_of_damaged_group(damaged.group_id)
+        with self.store.transaction(lease):
+            for child in [each for each in groups.values() if each.parent_group_id == damaged.group_id]:
+                # It only says how history is drawn, so a guess does no harm.
+                before = parent if parent in groups else None
+                self.store.save(child.model_copy(update={"parent_group_id": before}))
+            count = self.store.count_by_group(plan.plan_id).get(damaged.group_id, 0)
+            self.store.delete(CheckpointGroup, damaged.group_id)
+        self.collect()
+        return count
+
+    def _may_go(self, plan: Plan, group_id: str) -> bool:
+        return group_id not in {*self.store.group_ids(plan.plan_id)[:1], *self._needed(plan)}
 
     def _prune(self, plan: Plan, policy: CheckpointRetentionPolicy, needed: Collection[str] = ()) -> list[Checkpoint]:
         """Delete the records of the groups retention gives up; their content may be freed once this is committed."""
         if self.store.checkpoint_count(plan.plan_id) <= policy.max_checkpoints:
             return []
-        groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id)}
-        rows: dict[str, list[Checkpoint]] = {group_id: [] for group_id in groups}
-        for checkpoint in self.store.checkpoints_of(plan.plan_id):
-            rows[checkpoint.group_id].append(checkpoint)
-        facts = [
-            GroupFacts(group.group_id, group.sequence, group.label, len(rows[group.group_id]))
-            for group in groups.values()
-        ]
-        decision = retention(facts, policy.max_checkpoints, self._needed(plan).union(needed))
+        groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id, sound_only=True)}
+        first = self.store.group_ids(plan.plan_id)[:1]
+        decision = retention(
+            self._facts(plan, groups.values()), policy.max_checkpoints, self._needed(plan).union(needed, first)
+        )
+        going = set(decision.remove)
+        pruned = [each for each in self.store.checkpoints_of(plan.plan_id) if each.group_id in going]
         self._delete_groups(groups, decision.remove)
-        pruned = [checkpoint for group_id in decision.remove for checkpoint in rows[group_id]]
         self.note_given_up(pruned)
         return pruned
+
+    def _facts(self, plan: Plan, groups: Iterable[CheckpointGroup]) -> list[GroupFacts]:
+        """What retention goes by; a damaged group is none of its business."""
+        counts = self.store.count_by_group(plan.plan_id)
+        return [
+            GroupFacts(group.group_id, group.sequence, group.label, counts.get(group.group_id, 0)) for group in groups
+        ]
 
     def expected_checkpoints(self, plan: Plan, taken: Iterable[int], needed: Collection[str]) -> int:
         """How many checkpoints there will be once groups of so many each were taken, with pruning at each of them."""
         needed = {*needed, *self._needed(plan)} - {plan.head_group_id}
-        counts = Counter(checkpoint.group_id for checkpoint in self.store.checkpoints_of(plan.plan_id))
-        facts = [
-            GroupFacts(group.group_id, group.sequence, group.label, counts[group.group_id])
-            for group in self.store.groups_of(plan.plan_id)
-        ]
+        facts = self._facts(plan, self.store.groups_of(plan.plan_id, sound_only=True))
         for checkpoints in taken:
             sequence = facts[-1].sequence + 1
             facts.append(GroupFacts(f"expected {sequence}", sequence, None, checkpoints))
@@ -931,13 +1094,14 @@ class CheckpointService:
         runs += self._runs_that_can_come_back(plan)
         needed.update(run.group_before_id or "" for run in runs)
         if plan.policy.goes_back_to_start:
-            needed.add(self.start_of_attempt(plan).group_id)
+            groups = self.store.groups_of(plan.plan_id, sound_only=True)
+            needed.update(_start_of(plan, groups).group_id for _ in groups[:1])
         return needed
 
     def _runs_that_can_come_back(self, plan: Plan) -> list[StepRun]:
         """Those that were cut short, and are so again if one goes back to a group that is still there."""
         runs = [run for run in self.store.runs_with(plan.plan_id, *CUT_SHORT) if run.decision_id is not None]
-        groups = self.store.groups_of(plan.plan_id) if runs else []
+        groups = self.store.groups_of(plan.plan_id, sound_only=True) if runs else []
         decisions = (self.store.get(Decision, run.decision_id or "") for run in runs)
         return [
             run
@@ -971,11 +1135,11 @@ class CheckpointService:
         checked = 0
         for plan in plans:
             checkpoints = self.store.checkpoints_of(plan.plan_id)
-            states = {group.group_id: group.states for group in self.store.groups_of(plan.plan_id)}
+            states = {group.group_id: group.states for group in self.store.groups_of(plan.plan_id, sound_only=True)}
             # What was pruned meanwhile has no group any more, and perhaps no content.
             for checkpoint in [each for each in checkpoints if each.group_id in states]:
                 bad = [verifier.bad_objects_of(state) for state in states[checkpoint.group_id].values()]
-                if any(bad) and self.store.find(Checkpoint, checkpoint.checkpoint_id) is None:
+                if any(bad) and not self.store.has(Checkpoint, checkpoint.checkpoint_id):
                     continue
                 checked += 1
                 for digest in frozenset[bytes]().union(*bad):
@@ -989,19 +1153,31 @@ class CheckpointService:
     def collect(self, gone: Sequence[Checkpoint] = ()) -> int:
         """Forget the snapshots of checkpoints that are gone and free the content that no record needs; the bytes freed.
 
-        Nothing is freed while a state that is kept cannot be read in full: what else it needs is not known then. That
-        is no reason to stop whoever does not need that state; ``unfreed`` tells it.
+        Nothing is freed while a state that is kept cannot be read in full, because what else it needs is not known
+        then, or while not all records can be asked for which content is kept. That is no reason to stop what does not
+        need that state; ``unfreed`` tells it.
         """
         self.unfreed = None
         try:
             if gone:
                 self.manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in gone))
-            return self.manager.collect(lambda: self.store.referenced_states(self.manager.objects.store_id))
+            return self.manager.collect(self.release.needed_states)
+        except NotReleased as error:
+            self._postpone_collecting()
+            self.unfreed = f"{error.message} {error.hint}"
+            return 0
         except ContentError as error:
             self._postpone_collecting()
             self.unfreed = (
                 f"No saved content was freed, because something that is kept cannot be read in full: {error.message} "
                 "`holdfast checkpoint verify` names the checkpoints; once they are deleted, content is freed again."
+            )
+            return 0
+        except DamagedRecordError as error:
+            self._postpone_collecting()
+            self.unfreed = (
+                "No saved content was freed, because a record that may need some of it is damaged: "
+                f"{error.message} `holdfast doctor` says what can be done about it."
             )
             return 0
         except DatabaseFullError:
@@ -1023,7 +1199,7 @@ def impact_of(plan: Plan, consequences: Consequences) -> RollbackImpact:
         child_plans_invalidated=sum(not subplan.is_superseded for subplan in consequences.subplans),
         sandbox=", ".join(resource.sandbox_path for resource in plan.resources),
         decisions_after_cp=len(consequences.superseded),
-        tool_calls_after_cp=sum(not run.is_superseded for run in consequences.runs),
+        tool_calls_after_cp=len(consequences.calls),
         child_plans_applied=tuple(subplan.name for subplan in consequences.applied),
     )
 
@@ -1033,6 +1209,13 @@ def _stays_begun(error: HoldfastError, compensated: Sequence[StepRun]) -> Holdfa
     return type(error)(
         f"{error.message} Effects outside of the sandboxes were undone before that ({listed}), so the rollback stays "
         "begun.",
+        hint=f"{error.hint} The next command that changes the plan finishes the rollback first.",
+    )
+
+
+def _cannot_be_put_back(error: HoldfastError) -> HoldfastError:
+    return type(error)(
+        f"{error.message} The state before was not kept, so it is not put back: the rollback stays begun.",
         hint=f"{error.hint} The next command that changes the plan finishes the rollback first.",
     )
 
@@ -1047,6 +1230,50 @@ def _is_not_put_back(failure: HoldfastError, error: HoldfastError) -> HoldfastEr
         f"{failure.message} The state before could not be put back either, so this stays begun: {error.message}",
         hint=f"{failure.hint} The next command that changes the plan finishes what was begun first.",
     )
+
+
+def _checkpoint(
+    plan: Plan,
+    group: CheckpointGroup,
+    resource_name: str,
+    checkpoint_id: str,
+    size_bytes: int,
+    *,
+    title: str = "",
+    git: GitHead | None = None,
+) -> Checkpoint:
+    """The record of one resource at the moment of a group."""
+    resource = plan.resource(resource_name)
+    return Checkpoint(
+        checkpoint_id=checkpoint_id,
+        plan_id=plan.plan_id,
+        group_id=group.group_id,
+        sequence=group.sequence,
+        sandbox_ref=sandbox_ref(plan, resource),
+        resource_id=resource_name,
+        checkpoint_type=group.triggers[0],
+        decision_id=group.decision_id,
+        filesystem_path=resource.sandbox_path,
+        size_bytes=size_bytes,
+        metadata=CheckpointMetadata(
+            title=title or title_of(group),
+            reason=group.reason,
+            source=group.source,
+            phase=group.phase,
+            step_index=group.step_index,
+            step=group.step,
+            state_hash=group.states[resource_name],
+            label=group.label,
+            triggers=group.triggers,
+            git=git,
+        ),
+        created_at=group.created_at,
+    )
+
+
+def _start_of(plan: Plan, groups: Sequence[CheckpointGroup]) -> CheckpointGroup:
+    own = [each for each in groups if (each.attempt, each.revision) == (plan.attempt, plan.revision)]
+    return own[0] if own else groups[0]
 
 
 def sandbox_ref(plan: Plan, resource: Resource) -> str:
@@ -1084,6 +1311,14 @@ def _step_name(plan: Plan, step_index: int | None) -> str | None:
     return None if step_index is None else plan.steps[step_index].name
 
 
+def _with_other_commits(plan: Plan, differing: Mapping[str, Iterable[Difference]]) -> tuple[str, ...]:
+    return tuple(
+        name
+        for name, differences in differing.items()
+        if plan.resource(name).type is ResourceType.GIT and any(map(_names_a_commit, differences))
+    )
+
+
 def _names_a_commit(difference: Difference) -> bool:
     if not (difference.path in _HEADS or difference.path.startswith(b".git/refs/")):
         return False
@@ -1091,6 +1326,22 @@ def _names_a_commit(difference: Difference) -> bool:
     return any(entry is not None and entry.is_file for entry in (old, new)) and (
         old is None or new is None or old.content != new.content
     )
+
+
+def _of_user(plan: Plan, resource: Resource, differences: Iterable[Difference]) -> list[Difference]:
+    """Without the sandbox's own affairs."""
+    hides = sandbox_for(plan, resource).hides
+    # The folder of a work tree itself is no part of a repository.
+    has_root = resource.type is ResourceType.DIRECTORY
+    return [each for each in differences if (each.path or has_root) and not hides(each.path)]
+
+
+def _visible_of_user(plan: Plan, found: Mapping[str, Iterable[Difference]]) -> dict[str, tuple[Difference, ...]]:
+    return {name: tuple(visible(_of_user(plan, plan.resource(name), listed))) for name, listed in found.items()}
+
+
+def _file_changes(changes: Mapping[str, Iterable[Difference]]) -> tuple[FileChange, ...]:
+    return tuple(_file_change(name, difference) for name, listed in changes.items() for difference in listed)
 
 
 def _file_change(resource: str, difference: Difference) -> FileChange:

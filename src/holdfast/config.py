@@ -23,6 +23,7 @@ from typing import Any
 from holdfast.errors import ConfigError, UsageError
 from holdfast.model import DEFAULT_MAX_CHECKPOINTS, DEFAULT_PASSED_VARIABLES, DEFAULT_TRIGGERS, Policy, Trigger
 from holdfast.policy import LONGEST_TIMEOUT_SECONDS, did_you_mean, parse_triggers
+from holdfast.step_environment import is_variable_pattern
 
 USER_FILE = "config.toml"
 PROJECT_FILE = "holdfast.toml"
@@ -132,7 +133,7 @@ def _globs(value: object) -> tuple[str, ...]:
 def _variables(value: object) -> tuple[str, ...]:
     names = _texts(value)
     for name in names:
-        if not re.fullmatch(r"[A-Za-z_*][A-Za-z0-9_*]*", name):
+        if not is_variable_pattern(name):
             raise ConfigError(f'expected names of environment variables, found "{name}"')
     return tuple(names)
 

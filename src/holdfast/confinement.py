@@ -145,11 +145,16 @@ def _rights_known_to(abi: int) -> Right:
     return reduce(or_, known)
 
 
-def allowed_paths(texts: Sequence[str], *, user_home: Path, holdfast_home: Path) -> tuple[Path, ...]:
-    """The paths of ``sandbox.allow-write`` as the kernel knows them; one that cannot be allowed is a ConfigError."""
+def allowed_paths(
+    texts: Sequence[str], *, user_home: Path, holdfast_home: Path, origin: str = "sandbox.allow-write"
+) -> tuple[Path, ...]:
+    """Paths that steps may write to, as the kernel knows them; one that cannot be allowed is a ConfigError."""
+    if "" in texts:
+        # It would be the current folder.
+        raise ConfigError(f"{origin}: an empty path names no place.", hint="Name the folder that steps may write to.")
     found = {path: real_path(path) for path in expanded(texts, user_home)}
     for path, real in found.items():
-        _check_allowed(path, real, holdfast_home)
+        _check_allowed(path, real, holdfast_home, origin)
     return tuple(dict.fromkeys(real for path, real in found.items() if not _is_inside_another(path, found)))
 
 
@@ -167,14 +172,12 @@ def real_path(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _check_allowed(path: Path, real: Path, holdfast_home: Path) -> None:
+def _check_allowed(path: Path, real: Path, holdfast_home: Path, origin: str) -> None:
     if not os.path.exists(real):
-        raise ConfigError(
-            f"sandbox.allow-write: {path} does not exist.", hint="Make it, or take it out of the setting."
-        )
+        raise ConfigError(f"{origin}: {path} does not exist.", hint="Make it, or do not name it there.")
     if would_expose(real, holdfast_home):
         raise ConfigError(
-            f"sandbox.allow-write: {path} would let a step change what Holdfast keeps in {holdfast_home}.",
+            f"{origin}: {path} would let a step change what Holdfast keeps in {holdfast_home}.",
             hint="Name the folders that steps need, and none that has Holdfast's home in it.",
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.checkpoints import CheckpointService, Compensate, Consequences, Occasion
-from holdfast.errors import StateError
+from holdfast.errors import DamagedRecordError, SandboxError, StateError
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
@@ -25,7 +25,7 @@ from holdfast.model import (
 )
 from holdfast.operations import cut_short
 from holdfast.rollback import full_impact, refuse_if_disabled
-from holdfast.subplans import spawned_by
+from holdfast.subplans import goes_on_with_another, spawned_by
 from holdfast.tools import Toolbox
 
 
@@ -79,11 +79,9 @@ class CorrectionService:
 
     def preview_revert(self, plan: Plan, decision: Decision, new_steps: tuple[Step, ...] | None) -> CorrectionPreview:
         """What reverting will undo, or the refusal; changes nothing."""
-        refuse_if_disabled(plan)
-        target = self.target_of(plan, decision)
+        target = self.check_revert(plan, decision)
         group = target.group
         consequences = self._service.consequences(plan, group)
-        _refuse_if_applied(consequences)
         present = self._service.present_to_leave(plan, group)
         self._service.check_rollback(plan, group)
         changes = self._service.changes_between(plan, present, group.states)
@@ -126,6 +124,38 @@ class CorrectionService:
             compensate=compensate,
         )
 
+    def check_revert(self, plan: Plan, decision: Decision) -> Target:
+        """Everything that could refuse, but for a look at files and content; what reverting goes back to."""
+        refuse_if_disabled(plan)
+        target = self.target_of(plan, decision)
+        _refuse_if_applied(self._service.consequences(plan, target.group))
+        self._service.check_position(plan, target.group)
+        return target
+
+    def find_refusal(self, plan: Plan, decision: Decision) -> str | None:
+        """Why this decision cannot be reverted as things are; None if it can."""
+        if plan.parent_plan_id is not None:
+            return goes_on_with_another(plan)
+        try:
+            self.check_revert(plan, decision)
+        except (StateError, SandboxError, DamagedRecordError) as error:
+            return error.message
+        return None
+
+    def correctable_for(self, plan: Plan, decision: Decision) -> Decision | None:
+        """The decision to revert in order to undo this one: itself or, of a subplan, the one that spawned that."""
+        store = self._service.store
+        if plan.parent_plan_id is None:
+            return decision if self.find_refusal(plan, decision) is None else None
+        root = store.root_of(plan)
+        while plan.parent_plan_id != root.plan_id:
+            plan = store.get(Plan, plan.parent_plan_id or "")
+        spawning = store.find(Decision, plan.spawn_decision_id or "")
+        # A step with a decision of its own can also be undone by that.
+        parent = store.find(Decision, spawning.parent_decision_id or "") if spawning is not None else None
+        found = (each for each in (spawning, parent) if each is not None and self.find_refusal(root, each) is None)
+        return next(found, None)
+
     def target_of(self, plan: Plan, decision: Decision) -> Target:
         """What reverting this decision would go back to."""
         checkpoint = self._checkpoint_before(plan, decision)
@@ -162,13 +192,6 @@ class CorrectionService:
             )
         return found[0]
 
-    def can_revert(self, plan: Plan, decision: Decision) -> bool:
-        try:
-            self._checkpoint_before(plan, decision)
-        except StateError:
-            return False
-        return plan.policy.rollback_enabled
-
     def _checkpoints_before(self, plan: Plan, decision: Decision) -> list[Checkpoint]:
         """Those taken when it was made. Others name it as well: the step it started has ended, or failed."""
         store = self._service.store
@@ -176,11 +199,11 @@ class CorrectionService:
             return self._before_correction(decision)
         runs = self._undone_runs(plan, decision)
         if runs and decision.step_index is not None:
-            return [
-                each for run in runs if run.group_before_id for each in store.checkpoints_of_group(run.group_before_id)
-            ]
-        listed = self._service.list_checkpoints(plan.plan_id)
-        return [each for each in listed if each.decision_id == decision.decision_id]
+            before = (store.find(CheckpointGroup, run.group_before_id) for run in runs if run.group_before_id)
+            return [each for group in before if group is not None for each in self._service.checkpoints_at(group)]
+        groups = store.groups_of(plan.plan_id, sound_only=True)
+        made = [each for each in groups if each.decision_id == decision.decision_id]
+        return [each for group in made for each in self._service.checkpoints_at(group)]
 
     def _undone_runs(self, plan: Plan, decision: Decision) -> list[StepRun]:
         """The runs that the decision started, or that it brought to their end in the place of a tool."""
@@ -199,7 +222,7 @@ class CorrectionService:
         for first in self._groups_with(correction)[:1]:
             before = store.find(CheckpointGroup, first.parent_group_id or "")
             if before is not None and before.last_completed_step == first.last_completed_step:
-                return store.checkpoints_of_group(before.group_id)
+                return self._service.checkpoints_at(before)
         return []
 
     def _groups_with(self, decision: Decision) -> list[CheckpointGroup]:
@@ -250,7 +273,7 @@ class CorrectionService:
         plan = preview.plan
         if plan.head_group_id is not None:
             # Whatever takes the plan back after a failure finds a group that has the new steps.
-            occasion = Occasion((Moment.MANUAL,), reason="steps are added at the end")
+            occasion = Occasion((Moment.MANUAL,), source="correct", reason="steps are added at the end")
             plan = self._service.create_checkpoint(plan, lease, occasion)
         with self._service.store.transaction(lease):
             return self._service.corrected(plan, correction)

@@ -16,6 +16,20 @@ from holdfast.place import open_in_place
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 IS_ROOT = os.geteuid() == 0
+
+
+def _own_groups() -> frozenset[int]:
+    """The groups that this user may give their files to; a group that a container has no number for is none of them."""
+    groups = frozenset((*os.getgroups(), os.getegid()))
+    try:
+        with open("/proc/self/gid_map") as ranges:
+            known = [(int(first), int(count)) for first, _, count in map(str.split, ranges)]
+    except OSError:
+        return groups
+    return frozenset(group for group in groups if any(0 <= group - first < count for first, count in known))
+
+
+OWN_GROUPS = _own_groups()
 _MOST_OPEN = 64
 """A process may open only so many files, and a tree may be deeper than that."""
 
@@ -29,15 +43,17 @@ class Descent(dict[bytes, int]):
     in the tree is touched, and they cannot be opened.
 
     ``is_sandbox``: the root is one, and what is a symlink in its place is none. Real files of a user may be reached
-    through one.
+    through one. A sandbox is ours with its root, so that is opened up as well; the folder of a user is not.
     """
 
     def __init__(self, root: Path, *, opens_up: bool = True, is_sandbox: bool = False) -> None:
         self._opens_up = opens_up
-        self._root = open_in_place(root) if is_sandbox else os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        super().__init__({b"": self._root})
+        self._owns_root = opens_up and is_sandbox and not IS_ROOT
+        self._root = _opened_sandbox(root) if is_sandbox else os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        super().__init__()
         self.closed_modes: dict[bytes, int] = {}
         """Of directories that were opened up: the modes they get back."""
+        self._enter_root()
 
     def __enter__(self) -> Descent:
         return self
@@ -51,7 +67,15 @@ class Descent(dict[bytes, int]):
     open = dict.__getitem__
     """A descriptor of the directory at that path, valid until the next call."""
 
+    def _enter_root(self) -> None:
+        if self._owns_root:
+            self._open_up(b"", self._root)
+        self[b""] = self._root
+
     def __missing__(self, path: bytes) -> int:
+        if b"" not in self:
+            self._enter_root()
+            return self[path]
         # From farther away step by step: the directories on the way stay open, and who goes up needs them next.
         if path.rpartition(b"/")[0] not in self and path.count(b"/") < _MOST_OPEN:
             direct = open_beneath(self._root, path)
@@ -99,6 +123,8 @@ class Descent(dict[bytes, int]):
         """Let go of what is kept open; to be called after directories were moved or removed."""
         while len(self) > 1:  # the root came first, and stays
             self._close(*self.popitem())
+        if b"" in self.closed_modes:
+            os.fchmod(self.pop(b""), self.closed_modes.pop(b""))  # opened up again when it is needed
 
     def _close(self, path: bytes, descriptor: int) -> None:
         try:
@@ -106,6 +132,19 @@ class Descent(dict[bytes, int]):
                 os.fchmod(descriptor, self.closed_modes.pop(path))
         finally:
             os.close(descriptor)
+
+
+def _opened_sandbox(root: Path) -> int:
+    """A descriptor of a sandbox, also of one that is closed to ourselves."""
+    try:
+        return open_in_place(root)
+    except PermissionError:
+        passing = open_in_place(root, to_pass=True)
+    try:
+        with _Accessible(passing, 0o500):
+            return open_in_place(root)
+    finally:
+        os.close(passing)
 
 
 def open_directory(name: bytes, parent: int) -> int:
@@ -117,6 +156,21 @@ def open_directory(name: bytes, parent: int) -> int:
             return os.open(name, _DIRECTORY, dir_fd=parent)
 
 
+class _Accessible:
+    """Gives the owner the permissions ``bits`` on what a descriptor stands for, for a moment."""
+
+    def __init__(self, descriptor: int, bits: int) -> None:
+        # The one way to chmod what a descriptor names without following a symlink that took its place.
+        self._link = f"/proc/self/fd/{descriptor}"
+        self._mode, self._bits = os.fstat(descriptor).st_mode & 0o7777, bits
+
+    def __enter__(self) -> None:
+        os.chmod(self._link, self._mode | self._bits)
+
+    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        os.chmod(self._link, self._mode)
+
+
 class made_accessible:  # noqa: N801 - reads as what it does in a with statement
     """Gives the owner the permissions ``bits`` on an entry for a moment: our own files may be closed to ourselves."""
 
@@ -126,22 +180,17 @@ class made_accessible:  # noqa: N801 - reads as what it does in a with statement
     def __enter__(self) -> None:
         self._descriptor = os.open(self._name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._parent)
         try:
-            self._mode = os.fstat(self._descriptor).st_mode & 0o7777
-            os.chmod(self._link, self._mode | self._bits)
+            self._accessible = _Accessible(self._descriptor, self._bits)
+            self._accessible.__enter__()
         except BaseException:
             os.close(self._descriptor)
             raise
 
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
         try:
-            os.chmod(self._link, self._mode)
+            self._accessible.__exit__(*error)
         finally:
             os.close(self._descriptor)
-
-    @property
-    def _link(self) -> str:
-        # The one way to chmod what a descriptor names without following a symlink that took its place.
-        return f"/proc/self/fd/{self._descriptor}"
 
 
 def split(path: bytes) -> tuple[bytes, bytes]:

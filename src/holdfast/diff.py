@@ -7,11 +7,11 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from holdfast.descent import shown
 from holdfast.model import CheckpointGroup, Moment
-from holdfast.snapshot.difference import Difference, StateReader
+from holdfast.snapshot.difference import Difference
 from holdfast.snapshot.format import DIRECTORY, SYMLINK, Entry
 
 _LARGEST_TEXT_BYTES = 4 << 20
@@ -38,7 +38,13 @@ class FileDiff:
     patch: tuple[str, ...]
 
 
-def file_diff(reader: StateReader, resource: str, difference: Difference) -> FileDiff:
+class Contents(Protocol):
+    """Where the content of files can be had."""
+
+    def content(self, entry: Entry) -> Iterator[bytes]: ...
+
+
+def file_diff(reader: Contents, resource: str, difference: Difference) -> FileDiff:
     path, old, new = shown(difference.path), difference.old, difference.new
     status: Literal["added", "removed", "changed"] = "added" if old is None else "removed" if new is None else "changed"
     before, after = _text(reader, old), _text(reader, new)
@@ -50,7 +56,7 @@ def file_diff(reader: StateReader, resource: str, difference: Difference) -> Fil
     return FileDiff(resource, path, status, added, removed, False, _note(old, new), patch)
 
 
-def _text(reader: StateReader, entry: Entry | None) -> list[str] | None:
+def _text(reader: Contents, entry: Entry | None) -> list[str] | None:
     """The lines of a text, none for what has no content, None for what is not text."""
     if entry is None or entry.kind == DIRECTORY:
         return []

@@ -7,22 +7,23 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from holdfast.calls import ARE_COMPILED
 from holdfast.confinement import Confinement, confinement_of, gaps, landlock_abi
-from holdfast.errors import ConfigError, ContentError, DatabaseError, HoldfastError, SandboxError
-from holdfast.model import Lease, Plan, PlanState
-from holdfast.place import is_missing
+from holdfast.errors import ConfigError, ContentError, DamagedRecordError, DatabaseError, HoldfastError, SandboxError
+from holdfast.model import Plan, PlanState
+from holdfast.place import is_missing, is_there
 from holdfast.reserve import Reserve
-from holdfast.sqlite import damage_in
+from holdfast.snapshot.keeping import kept_plans, kept_records
+from holdfast.sqlite import damage_in, is_empty
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
-    from holdfast.db.store import Store
+    from holdfast.db.store import DamagedRecord, Store
 
 Level = Literal["ok", "warning", "problem"]
 
@@ -46,7 +47,14 @@ class Finding:
 
 def examine(holdfast: Holdfast) -> list[Finding]:
     """Every check, also those after one that failed; without a database, those that need none."""
-    findings = [_python(), _calls(), _sqlite(), _git(), _confinement(holdfast), *_home(holdfast.home)]
+    findings = [
+        _python(),
+        _calls(),
+        _sqlite(),
+        _git(),
+        _confinement(holdfast),
+        *_home(holdfast.home, is_read_only=holdfast.is_read_only),
+    ]
     findings += _structure(holdfast.home / "holdfast.db", DatabaseError.exit_code)
     malformed = list(_structure(holdfast.home / "objects.db", ContentError.exit_code))
     findings += malformed
@@ -54,13 +62,14 @@ def examine(holdfast: Holdfast) -> list[Finding]:
     findings.append(finding)
     if store is None:
         return findings
-    findings += _reserve(holdfast.home)
+    if not holdfast.is_read_only:
+        findings += _reserve(holdfast.home)
     try:
         damaged = store.damaged_records()
         findings.append(_records(damaged))
         plans = _all_plans(store)
         findings += _plans(store, plans)
-        findings += _sandboxes(holdfast.home, plans)
+        findings += _sandboxes(holdfast.home, plans, kept_plans(holdfast.home / "objects.db"))
         findings += _content(holdfast, store, plans, is_malformed=bool(malformed))
     except DatabaseError as error:
         findings.append(_problem("plans", error))
@@ -148,14 +157,18 @@ def _confinement(holdfast: Holdfast) -> Finding:
 # The home
 
 
-def _home(home: Path) -> Iterator[Finding]:
+def _home(home: Path, *, is_read_only: bool) -> Iterator[Finding]:
     if not home.is_dir():
         yield Finding("home", "ok", f"{home} does not exist yet; it is made when the first plan is.")
         return
     mode = stat.S_IMODE(home.stat().st_mode)
-    if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
+    if not os.access(home, os.R_OK | os.X_OK):
         hint = "Make it yours, or set HOLDFAST_HOME to another folder."
-        yield Finding("home", "problem", f"{home} cannot be written.", hint, exit_code=6)
+        yield Finding("home", "problem", f"{home} cannot be read.", hint, exit_code=6)
+    elif is_read_only:
+        hint = "Make it, and all in it, writable for you, or set HOLDFAST_HOME to another folder."
+        detail = f"{home} is read-only: it can be looked at, and nothing in it can be changed."
+        yield Finding("home", "problem", detail, hint, exit_code=6)
     elif mode & 0o077:
         yield Finding("home", "warning", f"{home} is open to others (mode {mode:04o}).", f"chmod 700 {home}")
     else:
@@ -195,7 +208,13 @@ def _database(holdfast: Holdfast) -> tuple[Store | None, Finding]:
 
 
 def _no_database(home: Path) -> Finding:
+    from holdfast.db.store import FILE
+
     folder = home / "sandboxes"
+    kept = kept_records(home / "objects.db")
+    if kept and FILE not in kept:
+        detail = f"There are no records in this home yet; it keeps content for {', '.join(sorted(kept))}."
+        return Finding("database", "warning", detail, "To use those records, set `database.url`.")
     if not (home / "objects.db").exists() and not (folder.is_dir() and any(folder.iterdir())):
         return Finding("database", "ok", "There are no records yet.")
     return Finding(
@@ -208,39 +227,51 @@ def _no_database(home: Path) -> Finding:
 
 
 def _structure(path: Path, exit_code: int) -> Iterator[Finding]:
-    found = damage_in(path) if path.exists() else []
+    found = [] if is_empty(path) else damage_in(path)
     if found:
         detail = f"{path.name} is damaged: {_named(found)}"
         yield Finding("structure", "problem", detail, _FROM_A_BACKUP, exit_code)
 
 
-def _records(damaged: Sequence[str]) -> Finding:
+def _records(damaged: Sequence[DamagedRecord]) -> Finding:
     if not damaged:
         return Finding("records", "ok", "every record is what was written")
+    commands = list(dict.fromkeys(filter(None, map(_how_to_remove, damaged))))
+    hint = "Restore the database from a backup; commands refuse to rely on these records."
+    if commands:
+        hint += f" Without one, remove them: {_named([f'`{each}`' for each in commands])}."
     return Finding(
         "records",
         "problem",
-        f"{len(damaged)} damaged: {_named(damaged)}",
-        "Restore the database from a backup; commands refuse to rely on these records.",
+        f"{len(damaged)} damaged: {_named([str(each) for each in damaged])}",
+        hint,
         exit_code=DatabaseError.exit_code,
     )
+
+
+def _how_to_remove(damaged: DamagedRecord) -> str | None:
+    if damaged.table in ("checkpoint_metadata", "checkpoint_group"):
+        return f"holdfast checkpoint delete {damaged.plan_id} {damaged.key}"
+    return f"holdfast plan delete {damaged.plan_id}" if damaged.plan_id is not None else None
 
 
 def _all_plans(store: Store) -> list[Plan]:
     """Subplans too."""
     plans = store.plans_of(None)
     for plan in plans:
-        plans += store.subplans_of(plan.plan_id)
+        plans += store.subplans_of(plan.plan_id, sound_only=True)
     return plans
 
 
 def _plans(store: Store, plans: Sequence[Plan]) -> Iterator[Finding]:
-    from holdfast.lease import is_dead
+    from holdfast.lease import holder_of
 
     yield Finding("plans", "ok", f"{len(plans)} known")
     for plan in plans:
-        lease = store.find(Lease, plan.plan_id)
-        is_held = lease is not None and lease.owner is not None and not is_dead(lease)
+        try:
+            is_held = holder_of(store, store.root_of(plan).plan_id) is not None
+        except DamagedRecordError:
+            continue  # which is told with the other damaged records
         if plan.state is PlanState.PROCESSING and not is_held:
             yield Finding(
                 f"plan {plan.plan_id}",
@@ -248,7 +279,7 @@ def _plans(store: Store, plans: Sequence[Plan]) -> Iterator[Finding]:
                 "It says processing, but its process is gone.",
                 f"`holdfast plan execute {plan.plan_id}` goes on safely.",
             )
-        for operation in store.unfinished_operations(plan.plan_id) if not is_held else ():
+        for operation in store.unfinished_operations(plan.plan_id, sound_only=True) if not is_held else ():
             yield Finding(
                 f"plan {plan.plan_id}",
                 "warning",
@@ -257,7 +288,8 @@ def _plans(store: Store, plans: Sequence[Plan]) -> Iterator[Finding]:
             )
 
 
-def _sandboxes(home: Path, plans: Sequence[Plan]) -> Iterator[Finding]:
+def _sandboxes(home: Path, plans: Sequence[Plan], kept: Collection[str]) -> Iterator[Finding]:
+    """``kept``: ids of plans for which there is content, perhaps in the records of another database."""
     for plan in plans:
         if plan.head_group_id is None or plan.state is PlanState.APPLIED or plan.parent_plan_id is not None:
             continue  # none yet, no longer needed, or removed when the subplan's result was merged
@@ -271,9 +303,9 @@ def _sandboxes(home: Path, plans: Sequence[Plan]) -> Iterator[Finding]:
                 f"plan {plan.plan_id}",
                 "warning",
                 f"The sandbox of {', '.join(missing)} is missing.",
-                f"`holdfast plan execute {plan.plan_id}` makes it anew from the last checkpoint.",
+                f"`holdfast plan resume {plan.plan_id}` makes it anew from the last checkpoint.",
             )
-    known = {plan.plan_id for plan in plans}
+    known = {*kept, *(plan.plan_id for plan in plans)}
     folder = home / "sandboxes"
     present = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
     unknown = [name for name in present if name not in known]
@@ -301,7 +333,9 @@ def _content(holdfast: Holdfast, store: Store, plans: Sequence[Plan], *, is_malf
     except (DatabaseError, ContentError) as error:
         yield Finding("content", "problem", error.message, _hint(error), ContentError.exit_code)
         return
-    yield from _strangers(holdfast.home, [plan for plan in plans if plan.store_id != store_id])
+    is_shared = holdfast.settings.database_url is not None
+    yield from _strangers([plan for plan in plans if plan.store_id != store_id], is_shared=is_shared)
+    yield from _held_back(holdfast)
     if not result.damaged and len(here) == len(plans):
         yield Finding("content", "ok", f"{result.checkpoints} checkpoints, all content sound")
     for found in result.damaged:
@@ -317,13 +351,25 @@ def _content(holdfast: Holdfast, store: Store, plans: Sequence[Plan], *, is_malf
         )
 
 
-def _strangers(home: Path, plans: Sequence[Plan]) -> Iterator[Finding]:
+def _held_back(holdfast: Holdfast) -> Iterator[Finding]:
+    from holdfast.releasing import not_released
+
+    try:
+        held_back = holdfast.held_back()
+    except DamagedRecordError:
+        return  # while a record is damaged, which is told by itself, nothing is freed
+    if held_back:
+        refusal = not_released(held_back)
+        yield Finding("content", "warning", refusal.message.replace("was freed", "can be freed"), refusal.hint)
+
+
+def _strangers(plans: Sequence[Plan], *, is_shared: bool) -> Iterator[Finding]:
     """Plans that ran in this home, but whose content is in another store than the one that is here now."""
     lost = [
         plan.plan_id
         for plan in plans
         if plan.head_group_id is not None
-        and any(Path(each.sandbox_path).is_relative_to(home) for each in plan.resources)
+        and (not is_shared or any(is_there(Path(each.sandbox_path)) for each in plan.resources))
     ]
     if lost:
         yield Finding(

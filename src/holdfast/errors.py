@@ -4,7 +4,9 @@
     ├── UsageError            2   the call was wrong: fix the command
     │   └── PlanFileError     2   the plan file was wrong: fix the named line
     ├── NotFoundError         3   no such plan, checkpoint, decision, key
-    │   └── AmbiguousError    3   several things answer to that name
+    │   ├── AmbiguousError    3   several things answer to that name
+    │   ├── CheckpointNotFoundError 3   no such checkpoint
+    │   └── ProgramError    127   no such program, as shells say it
     ├── StateError            4   it exists, but is not in a state that allows this
     ├── ConflictError         5   somebody else is at it, or changed the real files
     │   └── LeaseLostError    5   this process was taken for dead and replaced
@@ -13,7 +15,8 @@
     ├── ContentError          7   saved content is missing or damaged
     ├── DatabaseError         8   the records cannot be read or written
     │   ├── DatabaseFullError 8   because no space is left for them
-    │   └── DatabaseDamagedError 8   because their file is not what was written
+    │   ├── DatabaseDamagedError 8   because their file is not what was written
+    │   └── DamagedRecordError 8  one of them is not what was written, or not understood
     └── ConfigError           9   a setting is wrong
 
 A failed step is not an error: it is a result, and the command that ran it exits with 1.
@@ -72,6 +75,16 @@ class AmbiguousError(NotFoundError):
     pass
 
 
+class CheckpointNotFoundError(NotFoundError):
+    pass
+
+
+class ProgramError(NotFoundError):
+    """The program of ``holdfast run`` is not there, or may not be executed; known before anything was made."""
+
+    exit_code = 127
+
+
 class StateError(HoldfastError):
     exit_code = 4
 
@@ -112,6 +125,10 @@ class DatabaseFullError(DatabaseError):
 
 class DatabaseDamagedError(DatabaseError):
     pass
+
+
+class DamagedRecordError(DatabaseError):
+    """A single record cannot be relied on; only what needs that very record is refused."""
 
 
 class ConfigError(HoldfastError):

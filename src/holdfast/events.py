@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.model import CheckpointGroup, Conflict, Plan, Resource, SideEffect, StepRun
+from holdfast.model import CheckpointGroup, Conflict, OperationKind, Plan, Resource, SideEffect, StepRun
 from holdfast.progress import Working as Working
 
 
@@ -89,6 +89,21 @@ class SandboxesPutBack:
 
 
 @dataclass(frozen=True)
+class RealFilesPutBack:
+    """A change of real files that another plan began, and that was cut short, was undone first."""
+
+    plan: Plan
+    kind: OperationKind
+
+
+@dataclass(frozen=True)
+class SandboxesMadeAnew:
+    """Something had removed the sandboxes of these resources: they are there again, as they were recorded."""
+
+    resources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class SubplanStarted:
     subplan: Plan
 
@@ -126,6 +141,8 @@ Event = (
     | Compensating
     | EffectsOutside
     | SandboxesPutBack
+    | RealFilesPutBack
+    | SandboxesMadeAnew
     | Working
     | SubplanStarted
     | SubplanEnded

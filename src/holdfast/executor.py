@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -22,6 +21,7 @@ from holdfast.events import (
     Event,
     InSubplan,
     Listener,
+    SandboxesMadeAnew,
     SandboxMade,
     SetAside,
     StepFinished,
@@ -45,6 +45,7 @@ from holdfast.model import (
     PlanState,
     Record,
     Resource,
+    RollbackResult,
     RunStatus,
     SideEffect,
     Step,
@@ -57,6 +58,7 @@ from holdfast.operations import (
     cut_short,
     lost_with_a_sandbox,
     make_missing_sandboxes,
+    make_recorded_sandboxes,
     missing_sandboxes,
     never_begun,
     under_way,
@@ -64,14 +66,18 @@ from holdfast.operations import (
 )
 from holdfast.place import refuse_replaced
 from holdfast.policy import refuse_label, resource_variable
-from holdfast.process import DEFAULT_OUTPUT_LIMIT_BYTES, Passthrough
+from holdfast.process import DEFAULT_OUTPUT_LIMIT_BYTES, Passthrough, mark_of
 from holdfast.progress import watched_by
+from holdfast.real_folders import reading
 from holdfast.refusals import Border, explain
 from holdfast.sandbox import sandbox_for
 from holdfast.sandbox.forking import fork
 from holdfast.sandbox.making import remove_tree
 from holdfast.settling import settling
+from holdfast.step_environment import passed_variables
+from holdfast.stopping import Stopped, stoppable
 from holdfast.subplans import SubplanRunner, plan_folder, refuse_unresolved, spawn_spec, spawned_by, spawned_records
+from holdfast.titles import shortened
 from holdfast.tools import Toolbox, ToolContext, ToolDeclaration, ToolResult
 
 _EXIT_NOT_EXECUTABLE = 126
@@ -119,13 +125,15 @@ class ExecutionResult:
     failed_run: StepRun | None = None
     """The run that failed, of a step or of a validation."""
     failure_group: CheckpointGroup | None = None
-    """Keeps the failed state."""
+    """Holds the files as they were when it failed; None if no group does, and they are only in the sandboxes."""
     returned_to: CheckpointGroup | None = None
     """What the failure policy restored."""
     effects: tuple[EffectsOutside, ...] = ()
     """Of each going back on the way, if steps that it undid had any."""
     set_aside: tuple[str, ...] = ()
     """Where to going back on the way moved what no checkpoint holds and stood in the way."""
+    made_anew: tuple[str, ...] = ()
+    """Resources whose sandboxes were gone and are made anew."""
     was_done: bool = False
     """The plan was complete or applied already, and nothing was run."""
 
@@ -152,6 +160,7 @@ class PlanExecutor:
         self._to_go_on_with: StepRun | None = None
         self.effects: list[EffectsOutside] = []
         self._set_aside: list[str] = []
+        self._made_anew: tuple[str, ...] = ()
 
     def execute(self, plan: Plan, lease: Lease) -> ExecutionResult:
         """Run what remains; a failed step is a result, an error is what stops us from running it safely."""
@@ -159,14 +168,22 @@ class PlanExecutor:
         refuse_to_repeat(plan, self.service, self._tools, self._settings.choices)
         try:
             result = self._execute(plan, lease)
-            return replace(result, effects=tuple(self.effects), set_aside=tuple(self._set_aside))
+            return replace(
+                result, effects=tuple(self.effects), set_aside=tuple(self._set_aside), made_anew=self._made_anew
+            )
         except HoldfastError as error:
             if not isinstance(error, LeaseLostError):
                 self.broken_off(self._store.get(Plan, plan.plan_id), lease, error.message)
+                # The step may have removed its own sandbox: going on makes it anew, but also runs the step again.
+                with suppress(HoldfastError):
+                    make_recorded_sandboxes(self._store.get(Plan, plan.plan_id), self.service)
             raise
 
     def _execute(self, plan: Plan, lease: Lease) -> ExecutionResult:
-        plan = self._begin(plan, lease)
+        try:
+            plan = self._begin(plan, lease)
+        except Stopped:
+            return self.stopped_at_the_start(plan, lease)
         with self.service.watching(plan):
             return self._run_remaining(plan, lease)
 
@@ -213,17 +230,22 @@ class PlanExecutor:
             for decision in never_begun(plan, self.service):
                 self._store.save(decision.model_copy(update={"is_superseded": True}))
         if plan.head_group_id is None:
-            return self._start_from_nothing(plan.changed(boot_id=boot_id()), lease)
+            with stoppable(self._cancelled):
+                return self._start_from_nothing(plan.changed(boot_id=boot_id()), lease)
         lost_since = lost_with_a_sandbox(plan, self.service)
-        made = make_missing_sandboxes(plan, self.service)
+        with stoppable(self._cancelled):
+            self._made_anew = tuple(make_missing_sandboxes(plan, self.service))
+        if self._made_anew:
+            self.tell(SandboxesMadeAnew(self._made_anew))
         if lost_since is not None:
-            plan, half_done = self._go_back(plan, lease, lost_since.group_id, f"{made[0]} was gone"), None
+            made = self._made_anew
+            plan, half_done = self._go_back(plan, lease, lost_since.group_id, f"{made[0]} was gone").plan, None
         if goes_on_divided(plan, half_done):
             self._to_go_on_with = half_done
         elif self._is_to_be_skipped(plan, half_done) and half_done is not None:
             plan = self._skip(plan, lease, half_done)
         elif half_done is not None and half_done.group_before_id is not None:
-            plan = self._go_back(plan, lease, half_done.group_before_id, f"{half_done.step} was interrupted")
+            plan = self._go_back(plan, lease, half_done.group_before_id, f"{half_done.step} was interrupted").plan
         plan = plan.changed(state=PlanState.PROCESSING, boot_id=boot_id())
         with self._store.transaction(lease):
             self._store.save(plan)
@@ -231,13 +253,17 @@ class PlanExecutor:
 
     def _start_from_nothing(self, plan: Plan, lease: Lease) -> Plan:
         resources = []
-        for resource in plan.resources:
-            self.service.manager.forget(Path(resource.sandbox_path))
-            resources.append(self._make_sandbox(plan, resource))
-            self.tell(SandboxMade(resources[-1]))
+        is_of_real_folders = plan.parent_plan_id is None
+        with reading(plan.resources, self.service) if is_of_real_folders else nullcontext():
+            for resource in plan.resources:
+                self.service.manager.forget(Path(resource.sandbox_path))
+                resources.append(self._make_sandbox(plan, resource))
+                self.tell(SandboxMade(resources[-1]))
         # The store that it was made with may have been lost since.
         plan = plan.changed(resources=tuple(resources), store_id=self.service.manager.objects.store_id)
-        return self.group(plan, lease, Occasion((Moment.PRE_EXECUTE,), reason="before the first step"))
+        return self.group(
+            plan, lease, Occasion((Moment.PRE_EXECUTE,), source="execute", reason="before the first step")
+        )
 
     def _make_sandbox(self, plan: Plan, resource: Resource) -> Resource:
         if plan.parent_plan_id is not None:
@@ -265,9 +291,9 @@ class PlanExecutor:
             try_number += 1
             recovery = _recovery(run, f"try again, try {try_number} of {step.retries + 1}")
             if run.group_before_id is not None and plan.policy.rollback_enabled:
-                plan = self.trigger(plan, lease, [Trigger.ON_ERROR], occasion_of(step, run, str(run.error)))
-                plan = self._go_back(plan, lease, run.group_before_id, f"{step.name} is tried again", recovery)
-                plan = plan.changed(state=PlanState.PROCESSING)
+                plan = self._keep_failed(plan, lease, run)
+                back = self._go_back(plan, lease, run.group_before_id, f"{step.name} is tried again", recovery)
+                plan = back.plan.changed(state=PlanState.PROCESSING)
             else:
                 plan = self._decide_on_failure(plan, lease, run, recovery)
 
@@ -378,7 +404,7 @@ class PlanExecutor:
             output_limit_bytes=self._settings.output_limit_bytes,
             on_output=lambda text: self.tell(StepPrinted(run.step_index, text)),
             cancelled=cancelled,
-            mark=run.run_id,
+            mark=mark_of(run.run_id, self._store.home),
             writable=writable,
             passthrough=self._settings.passthrough,
         )
@@ -476,11 +502,7 @@ class PlanExecutor:
         return plan
 
     def _environment(self, plan: Plan, index: int) -> dict[str, str]:
-        passed = {
-            name: value
-            for name, value in self._settings.environment.items()
-            if any(fnmatch.fnmatchcase(name, pattern) for pattern in self._settings.passed_variables)
-        }
+        passed = passed_variables(self._settings.environment, self._settings.passed_variables)
         temporary = _temporary_folder(plan)
         # Every step finds it empty: what one left there would not come back with a rollback.
         remove_tree(temporary)
@@ -497,38 +519,37 @@ class PlanExecutor:
     # Endings
 
     def _finish(self, plan: Plan, lease: Lease) -> ExecutionResult:
-        plan, failed = self._validate(plan, lease)
-        if failed is not None and failed.status is RunStatus.INTERRUPTED:
-            return self._stopped(plan, lease, failed)
-        if failed is not None:
-            plan = self._errored(plan, lease, f"validation failed: {failed.step}: {failed.error}")
-            return ExecutionResult(plan, failed, self._head(plan))
-        plan = plan.changed(state=PlanState.COMPLETE)
-        plan = self.group(plan, lease, Occasion((Moment.POST_EXECUTE,), reason="all steps are done"))
-        return ExecutionResult(plan)
-
-    def _validate(self, plan: Plan, lease: Lease) -> tuple[Plan, StepRun | None]:
         for command in plan.validation:
-            self.tell(Validating(command))
-            refuse_replaced_sandboxes(plan)
-            step = Step(name=command, tool="shell", args={"command": command}, resource=plan.resources[0].name)
-            run = StepRun(
-                run_id=new_id(),
-                plan_id=plan.plan_id,
-                sequence=self._store.next_sequence(StepRun, plan.plan_id),
-                step_index=len(plan.steps),
-                step=command,
-                attempt=plan.attempt,
-                started_at=now(),
-            )
-            with self._store.transaction(lease):
-                self._store.insert(run)
-            plan, run = self._call(plan, lease, step, run)
+            plan, run = self._validate(plan, lease, command)
+            before = plan.head_group_id
             plan, run = self._judged(plan, lease, run)
             self.tell(StepFinished(run.step_index, len(plan.steps), run))
-            if run.status is not RunStatus.SUCCEEDED:
-                return plan, run
-        return plan, None
+            if run.status is RunStatus.INTERRUPTED:
+                return self._stopped(plan, lease, run)
+            if run.status is RunStatus.FAILED:
+                kept = self._group_of_failure(plan, before)
+                plan = self._errored(plan, lease, f"validation failed: {run.step}: {run.error}")
+                return ExecutionResult(plan, run, kept)
+        plan = plan.changed(state=PlanState.COMPLETE)
+        plan = self.group(plan, lease, Occasion((Moment.POST_EXECUTE,), source="execute", reason="all steps are done"))
+        return ExecutionResult(plan)
+
+    def _validate(self, plan: Plan, lease: Lease, command: str) -> tuple[Plan, StepRun]:
+        self.tell(Validating(command))
+        refuse_replaced_sandboxes(plan)
+        step = Step(name=command, tool="shell", args={"command": command}, resource=plan.resources[0].name)
+        run = StepRun(
+            run_id=new_id(),
+            plan_id=plan.plan_id,
+            sequence=self._store.next_sequence(StepRun, plan.plan_id),
+            step_index=len(plan.steps),
+            step=command,
+            attempt=plan.attempt,
+            started_at=now(),
+        )
+        with self._store.transaction(lease):
+            self._store.insert(run)
+        return self._call(plan, lease, step, run)
 
     def _judged(self, plan: Plan, lease: Lease, run: StepRun) -> tuple[Plan, StepRun]:
         """Record what a validation says."""
@@ -545,10 +566,17 @@ class PlanExecutor:
         )
         decision = self.service.decision(plan, verdict, None, parent=None)
         run = run.model_copy(update={"decision_id": decision.decision_id})
-        reason = f"validation: {run.step}"
-        occasion = Occasion((), reason=reason, source="validate", decision_id=decision.decision_id)
+        has_failed = run.status is RunStatus.FAILED
+        occasion = Occasion(
+            (),
+            source="validate",
+            reason=f"validation: {run.step}",
+            title=f"when the validation `{run.step}` failed" if has_failed else f"after the validation `{run.step}`",
+            decision_id=decision.decision_id,
+        )
         plan = plan.decided(decision.sequence, decision.sequence)
-        return self.trigger(plan, lease, [Trigger.ON_DECISION], occasion, [decision, run]), run
+        triggers = [Trigger.ON_ERROR, Trigger.ON_DECISION] if has_failed else [Trigger.ON_DECISION]
+        return self.trigger(plan, lease, triggers, occasion, [decision, run]), run
 
     def _failed(self, plan: Plan, lease: Lease, run: StepRun) -> ExecutionResult:
         """Keep the failed state, then do what the plan's policy says."""
@@ -557,27 +585,42 @@ class PlanExecutor:
         returned = None
         if target is None:
             plan = self._decide_on_failure(plan, lease, run, _recovery(run, "keep what is there and stop"))
-            kept = self._head(plan) if plan.head_group_id != before else None
+            kept = self._group_of_failure(plan, before)
         else:
-            occasion = occasion_of(plan.steps[run.step_index], run, str(run.error))
-            plan = self.trigger(plan, lease, [Trigger.ON_ERROR], occasion)
-            kept = self._head(plan) if plan.head_group_id != before else None
+            plan = self._keep_failed(plan, lease, run)
             returned = self._store.get(CheckpointGroup, target)
             recovery = _recovery(run, f"{plan.policy.on_failure.value.replace('_', ' ')} and stop")
-            plan = self._go_back(plan, lease, target, f"{run.step} failed", recovery)
+            failed_at = plan.head_group_id
+            result = self._go_back(plan, lease, target, f"{run.step} failed", recovery)
+            plan, left = result.plan, result.left_group_id
+            # Going back has kept what it left, if nothing else had.
+            kept = self._store.find(CheckpointGroup, (failed_at if failed_at != before else left) or "")
         error = f"step {run.step_index + 1} ({run.step}) failed: {run.error}"
         if target is None and plan.policy.goes_back_on_failure:
             error += "; what it changed is still there, because no checkpoint was taken before it"
         plan = self._errored(plan, lease, error)
         return ExecutionResult(plan, run, kept, returned)
 
+    def _keep_failed(self, plan: Plan, lease: Lease, run: StepRun, decided: Decision | None = None) -> Plan:
+        """Fire what a failed step fires, tied to what was decided about the failure if something was."""
+        step, triggers = plan.steps[run.step_index], [Trigger.ON_ERROR]
+        occasion = occasion_of(step, run, str(run.error))
+        if step.subplans:
+            triggers.append(Trigger.AFTER_SUBPLAN)  # one has ended, in a failure or in a conflict that is one
+        if decided is None:
+            return self.trigger(plan, lease, triggers, occasion)
+        occasion = replace(occasion, decision_id=decided.decision_id)
+        return self.trigger(plan, lease, [*triggers, Trigger.ON_DECISION], occasion, [decided])
+
     def _decide_on_failure(self, plan: Plan, lease: Lease, run: StepRun, spec: DecisionSpec) -> Plan:
         """Keep the failed state, tied to what was decided about it."""
         decision = self.service.decision(plan, spec, run.step_index, run.decision_id)
-        occasion = occasion_of(plan.steps[run.step_index], run, str(run.error))
-        plan = plan.decided(decision.sequence, decision.sequence)
-        occasion = replace(occasion, decision_id=decision.decision_id)
-        return self.trigger(plan, lease, [Trigger.ON_ERROR, Trigger.ON_DECISION], occasion, [decision])
+        return self._keep_failed(plan.decided(decision.sequence, decision.sequence), lease, run, decision)
+
+    def _group_of_failure(self, plan: Plan, before: str | None) -> CheckpointGroup | None:
+        """The group that was taken since ``before``, or that one if it holds what is in the sandboxes all the same."""
+        head = self._head(plan)
+        return head if head.group_id != before or self.service.states_now(plan) == head.states else None
 
     def compensate(self, plan: Plan, lease: Lease, target: CheckpointGroup) -> EffectsOutside:
         """Undo what the steps that going back to ``target`` undoes did outside of the sandboxes, as they say how."""
@@ -602,8 +645,14 @@ class PlanExecutor:
             return self.service.start_of_attempt(plan).group_id
         return run.group_before_id
 
-    def _stopped(self, plan: Plan, lease: Lease, run: StepRun | None) -> ExecutionResult:
-        where = "between two steps" if run is None else f"during {run.step}"
+    def stopped_at_the_start(self, plan: Plan, lease: Lease) -> ExecutionResult:
+        """While sandboxes were made, of which there is nothing then: going on makes them anew."""
+        return self._stopped(self._store.get(Plan, plan.plan_id), lease, None, "while its sandboxes were made")
+
+    def _stopped(
+        self, plan: Plan, lease: Lease, run: StepRun | None, where: str = "between two steps"
+    ) -> ExecutionResult:
+        where = where if run is None else f"during {run.step}"
         plan = plan.changed(state=PlanState.CANCELLED, error=f"stopped {where}")
         with self._store.transaction(lease):
             self._store.save(plan)
@@ -622,8 +671,8 @@ class PlanExecutor:
 
     def _go_back(
         self, plan: Plan, lease: Lease, group_id: str, reason: str, recovery: DecisionSpec | None = None
-    ) -> Plan:
-        checkpoint = self._store.checkpoints_of_group(group_id)[0]
+    ) -> RollbackResult:
+        checkpoint = self.service.checkpoints_at(self._store.get(CheckpointGroup, group_id))[0]
         result = self.service.rollback_to_checkpoint(
             plan, lease, checkpoint, reason=reason, recovery=recovery, compensate=self.compensate
         )
@@ -633,7 +682,7 @@ class PlanExecutor:
         if result.set_aside:
             self._set_aside += result.set_aside
             self.tell(SetAside(result.set_aside))
-        return result.plan
+        return result
 
     # Telling
 
@@ -655,11 +704,14 @@ class _Bridge:
 
     def __init__(self, executor: PlanExecutor, plan: Plan, lease: Lease, step: Step, run: StepRun) -> None:
         self._executor, self.plan, self._lease, self._step, self._run = executor, plan, lease, step, run
+        self._pauses = 0
 
     def record_decision(self, spec: DecisionSpec) -> str:
         decision = self._executor.service.decision(self.plan, spec, self._run.step_index, self._run.decision_id)
         occasion = replace(
-            occasion_of(self._step, self._run, f"decided: {spec.chosen}"), decision_id=decision.decision_id
+            occasion_of(self._step, self._run, f"decided: {spec.chosen}"),
+            decision_id=decision.decision_id,
+            title=f"during step {self._run.step_index + 1}, decided: {shortened(spec.chosen)}",
         )
         self.plan = self._executor.trigger(self.plan, self._lease, [Trigger.ON_DECISION], occasion, [decision])
         return decision.decision_id
@@ -674,10 +726,15 @@ class _Bridge:
         return self.plan.last_checkpoint_id or ""
 
     def settled(self) -> None:
-        occasion = occasion_of(self._step, self._run, f"while {self._step.name} runs")
-        self.plan = self._executor.group(
-            self.plan, self._lease, replace(occasion, triggers=(Moment.SETTLED.value,)), only_if_changed=True
+        before, pause = self.plan.head_group_id, self._pauses + 1
+        occasion = replace(
+            occasion_of(self._step, self._run, f"while {self._step.name} runs"),
+            triggers=(Moment.SETTLED.value,),
+            title=f"during step {self._run.step_index + 1}, pause {pause}",
         )
+        self.plan = self._executor.group(self.plan, self._lease, occasion, only_if_changed=True)
+        if self.plan.head_group_id != before:
+            self._pauses = pause
 
 
 def refuse_replaced_sandboxes(plan: Plan) -> None:
@@ -781,6 +838,7 @@ def occasion_of(step: Step, run: StepRun, reason: str) -> Occasion:
         triggers=(),
         reason=reason,
         source=step.tool,
+        try_number=run.try_number,
         step_index=run.step_index,
         decision_id=run.decision_id,
         resource=step.resource,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast.checkpoints import CheckpointService
 from holdfast.correct import CorrectionService, Target
 from holdfast.diff import FileDiff, file_diff
-from holdfast.errors import StateError
+from holdfast.errors import DamagedRecordError, StateError
 from holdfast.model import Checkpoint, CheckpointGroup, Decision, DecisionType, Moment, Plan, StepRun, Trigger
 from holdfast.policy import display_ids
 from holdfast.tools import Toolbox
@@ -64,6 +65,8 @@ class Explanation:
     """What it spawned, and what these depend on it for."""
     refusal: str | None
     """Why it cannot be reverted."""
+    correctable: Decision | None
+    """What to correct in order to undo it: itself or, of a subplan, what spawned that; None if neither can be."""
 
 
 def decision_tree(plan: Plan, service: CheckpointService, *, with_superseded: bool = False) -> DecisionTree:
@@ -75,16 +78,17 @@ class _Records:
 
     def __init__(self, plan: Plan, service: CheckpointService) -> None:
         self.plan, self.service = plan, service
-        self.decisions = service.store.decisions_of(plan.plan_id)
+        self.decisions = service.store.decisions_of(plan.plan_id, sound_only=True)
         self.by_id = {decision.decision_id: decision for decision in self.decisions}
-        self.runs = {run.decision_id: run for run in service.store.runs_of(plan.plan_id)}
-        self.groups = service.store.groups_of(plan.plan_id)
-        self.subplans = service.store.subplans_of(plan.plan_id)
+        self.runs = {run.decision_id: run for run in service.store.runs_of(plan.plan_id, sound_only=True)}
+        self.groups = service.store.groups_of(plan.plan_id, sound_only=True)
+        self.subplans = service.store.subplans_of(plan.plan_id, sound_only=True)
         listed = service.list_checkpoints(plan.plan_id)
         shown = display_ids(checkpoint.checkpoint_id for checkpoint in listed)
         left = service.superseded_groups(plan)
         self._first: dict[str, DecisionCheckpoint] = {}
-        for each in listed:
+        sound = {group.group_id for group in self.groups}
+        for each in [each for each in listed if each.group_id in sound]:
             view = DecisionCheckpoint(each, shown[each.checkpoint_id], each.group_id in left)
             self._first.setdefault(each.group_id, view)
 
@@ -156,11 +160,9 @@ class _Growing:
 def explain_decision(plan: Plan, service: CheckpointService, tools: Toolbox, decision: Decision) -> Explanation:
     records = _Records(plan, service)
     checkpoints = records.checkpoints_of(decision)
-    target, refusal = None, None
-    try:
-        target = CorrectionService(service, tools).target_of(plan, decision)
-    except StateError as error:
-        refusal = error.message
+    corrections, target = CorrectionService(service, tools), None
+    with suppress(StateError, DamagedRecordError):
+        target = corrections.target_of(plan, decision)
     dependents = tuple(_dependents(records, decision, target))
     undone = {each.decision_id for each in (decision, *dependents)}
     return Explanation(
@@ -173,7 +175,8 @@ def explain_decision(plan: Plan, service: CheckpointService, tools: Toolbox, dec
         changes=_changes(records, decision, checkpoints),
         dependents=dependents,
         subplans=tuple(subplan for subplan in records.subplans if subplan.spawn_decision_id in undone),
-        refusal=refusal,
+        refusal=corrections.find_refusal(plan, decision),
+        correctable=corrections.correctable_for(plan, decision),
     )
 
 

@@ -13,7 +13,8 @@ _LENGTH = 26
 _RANDOM_BITS = 80
 _STEP_BITS = 72
 
-_FORM = re.compile(f"[{_ALPHABET}]{{{_LENGTH}}}", re.IGNORECASE)
+_FORM = re.compile(f"[0-7][{_ALPHABET}]{{{_LENGTH - 1}}}", re.IGNORECASE)
+"""26 characters have two bits more than an id: they are always 0."""
 
 
 class _Ids:
@@ -44,7 +45,11 @@ _ids = _Ids()
 
 
 def new_id() -> str:
-    value = _ids.next()
+    return id_text(_ids.next())
+
+
+def id_text(value: int) -> str:
+    """The 128 bits of an id as its 26 characters."""
     shifts = range((_LENGTH - 1) * _CHARACTER_BITS, -1, -_CHARACTER_BITS)
     return "".join(_ALPHABET[value >> shift & 0x1F] for shift in shifts)
 

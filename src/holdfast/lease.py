@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from holdfast.db.store import Store, in_use
 from holdfast.errors import ConflictError, DatabaseFullError, HoldfastError
+from holdfast.identity import find_machine_id, machine_id
 from holdfast.ids import new_id
 from holdfast.machine import Process, boot_id, end, pid_namespace, process_of
 from holdfast.model import Lease, now
@@ -32,7 +33,7 @@ def leased(
 ) -> Iterator[Lease]:
     """The right to change the plan, for as long as this lasts; whoever holds it can be asked to stop."""
     end_if_stopped(store, plan_id)
-    lease = store.acquire_lease(_asked_for(plan_id, command), is_dead=is_dead)
+    lease = store.acquire_lease(_asked_for(store, plan_id, command), is_dead=lambda held: is_dead(store, held))
     over = threading.Event()
     keeper = threading.Thread(
         target=_keep, args=(store, lease, over, on_stop_request), name="holdfast-lease", daemon=True
@@ -56,7 +57,7 @@ def _let_go(store: Store, lease: Lease, over: threading.Event, keeper: threading
     store.release_lease(lease)
 
 
-def _asked_for(plan_id: str, command: str) -> Lease:
+def _asked_for(store: Store, plan_id: str, command: str) -> Lease:
     at, pid = now(), os.getpid()
     own = process_of(pid)
     return Lease(
@@ -68,6 +69,7 @@ def _asked_for(plan_id: str, command: str) -> Lease:
         process_started_at=(own.started_at if own is not None else None) or 0.0,
         boot_id=boot_id(),
         pid_namespace=pid_namespace(),
+        machine_id=machine_id(store.home),
         command=command,
         acquired_at=at,
         heartbeat_at=at,
@@ -87,23 +89,37 @@ def _keep(store: Store, lease: Lease, over: threading.Event, on_stop_request: Ca
                 on_stop_request()
 
 
-def is_dead(lease: Lease) -> bool:
-    """Whether nobody can be at work any more; a stopped owner can, as soon as somebody continues it."""
-    is_silent = now() - lease.heartbeat_at > EXPIRES_AFTER
-    if lease.host != platform.node():
-        return is_silent
+def is_dead(store: Store, lease: Lease) -> bool:
+    """Whether its owner can no longer be at work; a stopped one can, as soon as it is continued.
+
+    What runs is known of this machine only, and a host name does not tell which one that is. Of all others only their
+    silence tells, by the clock of the database.
+    """
+    if not _is_of_this_machine(store, lease):
+        return _is_silent(store, lease)
     if lease.boot_id != boot_id():
         return True
     owner = process_of(lease.pid) if lease.pid_namespace == pid_namespace() else _UNSEEN
     if owner is not None and owner.started_at is None:
-        return is_silent
+        return _is_silent(store, lease)
     return owner is None or owner.started_at != lease.process_started_at
+
+
+def _is_of_this_machine(store: Store, lease: Lease) -> bool:
+    if lease.machine_id is not None:
+        return lease.machine_id == find_machine_id(store.home)
+    # An earlier version took it. No two machines were started as the same boot.
+    return (lease.host, lease.boot_id) == (platform.node(), boot_id())
+
+
+def _is_silent(store: Store, lease: Lease) -> bool:
+    return store.now() - lease.heartbeat_at > EXPIRES_AFTER
 
 
 def holder_of(store: Store, plan_id: str) -> Lease | None:
     """Who may change the plan now, if anybody who is not dead."""
     lease = store.find(Lease, plan_id)
-    return lease if lease is not None and lease.owner is not None and not is_dead(lease) else None
+    return lease if lease is not None and lease.owner is not None and not is_dead(store, lease) else None
 
 
 def refuse_if_held(store: Store, plan_id: str) -> None:
@@ -121,9 +137,10 @@ def end_if_stopped(store: Store, plan_id: str) -> None:
     stopped inside of a transaction, and then nobody else can begin one.
     """
     lease = store.find(Lease, plan_id)
-    if lease is None or lease.owner is None or is_dead(lease) or now() - lease.heartbeat_at <= EXPIRES_AFTER:
+    if lease is None or lease.owner is None or is_dead(store, lease) or not _is_silent(store, lease):
         return
-    if (lease.host, lease.boot_id, lease.pid_namespace) != (platform.node(), boot_id(), pid_namespace()):
+    is_in_sight = (lease.boot_id, lease.pid_namespace) == (boot_id(), pid_namespace())
+    if not is_in_sight or not _is_of_this_machine(store, lease):
         return
     owner = process_of(lease.pid)
     if owner is not None and owner.is_stopped and not end(lease.pid, lease.process_started_at, END_SECONDS):

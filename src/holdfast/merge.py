@@ -1,4 +1,7 @@
-"""Bringing two lines of work on one state together: text line by line, everything else by whole file."""
+"""Bringing two lines of work on one state together: text line by line, attributes one by one, the rest by whole file.
+
+If the later one wins, it wins only what both changed: those lines, that attribute, a file that is no text.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,18 @@ import msgspec
 
 from holdfast.descent import join
 from holdfast.sandbox.git import MergedText, merge_texts
+from holdfast.snapshot.attributes import merged_attributes
 from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.difference import Difference, StateReader, visible
-from holdfast.snapshot.format import DIRECTORY, PIECES_FROM_BYTES, Entry, State
+from holdfast.snapshot.entries import stored_content
+from holdfast.snapshot.format import DIRECTORY, Entry, State
 from holdfast.snapshot.grafting import grafted
+from holdfast.snapshot.selection import same_content, same_kind
 
 Labels = tuple[str, str, str]
 """What ours, the base and theirs are called in the marks around lines that conflict."""
+_MOST_MERGED_BYTES = 64 << 20
+"""Larger texts are not merged: all three are held in memory."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,7 @@ class _Merging:
     changes: dict[bytes, Entry | None] = field(default_factory=dict)
     conflicts: dict[bytes, PathConflict] = field(default_factory=dict)
     _folders_going: list[bytes] = field(default_factory=list)
+    _merged_at_ns: int = field(default_factory=time.time_ns)
 
     def take(self, difference: Difference) -> None:
         path, old, new = difference
@@ -87,7 +96,7 @@ class _Merging:
             self._take_folder(path, old, present, new)
         elif self._is_untouched(present, old):
             self.changes[path] = new
-        elif not _alike(present, new):
+        elif not _alike(present, new) and not (_alike(old, new) and not _is_directory(new)):
             self._take_file(path, old, present, new)
 
     def _lies_in_a_conflict(self, path: bytes) -> bool:
@@ -108,45 +117,58 @@ class _Merging:
             if old is None:
                 self.changes[path] = new
             return  # we removed it; it comes back if something new of theirs is in it
-        if old is None or _alike(present, new) or _alike(old, new):
+        if old is None and not self.theirs_wins:
             return
-        if _alike(present, old) or self.theirs_wins:
-            self.changes[path] = new
-        else:
+        assert new is not None
+        attributes = merged_attributes(_if_like(old, new), present, new, theirs_wins=self.theirs_wins)
+        if attributes.conflicts and not self.theirs_wins:
             self._conflict(path, "both changed the folder's mode or attributes")
+        elif not _alike(present, attributes.of(new)):
+            self.changes[path] = attributes.of(new)
 
     def _take_file(self, path: bytes, old: Entry | None, present: Entry | None, new: Entry | None) -> None:
-        merged = self._merged_file(old, present, new)
-        if merged is not None and (merged.conflicts == 0 or not self.theirs_wins):
-            assert present is not None
-            assert new is not None
-            attributes = new if old is None or _attributes(present) == _attributes(old) else present
-            self.changes[path] = self._with_content(attributes, merged.content)
-            if merged.conflicts:
-                self._conflict(path, "both changed the same lines", is_marked=True)
-        elif self.theirs_wins:
+        if present is None or new is None or not same_kind(present, new):
+            self._take_whole(path, old, present, new)
+            return
+        base = _if_like(old, new)
+        attributes = merged_attributes(base, present, new, theirs_wins=self.theirs_wins)
+        holder, conflicts = self._merged_content(base, present, new)
+        if not self.theirs_wins and (holder is None or attributes.conflicts):
+            self._conflict(path, _reason(old, present, new))
+            return
+        merged = attributes.of(holder or new)
+        if not _alike(merged, present):
+            self.changes[path] = merged
+        if conflicts:
+            self._conflict(path, "both changed the same lines", is_marked=True)
+
+    def _take_whole(self, path: bytes, old: Entry | None, present: Entry | None, new: Entry | None) -> None:
+        """It is removed, or something else, on one side: there is nothing to bring together."""
+        if self.theirs_wins:
             self.changes[path] = new
         else:
             self._conflict(path, _reason(old, present, new))
 
-    def _merged_file(self, old: Entry | None, present: Entry | None, new: Entry | None) -> MergedText | None:
-        """The text of all three as one; None if that cannot be: one is no text, or no file, or modes conflict."""
-        if present is None or new is None or not (present.is_file and new.is_file):
-            return None
-        if old is not None and not old.is_file:
-            return None
-        kept = (_attributes(old) if old else None, _attributes(present), _attributes(new))
-        if len(set(kept[1:])) > 1 and kept[0] not in kept[1:]:
-            return None
-        if max(entry.size for entry in (old, present, new) if entry is not None) >= PIECES_FROM_BYTES // 2:
+    def _merged_content(self, old: Entry | None, present: Entry, new: Entry) -> tuple[Entry | None, int]:
+        """An entry with the content of both, and in how many places they conflict; None if they do as a whole."""
+        if same_content(present, new) or (old is not None and same_content(old, new)):
+            return present, 0
+        if old is not None and same_content(old, present):
+            return new, 0
+        merged = self._merged_text(old, present, new)
+        return (None, 0) if merged is None else (self._with_content(new, merged.content), merged.conflicts)
+
+    def _merged_text(self, old: Entry | None, present: Entry, new: Entry) -> MergedText | None:
+        sides = [entry for entry in (old, present, new) if entry is not None]
+        if not new.is_file or max(entry.size for entry in sides) > _MOST_MERGED_BYTES:
             return None
         base = b"".join(self.reader.content(old)) if old else b""
         ours, theirs = b"".join(self.reader.content(present)), b"".join(self.reader.content(new))
-        return merge_texts(base, ours, theirs, labels=self.labels)
+        return merge_texts(base, ours, theirs, labels=self.labels, theirs_wins=self.theirs_wins)
 
     def _with_content(self, entry: Entry, content: bytes) -> Entry:
-        digest = self.batch.add(content) if content else b""
-        return msgspec.structs.replace(entry, size=len(content), content=digest, mtime_ns=time.time_ns())
+        kind, size, digest = stored_content(content, self.batch)
+        return msgspec.structs.replace(entry, kind=kind, size=size, content=digest, mtime_ns=self._merged_at_ns)
 
     def _conflict(self, path: bytes, reason: str, *, is_marked: bool = False) -> None:
         self.conflicts[path] = PathConflict(path, reason, is_marked, self._is_folder_of_both(path))
@@ -154,12 +176,18 @@ class _Merging:
     def result(self) -> Merged:
         self._make_way()
         self._remove_folders()
-        links = tuple(
-            tuple(path for path in group if self.changes.get(path) == self.reader.find(self.theirs, path))
-            for group in self.theirs.links
-        )
+        links = tuple(links for group in self.theirs.links for links in self._still_linked(group))
         state = grafted(self.reader, self.batch, self.ours, self.changes, links)
         return Merged(state, tuple(self.conflicts[path] for path in sorted(self.conflicts)))
+
+    def _still_linked(self, group: tuple[bytes, ...]) -> Iterator[tuple[bytes, ...]]:
+        """Of the names of one file of theirs, those that came out as one."""
+        found: dict[Entry, list[bytes]] = {}
+        for path in group:
+            entry = self.changes.get(path)
+            if entry is not None:
+                found.setdefault(msgspec.structs.replace(entry, name=b""), []).append(path)
+        yield from map(tuple, found.values())
 
     def _make_way(self) -> None:
         """Folders that what we take lies in, and that we removed or made something else."""
@@ -191,6 +219,11 @@ def _above(path: bytes) -> Iterator[bytes]:
 
 def _is_directory(entry: Entry | None) -> bool:
     return entry is not None and entry.kind == DIRECTORY
+
+
+def _if_like(old: Entry | None, new: Entry) -> Entry | None:
+    """What it was before, if that is the same kind of thing."""
+    return old if old is not None and same_kind(old, new) else None
 
 
 def _attributes(entry: Entry) -> tuple[object, ...]:

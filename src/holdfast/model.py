@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, field
 
 from holdfast.ids import new_id
+from holdfast.validity import refuse_unless_at_least, refuse_unless_id, refuse_unless_utc
 
 
 def now() -> datetime:
@@ -48,8 +49,10 @@ def less(ranges: Ranges, numbers: Collection[int]) -> Ranges:
     return kept
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Record(msgspec.Struct, frozen=True, kw_only=True):
     """A frozen value with named fields. What comes from outside is checked by ``model_validate``.
+
+    A field that is not known is left out: a later version may have stored it.
 
     Not pydantic's: importing that takes longer than all the rest of a command that only looks. Its words are kept.
     """
@@ -139,6 +142,7 @@ class Moment(StrEnum):
     """A running program had written something and was quiet for a moment."""
 
 
+CHECKPOINT_TYPES = frozenset(each.value for kinds in (Trigger, Moment) for each in kinds)
 DEFAULT_TRIGGERS = (
     Trigger.ON_TOOL_WRITE,
     Trigger.ON_TOOL_WRITE_COMPLETE,
@@ -208,7 +212,10 @@ class Policy(Record, frozen=True, kw_only=True):
 class CheckpointRetentionPolicy(Record, frozen=True, kw_only=True):
     """How much of a plan's history is kept; the first, the last and labelled checkpoints always are."""
 
-    max_checkpoints: Annotated[int, Meta(ge=2)] = DEFAULT_MAX_CHECKPOINTS
+    max_checkpoints: int = DEFAULT_MAX_CHECKPOINTS
+
+    def __post_init__(self) -> None:
+        refuse_unless_at_least(1, "max_checkpoints", self.max_checkpoints)
 
 
 class Unheld(Record, frozen=True, kw_only=True):
@@ -327,6 +334,8 @@ class Plan(Record, frozen=True, kw_only=True):
     source_file: str = ""
     store_id: str = ""
     """The content store that holds this plan's snapshots."""
+    sequence: int | None = None
+    """Which one it is of all that were made; None for a subplan, and if an earlier version made it."""
     created_at: datetime
     updated_at: datetime
 
@@ -479,7 +488,19 @@ class CheckpointGroup(Record, frozen=True, kw_only=True):
         return self.model_copy(update={"active_decisions": less(self.active_decisions, decisions)})
 
 
+class GitHead(Record, frozen=True, kw_only=True):
+    """Where HEAD of a repository was."""
+
+    commit: str | None
+    """None before the first commit."""
+    branch: str | None
+    """None if it was detached."""
+
+
 class CheckpointMetadata(Record, frozen=True, kw_only=True):
+    """Why a checkpoint was taken; what has a default was not stored by earlier versions."""
+
+    title: str = ""
     reason: str
     source: str
     phase: Phase
@@ -488,6 +509,8 @@ class CheckpointMetadata(Record, frozen=True, kw_only=True):
     state_hash: str
     label: str | None
     triggers: tuple[str, ...]
+    git: GitHead | None = None
+    """Of a git resource."""
 
 
 class Checkpoint(Record, frozen=True, kw_only=True):
@@ -506,6 +529,32 @@ class Checkpoint(Record, frozen=True, kw_only=True):
     """New content this checkpoint added to the store."""
     metadata: CheckpointMetadata
     created_at: datetime
+
+    def __post_init__(self) -> None:
+        refuse_unless_id("checkpoint_id", self.checkpoint_id)
+        refuse_unless_id("plan_id", self.plan_id)
+        refuse_unless_id("group_id", self.group_id)
+        if self.decision_id is not None:
+            refuse_unless_id("decision_id", self.decision_id)
+        refuse_unless_utc("created_at", self.created_at)
+        refuse_unless_at_least(0, "size_bytes", self.size_bytes)
+        if self.checkpoint_type not in CHECKPOINT_TYPES:
+            raise ValueError(f"checkpoint_type is none that is known: {self.checkpoint_type!r}")
+
+
+class DamagedCheckpoint(Record, frozen=True, kw_only=True):
+    """A row of ``checkpoint_metadata`` that is not what was written, or of a moment whose record is not.
+
+    Its id is what it is listed and deleted by; nothing else of it is relied on.
+    """
+
+    checkpoint_id: str
+    plan_id: str
+    group_id: str
+    """What the row says. If it is the group that is damaged, that group."""
+    is_group: bool
+    """The record of the moment is damaged, so that nothing of it can be gone back to."""
+    problem: str
 
 
 class OperationKind(StrEnum):
@@ -545,6 +594,8 @@ class Lease(Record, frozen=True, kw_only=True):
     """As ``machine.Process`` has it."""
     boot_id: str | None = None
     pid_namespace: str | None = None
+    machine_id: str | None = None
+    """As ``identity`` has it; None if an earlier version took the lease."""
     command: str = ""
     acquired_at: datetime
     heartbeat_at: datetime
@@ -621,6 +672,10 @@ class RollbackResult(Record, frozen=True, kw_only=True):
     checkpoints_remaining: int
     only: tuple[str, ...] = ()
     """The paths that were restored, if not all of the checkpoint was; the plan's position and decisions then stay."""
+    is_unkept: bool = False
+    """The state that was left was not kept, because that was asked for: there is no way to undo this rollback."""
+    lost: tuple[str, ...] = ()
+    """What was lost with it, as no checkpoint holds it: ``RESOURCE:PATH``."""
 
     @property
     def files_reverted(self) -> int:

@@ -31,9 +31,9 @@ from holdfast.model import (
     now,
 )
 from holdfast.place import is_missing, is_there
-from holdfast.process import end_leftovers
+from holdfast.process import end_leftovers, mark_of
 from holdfast.sandbox.making import remove_tree
-from holdfast.subplans import clear_away_what_came_back
+from holdfast.subplans import clear_away_what_came_back, spawned_by
 
 _NOT_KNOWN = "not known"
 
@@ -82,7 +82,7 @@ def put_right_outside(
         put_right_outside(subplan.plan_id, lease, service, recoveries)
     plan = store.get(Plan, plan_id)
     for run in store.unfinished_runs(plan_id):
-        end_leftovers(run.run_id)
+        end_leftovers(mark_of(run.run_id, store.home))
     for operation in store.unfinished_operations(plan_id):
         if operation.kind in recoveries:
             plan = recoveries[operation.kind](plan, lease, operation)
@@ -119,7 +119,7 @@ def _interrupt(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
         return waiting
     runs = service.store.unfinished_runs(plan.plan_id)
     for run in runs:
-        end_leftovers(run.run_id)
+        end_leftovers(mark_of(run.run_id, service.store.home))
     last = service.store.latest_run_in_force(plan.plan_id)
     if last is not None and last.status is RunStatus.FAILED and _is_to_be_undone(plan, service, last):
         # It died before it could do what the plan's policy says about failures: the step counts as interrupted.
@@ -211,15 +211,15 @@ def put_back_what_was_lost(
     if _is_of_this_boot(plan) or plan.head_group_id is None or looked_after or not is_needed:
         return plan, None
     head = service.store.get(CheckpointGroup, plan.head_group_id)
-    if not service.is_recorded(plan, head):
-        return plan, None  # nothing tells what the sandboxes should be
-    made = make_missing_sandboxes(plan, service)
+    if missing_sandboxes(plan) or not service.is_recorded(plan, head):
+        return plan, None  # first they are made anew, or nothing tells what the sandboxes should be
     recorded = head.states
-    lost = tuple(name for name in service.changed_since(plan, recorded) if name not in made)
+    lost = service.changed_since(plan, recorded)
     trusted = plan.changed(boot_id=boot_id())
     told = None
     if lost:
-        occasion = Occasion((Moment.BEFORE_ROLLBACK,), reason="what was found after the machine or its process died")
+        found = "what was found after the machine or its process died"
+        occasion = Occasion((Moment.BEFORE_ROLLBACK,), source="recovery", reason=found, title=found)
         left = service.create_checkpoint(plan, lease, occasion, records=[plan], needed=(head.group_id,))
         service.keep_sound(plan, service.store.get(CheckpointGroup, left.head_group_id or "").states, recorded)
         service.bring_to(plan, recorded)
@@ -235,26 +235,54 @@ def missing_sandboxes(plan: Plan) -> list[Resource]:
     return [resource for resource in resources if is_missing(Path(resource.sandbox_path))]
 
 
+def _recorded_states(plan: Plan, service: CheckpointService) -> dict[str, str] | None:
+    """What the sandboxes are, if a record tells: the last merge of a step that waits or was cut short, or a group."""
+    run = cut_short(plan, service)
+    merged = [each.merged_states for each in spawned_by(service, run) if each.merged_states] if run is not None else []
+    if merged:
+        return merged[-1]
+    head = service.store.get(CheckpointGroup, plan.head_group_id or "")
+    return head.states if service.is_recorded(plan, head) else None
+
+
 def lost_with_a_sandbox(plan: Plan, service: CheckpointService) -> CheckpointGroup | None:
     """The last group, if a sandbox is gone and what steps did since that group went with it."""
-    if not missing_sandboxes(plan):
+    if not missing_sandboxes(plan) or _recorded_states(plan, service) is not None:
         return None
-    head = service.store.get(CheckpointGroup, plan.head_group_id or "")
-    return None if service.is_recorded(plan, head) else head
+    return service.store.get(CheckpointGroup, plan.head_group_id or "")
 
 
 def make_missing_sandboxes(plan: Plan, service: CheckpointService) -> list[str]:
-    """Make sandboxes that something removed anew from the last group; their names."""
+    """Make sandboxes that something removed anew, as the last record tells; their names."""
     missing = missing_sandboxes(plan)
-    for resource in missing:
-        service.restore_sandbox(plan, resource)
+    if missing:
+        head = service.store.get(CheckpointGroup, plan.head_group_id or "")
+        states = _recorded_states(plan, service) or head.states
+        for resource in missing:
+            service.restore_sandbox(resource, states[resource.name])
     return [resource.name for resource in missing]
 
 
-def make_recorded_sandboxes(plan: Plan, service: CheckpointService) -> None:
-    """The same before a plan goes back: only if the last group holds all that steps did.
+def make_recorded_sandboxes(plan: Plan, service: CheckpointService) -> list[str]:
+    """The same for a plan and the subplans that it waits for, but only if nothing that steps did is lost with them.
 
-    Otherwise an older sandbox would stand where steps count as done, should going back not come to its end.
+    Otherwise an older sandbox would stand where steps count as done.
     """
-    if plan.state is not PlanState.APPLIED and lost_with_a_sandbox(plan, service) is None:
-        make_missing_sandboxes(plan, service)
+    made = [] if lost_with_a_sandbox(plan, service) is not None else make_missing_sandboxes(plan, service)
+    if plan.state is PlanState.CONSTRAINED:
+        for subplan in service.store.subplans_of(plan.plan_id):
+            if subplan.state is PlanState.CONSTRAINED and not subplan.is_superseded:
+                made += [f"{name} ({subplan.name})" for name in make_recorded_sandboxes(subplan, service)]
+    return made
+
+
+def make_anew(
+    plan: Plan, lease: Lease, service: CheckpointService, tell: Callable[[SandboxesPutBack], None] = lambda _: None
+) -> tuple[Plan, tuple[str, ...]]:
+    """Make what is missing anew, for what needs all sandboxes; the others are put right now, which waited for them."""
+    made = make_recorded_sandboxes(plan, service)
+    if made:
+        plan, put_back = put_back_what_was_lost(plan, lease, service)
+        if put_back is not None:
+            tell(put_back)
+    return plan, tuple(made)

@@ -13,6 +13,7 @@ from pathlib import Path
 from holdfast.errors import SandboxError
 from holdfast.names import name_text
 
+_SANDBOXES = "sandboxes"
 _OPEN = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_PATH, where there is one: walking through a directory needs no permission to list it.
 _PASS = getattr(os, "O_PATH", os.O_RDONLY)
@@ -38,7 +39,7 @@ def refuse_replaced(path: Path) -> None:
             raise SandboxError(
                 f"{name_text(str(place))} is a {what} now, and no {was} any more.",
                 hint=f"The {what} is neither followed nor removed. Move it away: then the sandbox counts as missing, "
-                "and `holdfast plan execute` makes it anew from its checkpoints.",
+                "and `holdfast plan resume` makes it anew from its checkpoints.",
             )
 
 
@@ -47,6 +48,15 @@ def open_in_place(path: Path, *, to_pass: bool = False) -> int:
 
     ``to_pass``: it is not to be listed.
     """
+    try:
+        return _opened(path, to_pass)
+    except PermissionError:
+        if not _folders_were_closed(path):
+            raise
+        return _opened(path, to_pass)
+
+
+def _opened(path: Path, to_pass: bool) -> int:
     place, name = os.path.split(path)
     folder = os.open(place or os.curdir, _PASS | _OPEN)
     try:
@@ -55,8 +65,45 @@ def open_in_place(path: Path, *, to_pass: bool = False) -> int:
         os.close(folder)
 
 
+def relative_to_home(path: str, home: Path) -> str:
+    """A path as it is stored: below the sandboxes of the home without the home, which may be moved or copied."""
+    return path.removeprefix(f"{home}/") if path.startswith(f"{home}/{_SANDBOXES}/") else path
+
+
+def in_home(stored: str, home: Path, plan_id: str) -> str:
+    """The path in this home that a stored one stands for; earlier versions stored where the home was then."""
+    if stored.startswith(f"{_SANDBOXES}/"):
+        return f"{home}/{stored}"
+    _, marker, rest = stored.partition(f"/{_SANDBOXES}/{plan_id}/")
+    return f"{home}{marker}{rest}" if marker and stored.startswith("/") else stored
+
+
 def _kind(path: Path) -> int | None:
     try:
-        return stat.S_IFMT(os.lstat(path).st_mode)
+        return stat.S_IFMT(_status(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def _status(path: Path) -> os.stat_result:
+    try:
+        return os.lstat(path)
+    except PermissionError:
+        if not _folders_were_closed(path):
+            raise
+        return os.lstat(path)
+
+
+def _folders_were_closed(path: Path) -> bool:
+    """Open the folders around a sandbox if they are closed to ourselves: a step may do that, and they are ours."""
+    were_closed = False
+    for folder in (path.parent.parent, path.parent):
+        descriptor = os.open(folder, _PASS | _OPEN)
+        try:
+            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+            if mode & 0o700 != 0o700:
+                os.chmod(f"/proc/self/fd/{descriptor}", mode | 0o700)
+                were_closed = True
+        finally:
+            os.close(descriptor)
+    return were_closed

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 
-from holdfast.errors import AmbiguousError, ConfigError, NotFoundError, UsageError
+from holdfast.errors import AmbiguousError, CheckpointNotFoundError, ConfigError, UsageError
 from holdfast.ids import is_id
 from holdfast.model import Checkpoint, Trigger
 from holdfast.names import NOT_IN_A_NAME, name_text
@@ -176,10 +176,10 @@ def _first_of_each_group(ordered: Iterable[Checkpoint]) -> list[Checkpoint]:
     return list(first.values())
 
 
-def _not_found(reference: str, ordered: Sequence[Checkpoint]) -> NotFoundError:
+def _not_found(reference: str, ordered: Sequence[Checkpoint]) -> CheckpointNotFoundError:
     labels = {each.metadata.label for each in ordered if each.metadata.label is not None}
     newest = ordered[-CANDIDATES_SHOWN:]
-    return NotFoundError(
+    return CheckpointNotFoundError(
         f'this plan has no checkpoint "{reference}"{did_you_mean(reference, labels)}',
         hint=f"The newest are {_shown(newest, ordered)}." if newest else "The plan has no checkpoints yet.",
     )

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, SandboxError, StateError, UsageError
-from holdfast.model import Plan, Resource, ResourceType, all_steps
+from holdfast.model import Plan, all_steps
 from holdfast.sandbox import sandbox_for
+from holdfast.sandbox.making import clear_away
 from holdfast.tools import Toolbox
 
 
-def check_plan(plan: Plan, tools: Toolbox, home: Path, *, with_space: bool = False) -> None:
-    """Refuse a plan that cannot be run safely; with every reason.
+def check_plan(plan: Plan, tools: Toolbox, home: Path) -> None:
+    """Refuse a plan that cannot be run safely; with every reason. ``home`` is where the sandboxes will be made."""
+    _refuse([*_tool_problems(plan, tools), *_resource_problems(plan, home)])
 
-    ``home`` is where the sandboxes will be made; ``with_space``: look whether they fit there, too.
-    """
-    problems = [*_tool_problems(plan, tools), *_resource_problems(plan, home)]
-    if with_space and not problems:
-        problems += _space_problems(plan, home)
-    _refuse(problems)
+
+def check_space(plan: Plan, home: Path, include_ignored: Collection[str]) -> None:
+    """Refuse a plan whose sandboxes would not fit there; what is left of an attempt to make them is removed first."""
+    for resource in plan.resources:
+        clear_away(Path(resource.sandbox_path))
+    sandboxes = [sandbox_for(plan, resource, include_ignored=include_ignored) for resource in plan.resources]
+    needed_bytes = sum(sandbox.size_bytes() for sandbox in sandboxes)
+    free_bytes = shutil.disk_usage(home).free
+    if needed_bytes > free_bytes:
+        raise SandboxError(
+            f"The sandboxes need {_megabytes(needed_bytes)}, and {home} has {_megabytes(free_bytes)} left.",
+            hint="Free some space, delete plans that are done, or set HOLDFAST_HOME to a folder on a larger disk.",
+        )
 
 
 def check_steps(plan: Plan, tools: Toolbox) -> None:
@@ -58,44 +65,33 @@ def _tool_problems(plan: Plan, tools: Toolbox) -> Iterator[HoldfastError]:
 
 def _resource_problems(plan: Plan, home: Path) -> Iterator[HoldfastError]:
     for resource in plan.resources:
-        if home.resolve().is_relative_to(Path(resource.path).resolve()):
-            yield SandboxError(
-                f"{resource.path} holds Holdfast's own home ({home}), which cannot be copied into itself.",
-                hint="Work on a folder inside it, or set HOLDFAST_HOME to a folder elsewhere.",
-            )
-            continue
         try:
+            _refuse_overlap(Path(resource.path), home)
             sandbox_for(plan, resource).check()
         except HoldfastError as error:
             yield error
 
 
-def _space_problems(plan: Plan, home: Path) -> Iterator[HoldfastError]:
-    needed_bytes = sum(_size_bytes(resource) for resource in plan.resources)
-    free_bytes = shutil.disk_usage(home).free
-    if needed_bytes > free_bytes:
-        yield SandboxError(
-            f"The sandboxes need {_megabytes(needed_bytes)}, and {home} has {_megabytes(free_bytes)} left.",
-            hint="Free some space, delete plans that are done, or set HOLDFAST_HOME to a folder on a larger disk.",
+def _refuse_overlap(folder: Path, home: Path) -> None:
+    """Neither may lie in the other. Compared as the file system does: also through symlinks and bind mounts."""
+    if _is_same_or_inside(home, folder):
+        raise SandboxError(
+            f"{folder} holds Holdfast's own home ({home}), which cannot be copied into itself.",
+            hint="Work on a folder inside it, or set HOLDFAST_HOME to a folder elsewhere.",
+        )
+    if _is_same_or_inside(folder, home):
+        raise SandboxError(
+            f"{folder} lies inside of Holdfast's own home ({home}), which holds only its own files.",
+            hint="Work on a folder outside of it, or set HOLDFAST_HOME to a folder elsewhere.",
         )
 
 
-def _size_bytes(resource: Resource) -> int:
-    """What a copy of it takes on the disk; the objects of a repository are borrowed and not copied."""
-    total, pending = 0, [os.fspath(resource.path)]
-    while pending:
-        try:
-            with os.scandir(pending.pop()) as entries:
-                for entry in entries:
-                    if resource.type is ResourceType.GIT and entry.name == ".git":
-                        continue
-                    found = entry.stat(follow_symlinks=False)
-                    total += found.st_blocks * 512
-                    if stat.S_ISDIR(found.st_mode):
-                        pending.append(entry.path)
-        except OSError:
-            continue  # it vanished, or it is closed to us: then it will not be copied
-    return total
+def _is_same_or_inside(inner: Path, outer: Path) -> bool:
+    inner = inner.resolve()
+    try:
+        return any(place.samefile(outer) for place in (inner, *inner.parents))
+    except OSError:
+        return inner.is_relative_to(outer.resolve())  # one of them is not there, or closed to us
 
 
 def _megabytes(count: int) -> str:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast import supervisor
 from holdfast.confinement import landlock_abi, rules_for
 from holdfast.errors import SandboxError
+from holdfast.outlet import Outlet
 
 if TYPE_CHECKING:
     import psutil
@@ -69,8 +70,12 @@ class Passthrough:
 
     stdin: int
     """A descriptor that the command's input is read from."""
-    write_output: Callable[[bytes], None]
-    write_errors: Callable[[bytes], None]
+    output: int
+    """A descriptor that what it prints is handed on to. If that fails, the command's own output is closed: it then has
+    a broken pipe, as it would have without us if the reader had gone away."""
+    errors: int
+    on_failed_write: Callable[[int, OSError], None] = lambda _descriptor, _error: None
+    """Called with ``output`` or ``errors`` if no more can be written there."""
     is_terminal: bool = False
     """The command gets a terminal of its own, of which this one is the other side; it has one output then."""
     on_terminal: Callable[[int], None] = lambda _: None
@@ -103,13 +108,38 @@ def run_supervised(
     mark = mark or secrets.token_hex(16)
     tail = OutputTail(output_limit_bytes)
     job = _Job(argv, cwd, {**environment, MARK_VARIABLE: mark}, writable, passthrough)
-    with _supervisor(job, mark, with_requests=requests is not None) as channels:
-        watch = _Watch(channels, tail, timeout_seconds, on_output, cancelled, requests, passthrough)
+    with (
+        _outlets(passthrough) as outlets,
+        _supervisor(job, mark, with_requests=requests is not None) as channels,
+    ):
+        watch = _Watch(channels, tail, timeout_seconds, on_output, cancelled, requests, passthrough, outlets)
         report = watch.until_over()
         if report is None or not report.get("adopts_orphans", True):
             end_leftovers(mark)
         watch.read_what_remains()
+        _tell_failed_writes(passthrough, outlets)
     return _result(report, watch.stop_reason, tail, job)
+
+
+@contextmanager
+def _outlets(passthrough: Passthrough | None) -> Iterator[tuple[Outlet, ...]]:
+    """For what the command prints and for what it prints as errors; none if nobody but us wants it."""
+    with ExitStack() as opened:
+        wanted = () if passthrough is None else (passthrough.output, passthrough.errors)
+        yield tuple(opened.enter_context(Outlet(each)) for each in wanted)
+
+
+def _tell_failed_writes(passthrough: Passthrough | None, outlets: tuple[Outlet, ...]) -> None:
+    if passthrough is not None:
+        for descriptor, outlet in zip((passthrough.output, passthrough.errors), outlets, strict=True):
+            if outlet.failure is not None:
+                passthrough.on_failed_write(descriptor, outlet.failure)
+
+
+def mark_of(run_id: str, home: Path) -> str:
+    """What the processes of a run are found by: another one in a copy of the home, the same one if it was moved."""
+    place = home.stat()
+    return f"{run_id}@{place.st_dev}:{place.st_ino}"
 
 
 def end_leftovers(mark: str) -> int:
@@ -310,9 +340,11 @@ class _Watch:
         cancelled: threading.Event | None,
         answer: Answer | None,
         passthrough: Passthrough | None,
+        outlets: tuple[Outlet, ...],
     ) -> None:
         self._channels = channels
         self._passthrough = passthrough
+        self._outlets = dict(zip((channels.output, channels.errors), outlets, strict=False))
         self._tail = tail
         self._deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         self._on_output = on_output
@@ -328,9 +360,9 @@ class _Watch:
         """The supervisor's report; None if it was killed before it could give one."""
         with self._selector as selector:
             selector.register(self._channels.control, selectors.EVENT_READ, self._read_report)
-            selector.register(self._channels.output, selectors.EVENT_READ, self._read_output)
-            if self._channels.errors is not None:
-                selector.register(self._channels.errors, selectors.EVENT_READ, self._read_errors)
+            for descriptor in (self._channels.output, self._channels.errors):
+                if descriptor is not None:
+                    self._listen_to(descriptor)
             if self._passthrough is not None and self._passthrough.is_terminal:
                 selector.register(self._passthrough.stdin, selectors.EVENT_READ, self._read_keys)
             if self._channels.requests is not None:
@@ -345,8 +377,18 @@ class _Watch:
         """What the command printed last; an end of file is not waited for, a stranger may hold the pipe open."""
         for descriptor in (self._channels.output, self._channels.errors):
             for _ in range(MAX_CHUNKS_AFTER_END):
+                self._wait_for_reader(descriptor)
                 if descriptor is None or not self._read_chunk(descriptor):
                     break
+
+    def _wait_for_reader(self, descriptor: int | None) -> None:
+        """Until what was handed on is written; not for a slow reader of a command that was stopped."""
+        outlet = self._outlets.get(descriptor)
+        while outlet is not None and outlet.waiting and self.stop_reason is None:
+            if outlet.is_ready(CANCEL_POLL_SECONDS):
+                outlet.write()
+            elif self._cancelled is not None and self._cancelled.is_set():
+                return
 
     def _patience_seconds(self) -> float | None:
         waits = []
@@ -380,26 +422,49 @@ class _Watch:
         self._report += data
         self._is_over = not data or data.endswith(b"\n")
 
-    def _read_output(self) -> None:
-        if self._read_chunk(self._channels.output) == b"":
-            self._selector.unregister(self._channels.output)
+    def _listen_to(self, descriptor: int) -> None:
+        self._selector.register(descriptor, selectors.EVENT_READ, lambda: self._read_printed(descriptor))
 
-    def _read_errors(self) -> None:
-        assert self._channels.errors is not None
-        if self._read_chunk(self._channels.errors) == b"":
-            self._selector.unregister(self._channels.errors)
+    def _read_printed(self, descriptor: int) -> None:
+        if self._read_chunk(descriptor) == b"":
+            self._selector.unregister(descriptor)
+            return
+        outlet = self._outlets.get(descriptor)
+        if outlet is None:
+            return
+        if outlet.failure is not None:
+            self._selector.unregister(descriptor)
+            _hang_up(descriptor)
+        elif outlet.waiting:
+            # No more is read than can be handed on; meanwhile the command waits, as it would without us.
+            self._selector.unregister(descriptor)
+            self._selector.register(outlet.descriptor, selectors.EVENT_WRITE, lambda: self._hand_on(descriptor, outlet))
+
+    def _hand_on(self, descriptor: int, outlet: Outlet) -> None:
+        """More of what waited, now that the reader took some or is gone."""
+        outlet.write()
+        if outlet.waiting:
+            return
+        self._selector.unregister(outlet.descriptor)
+        if outlet.failure is not None:
+            _hang_up(descriptor)
+        else:
+            self._listen_to(descriptor)
 
     def _read_keys(self) -> None:
         """What somebody types goes to the terminal of the command, which also makes signals of it."""
         assert self._passthrough is not None
-        data = os.read(self._passthrough.stdin, CHUNK_BYTES)
+        try:
+            data = os.read(self._passthrough.stdin, CHUNK_BYTES)
+        except OSError:
+            data = b""  # how a terminal says that it is gone
         if not data:
             self._selector.unregister(self._passthrough.stdin)
         while data:
             try:
                 data = data[os.write(self._channels.output, data) :]
             except BlockingIOError:
-                self._read_output()  # it waits for us to read before it reads
+                self._read_chunk(self._channels.output)  # it waits for us to read before it reads
                 time.sleep(TERMINAL_FULL_SECONDS)
             except OSError:
                 return  # nobody has that terminal open any more
@@ -414,15 +479,11 @@ class _Watch:
             return b""  # how a terminal says that nobody has it open any more
         if data:
             self._tail.add(data)
-            self._hand_on(descriptor, data)
+            if descriptor in self._outlets:
+                self._outlets[descriptor].give(data)
+            if self._on_output is not None:
+                self._on_output(data)
         return data
-
-    def _hand_on(self, descriptor: int, data: bytes) -> None:
-        if self._passthrough is not None:
-            is_error = descriptor == self._channels.errors
-            (self._passthrough.write_errors if is_error else self._passthrough.write_output)(data)
-        if self._on_output is not None:
-            self._on_output(data)
 
     def _read_requests(self) -> None:
         assert self._channels.requests is not None
@@ -452,6 +513,13 @@ class _Watch:
             self._channels.requests.sendall(json.dumps(answer).encode() + b"\n")
         if self._deadline is not None and self.stop_reason is None:
             self._deadline += time.monotonic() - started
+
+
+def _hang_up(descriptor: int) -> None:
+    """Close our end of what the command prints into; the number stays taken until the end."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, descriptor, inheritable=False)
+    os.close(nowhere)
 
 
 def _parse_request(line: bytes) -> dict[str, Any] | str:

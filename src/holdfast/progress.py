@@ -39,6 +39,8 @@ class Work(StrEnum):
     """A sandbox is being taken back to a snapshot."""
     WRITING = "writing"
     """The real files are being changed."""
+    WAITING = "waiting"
+    """Another process has the real files, and there is nothing to count."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,25 @@ def watched_by(watcher: Watcher | None) -> Iterator[None]:
         yield
     finally:
         _watcher.reset(before)
+
+
+@contextmanager
+def told_of_waiting(clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[str], None]]:
+    """What tells the watcher, each time it is called, what is waited for; leaving says that the waiting is over."""
+    watcher, began_at = _watcher.get(), clock()
+    last: Working | None = None
+
+    def tell(what: str) -> None:
+        nonlocal last
+        if watcher is not None:
+            last = Working(Work.WAITING, what, 0, 0, 0, None, clock() - began_at, None)
+            watcher(last)
+
+    try:
+        yield tell
+    finally:
+        if watcher is not None and last is not None:
+            watcher(replace(last, seconds=clock() - began_at, is_over=True))
 
 
 class Metering(Protocol):

@@ -8,13 +8,14 @@ type: ``def step(context: StepContext, **kwargs) -> None``.
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import socket
 import sys
 import threading
 import traceback
-from collections.abc import Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator, Iterable
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -108,10 +109,30 @@ def run(name: str, context: StepContext, kwargs: dict[str, Any]) -> None:
     module, _, path = name.partition(":")
     function = reduce(getattr, path.split("."), importlib.import_module(module))
     result = function(context, **kwargs)  # type: ignore[operator]
-    if isinstance(result, Coroutine):
+    if inspect.isawaitable(result):
         import asyncio
 
-        asyncio.run(result)
+        result = asyncio.run(_awaited(result))
+    _refuse_undone(name, result)
+
+
+async def _awaited(result: Awaitable[Any]) -> Any:
+    return await result
+
+
+def _refuse_undone(name: str, result: object) -> None:
+    """What a function returns does not matter, unless its work is still to be done in that."""
+    if inspect.isawaitable(result):
+        what = "an awaitable"
+    elif isinstance(result, AsyncGenerator):
+        what = "an async generator"
+    elif isinstance(result, Generator):
+        what = "a generator"
+    else:
+        return
+    if isinstance(result, Generator | Coroutine):
+        result.close()  # or Python warns at the end that it was never awaited
+    raise TypeError(f"{name} returned {what}, and what that would do was not done: let the function do it itself")
 
 
 def without_our_frames(error: BaseException) -> BaseException:

@@ -6,7 +6,10 @@ Both ways go through here: a plan's result into the real files, and the real fil
 from __future__ import annotations
 
 import os
+import secrets
+import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,8 +31,14 @@ from holdfast.model import (
     now,
 )
 from holdfast.names import name_text
+from holdfast.real_databases import (
+    database_in_use,
+    databases_with_work_in_logs,
+    refuse_databases_at_risk,
+    refuse_to_put_back,
+)
+from holdfast.real_folders import changing, mark, putting_back, refuse_half_changed_below, unmark
 from holdfast.sandbox.git_apply import (
-    NEW_INDEX,
     BranchMove,
     check_unmoved,
     holds_index,
@@ -44,10 +53,11 @@ from holdfast.sandbox.git_apply import (
 )
 from holdfast.sandbox.repository import GitRepository
 from holdfast.snapshot.batch import Batch
+from holdfast.snapshot.database_changes import databases_in_use
 from holdfast.snapshot.difference import Difference, visible
 from holdfast.snapshot.format import DIRECTORY, Entry, digest_of
 from holdfast.snapshot.leftovers import remove_leftovers
-from holdfast.snapshot.restore import Meddled
+from holdfast.snapshot.restore import InUse, Meddled
 from holdfast.snapshot.selection import (
     Selection,
     change,
@@ -56,6 +66,7 @@ from holdfast.snapshot.selection import (
     links_among,
     links_to_make,
     load_selection,
+    read_only_directories,
     same,
     same_content,
     select,
@@ -69,6 +80,8 @@ _DONE = {
     OperationKind.UNAPPLY: (Phase.EXECUTE, PlanState.COMPLETE),
 }
 """What a plan is when the operation is done; when it is undone, it is what the other one leads to."""
+_TOKEN_BYTES = 6
+_INDEX_BEFORE_TOKENS = "index.holdfast"
 _UNDONE = {OperationKind.APPLY: _DONE[OperationKind.UNAPPLY], OperationKind.UNAPPLY: _DONE[OperationKind.APPLY]}
 
 
@@ -159,7 +172,19 @@ def refuse_busy_repository(repository: GitRepository) -> None:
 def refuse_closed_folders(
     changes: Iterable[tuple[Path, Sequence[Difference]]], repositories: Iterable[GitRepository]
 ) -> None:
-    """Refuse where somebody else has to let us write first: to the files' folders, and for a commit to git's own."""
+    """Refuse where somebody has to let us write first: to the files' folders, and for a commit to git's own."""
+    changes = list(changes)
+    read_only = [
+        root / os.fsdecode(path)
+        for root, differences in changes
+        for path in sorted(read_only_directories(root, differences))
+    ]
+    if read_only:
+        listed = "\n  ".join(name_text(str(folder)) for folder in read_only)
+        raise SandboxError(
+            f"Somebody made these folders read-only, and the change is in them; nothing was changed:\n  {listed}",
+            hint="If they may be changed, make them writable with `chmod u+w`, then run the command again.",
+        )
     closed = [
         root / os.fsdecode(path)
         for root, differences in changes
@@ -189,15 +214,31 @@ def change_real_files(
     records: Sequence[Record] = (),
 ) -> Plan:
     """Change the files, index and branch of all resources, or of none; the records are saved with the end of it."""
+    resources = [each.resource for each in changes]
+    with ExitStack() as ownership:
+        try:
+            ownership.enter_context(changing(resources, service))
+            plan, operation = _journal(plan, lease, service, kind, changes)
+        except BaseException:  # nothing is changed yet
+            with service.store.transaction(lease):
+                service.store.save(_changed_plan(plan, _UNDONE[kind]))
+            raise
+        return _carry_out(plan, lease, service, operation, changes, records)
+
+
+def _carry_out(
+    plan: Plan,
+    lease: Lease,
+    service: CheckpointService,
+    operation: Operation,
+    changes: Sequence[RealChange],
+    records: Sequence[Record],
+) -> Plan:
+    resources = [each.resource for each in changes]
     try:
-        plan, operation = _journal(plan, lease, service, kind, changes)
-    except BaseException:  # nothing is changed yet
-        with service.store.transaction(lease):
-            service.store.save(_changed_plan(plan, _UNDONE[kind]))
-        raise
-    try:
+        mark(plan, operation, resources, service)
         operation = _change_all(plan, lease, service, operation, changes)
-        plan = _changed_plan(plan, _DONE[kind])
+        plan = _changed_plan(plan, _DONE[operation.kind])
         with service.store.transaction(lease):
             service.store.save(plan)
             service.store.save(operation.model_copy(update={"state": OperationState.DONE, "finished_at": now()}))
@@ -215,6 +256,7 @@ def change_real_files(
     except BaseException:  # an interruption from the keyboard too
         _undo_unless_done(plan, lease, service, operation)
         raise
+    unmark(operation, resources)
     return plan
 
 
@@ -225,7 +267,7 @@ def _changed_plan(plan: Plan, to: tuple[Phase, PlanState], error: str | None = N
 def _undo_unless_done(plan: Plan, lease: Lease, service: CheckpointService, operation: Operation) -> None:
     found = service.store.get(Operation, operation.operation_id)
     if found.state is OperationState.BEGUN:
-        undo_change(plan, lease, service, found)
+        _put_all_back(plan, lease, service, found)
     _give_way(plan, service, found)
 
 
@@ -236,6 +278,7 @@ def _give_way(plan: Plan, service: CheckpointService, operation: Operation) -> N
     if is_undone and not store.unfinished_operations(plan.plan_id) and not store.applied_operation(plan.plan_id):
         for resource in plan.resources:
             _undo(service, resource, operation)
+        unmark(operation, plan.resources)
 
 
 def _journal(
@@ -251,6 +294,7 @@ def _journal(
             plan_id=plan.plan_id,
             kind=kind,
             data={
+                "token": secrets.token_hex(_TOKEN_BYTES),
                 "states": states,
                 "branches": {each.resource.name: _branch_data(each.branch) for each in changes if each.branch},
                 "indexes": {},
@@ -262,6 +306,11 @@ def _journal(
             service.store.save(plan)
             service.store.insert(operation)
     return plan, operation
+
+
+def _token_of(operation: Operation) -> str:
+    """What temporary files of that operation have in their names; those of the version before have nothing."""
+    return str(operation.data.get("token", ""))
 
 
 def _store(service: CheckpointService, changes: Sequence[RealChange]) -> dict[str, str]:
@@ -286,6 +335,7 @@ def _keep_sound(
 def _stored(each: RealChange, batch: Batch) -> dict[str, str]:
     name, states = each.resource.name, {}
     if each.differences:
+        refuse_half_changed_below(each.root, each.paths)
         old = select(each.root, each.paths, batch)
         for path, expected, _ in each.differences:
             if not same(old.get(path), expected):
@@ -329,13 +379,7 @@ def _change_all(
         lock_index(move.repository, operation.operation_id)
     for move in moves.values():
         check_unmoved(move)
-    for each in changes:
-        if each.differences:
-            try:
-                change(each.root, service.manager.reader, each.differences, each.links)
-            except Meddled as error:
-                raise _meddled(each.root, error.path) from error
-            _verify(service, each)
+    _change_files(service, operation, changes)
     indexes = {name: new_index(move) for name, move in with_index.items()}
     if indexes:
         # An index that is ours can then be told from one that somebody else wrote.
@@ -345,11 +389,26 @@ def _change_all(
             service.store.save(operation)
     for name, move in moves.items():
         if name in indexes:
-            replace_index(move.repository, indexes[name])
+            replace_index(move.repository, indexes[name], operation.operation_id)
         move_branch(move, f"holdfast: {operation.kind} {plan.name}")
     for move in with_index.values():
         release_index(move.repository, operation.operation_id)
     return operation
+
+
+def _change_files(service: CheckpointService, operation: Operation, changes: Sequence[RealChange]) -> None:
+    reader = service.manager.reader
+    refuse_databases_at_risk([(each.root, each.differences) for each in changes], reader)
+    for each in changes:
+        if not each.differences:
+            continue
+        try:
+            change(each.root, reader, each.differences, each.links, owner=_token_of(operation))
+        except InUse as error:
+            raise database_in_use(each.root, error) from error
+        except Meddled as error:
+            raise _meddled(each.root, error.path) from error
+        _verify(service, each)
 
 
 def _verify(service: CheckpointService, each: RealChange) -> None:
@@ -358,8 +417,22 @@ def _verify(service: CheckpointService, each: RealChange) -> None:
     for path, _, new in each.differences:
         present = real.get(path)
         is_kept_folder = new is None and present is not None and present.kind == DIRECTORY
-        if not is_kept_folder and not same(present, new):
-            raise _meddled(each.root, path)
+        if is_kept_folder or same(present, new):
+            continue
+        if _has_lost_its_group_bit(present, new):
+            raise SandboxError(
+                f"The folder {name_text(shown(path))} in {name_text(str(each.root))} cannot pass its group on, because "
+                "you are not in that group; nothing was changed.",
+                hint="Make it without the set-group-id bit (`chmod g-s`), or have yourself added to the group.",
+            )
+        raise _meddled(each.root, path)
+
+
+def _has_lost_its_group_bit(present: Entry | None, new: Entry | None) -> bool:
+    """Whether the kernel has taken the set-group-id bit away, as it does for who is not in the group of a folder."""
+    if present is None or new is None or not present.kind == new.kind == DIRECTORY:
+        return False
+    return present.mode | stat.S_ISGID == new.mode and present.mode != new.mode
 
 
 # Putting it back
@@ -373,6 +446,13 @@ def undo_change(
     A file that somebody has changed since then stays as they made it. A resource that is not where it was cannot be
     put back, and is waited for, unless nobody will ask for it again.
     """
+    with putting_back(plan.resources):
+        return _put_all_back(plan, lease, service, operation, even_if_gone=even_if_gone)
+
+
+def _put_all_back(
+    plan: Plan, lease: Lease, service: CheckpointService, operation: Operation, *, even_if_gone: bool = False
+) -> Plan:
     present = [resource for resource in plan.resources if _is_there(resource)]
     try:
         edited = [path for resource in present for path in _undo(service, resource, operation)]
@@ -396,6 +476,7 @@ def undo_change(
     with service.store.transaction(lease):
         service.store.save(plan)
         service.store.save(operation.model_copy(update={"state": OperationState.UNDONE, "finished_at": now()}))
+    unmark(operation, present)
     return plan
 
 
@@ -425,7 +506,8 @@ def _undo_index(service: CheckpointService, resource: Resource, operation: Opera
         _put_back(service, repository.git_dir, index, {}, operation, always={b"index"})
     elif ours is not None:
         take_out_of_index(move, token)
-    (repository.git_dir / NEW_INDEX).unlink(missing_ok=True)
+    if not _token_of(operation):
+        (repository.git_dir / _INDEX_BEFORE_TOKENS).unlink(missing_ok=True)
     release_index(repository, token)
 
 
@@ -451,15 +533,20 @@ def _put_back(
     left: set[bytes] = set()
     kept: list[bytes] = []
     while True:
-        kept += remove_leftovers(root, old, new, always)
+        kept += remove_leftovers(root, old, new, always, owner=_token_of(operation))
         with service.manager.taking() as batch:
             present = select(root, paths, batch)
             batch.commit()
             left |= {path for path in paths if path not in always and _is_edited(present, old, new, path, operation)}
             differences = [each for each in _differing(present, old, paths) if each.path not in left]
+            left |= databases_with_work_in_logs(root, service.manager.reader, differences, paths)
+            differences = [each for each in differences if each.path not in left]
+            refuse_to_put_back(root, databases_in_use(root, service.manager.reader, differences))
             groups = links_to_make(links, [difference.path for difference in differences], left)
             try:
-                change(root, service.manager.reader, differences, groups)
+                change(root, service.manager.reader, differences, groups, owner=_token_of(operation))
+            except InUse as error:
+                refuse_to_put_back(root, [(error.path, error.programs)])
             except Meddled as error:
                 left.add(error.path)  # also while it is being put back
             else:

@@ -30,7 +30,7 @@ _NAME = re.compile(
 _LINES_ABOVE = 3
 _MOST_NAMES = 100
 _NEVER_WORTH_ALLOWING = (Path("/proc"), Path("/sys"))
-_SHARED_TEMPORARY = (Path("/tmp"), Path("/var/tmp"))
+_SHARED_TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # nosec B108 # only compared with
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,6 +58,21 @@ class Reserve:
         finally:
             self._make(share=1)
 
+    @contextmanager
+    def given_up_if_full(self) -> Iterator[None]:
+        """The same for whoever needs a little room and may free some; as long as there is room, nothing is done."""
+        if not self._is_needed():
+            yield
+            return
+        with self.given_up():
+            yield
+
+    def _is_needed(self) -> bool:
+        try:
+            return free_bytes(self._home) < RESERVE_BYTES
+        except OSError:
+            return False  # there is no home yet
+
     def _remove_caches_if_full(self) -> None:
         """Where there was no reserve, as in a home that was full before there was one: what is only read again then."""
         with suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from holdfast.checkpoints import CheckpointService
@@ -44,17 +45,26 @@ class ResumePreview:
     is_lost: bool = False
     """Steps did something since that checkpoint, so they would be run again."""
 
+    @property
+    def runs_nothing(self) -> bool:
+        """Only the sandboxes are made anew: nothing is left to run, or a person has to resolve conflicts in them."""
+        return bool(self.made_anew) and self.plan.state in (PlanState.COMPLETE, PlanState.CONSTRAINED)
+
 
 def preview_resume(plan: Plan, service: CheckpointService, tools: Toolbox, choices: Choices) -> ResumePreview:
     """Refuses what going on would refuse, as far as that can be known before what a crash left is put right."""
     operations = service.store.unfinished_operations(plan.plan_id)
+    made_anew = () if plan.state is PlanState.APPLIED else tuple(_gone(plan, service))
+    if plan.state is PlanState.COMPLETE and not operations and made_anew:
+        return replace(_at(plan, plan, choices), made_anew=made_anew)
     if plan.state in (PlanState.COMPLETE, PlanState.APPLIED) and not operations:
         raise StateError(
             f"Plan {plan.plan_id} is {plan.state}: there is nothing to go on with.",
             hint=f"See what it made with `holdfast plan diff {plan.plan_id}`.",
         )
     if not operations:
-        refuse_unresolved(plan, service, take_as_is=choices.conflicts_are_resolved)
+        if not made_anew:
+            refuse_unresolved(plan, service, take_as_is=choices.conflicts_are_resolved)
         refuse_to_repeat(plan, service, tools, choices)
         refuse_to_skip_nothing(plan, service, tools, choices)
     going_back = next((each for each in operations if each.kind is OperationKind.ROLLBACK), None)
@@ -69,9 +79,18 @@ def preview_resume(plan: Plan, service: CheckpointService, tools: Toolbox, choic
     return replace(
         preview,
         operations=tuple(operation.kind for operation in operations),
-        made_anew=tuple(resource.name for resource in missing_sandboxes(plan)),
+        made_anew=made_anew,
         is_lost=lost_since is not None,
     )
+
+
+def _gone(plan: Plan, service: CheckpointService) -> Iterator[str]:
+    """Resources whose sandboxes would be made anew, also those of subplans that the plan waits for."""
+    yield from (resource.name for resource in missing_sandboxes(plan))
+    if plan.state is PlanState.CONSTRAINED:
+        for subplan in service.store.subplans_of(plan.plan_id):
+            if subplan.state is PlanState.CONSTRAINED and not subplan.is_superseded:
+                yield from (f"{name} ({subplan.name})" for name in _gone(subplan, service))
 
 
 def _in_place(plan: Plan, service: CheckpointService, tools: Toolbox, choices: Choices) -> ResumePreview:

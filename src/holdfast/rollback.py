@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from holdfast.checkpoints import CheckpointService, Consequences, impact_of
 from holdfast.compensation import effects_outside, with_effects
@@ -61,6 +62,28 @@ def preview_rollback(plan: Plan, service: CheckpointService, tools: Toolbox, che
     return RollbackPreview(plan, group, expected)
 
 
+def preview_unkept_rollback(
+    plan: Plan, service: CheckpointService, tools: Toolbox, checkpoint: Checkpoint
+) -> RollbackPreview:
+    """The same for a rollback that does not keep the state it leaves; stores nothing."""
+    refuse_if_disabled(plan)
+    group = service.store.get(CheckpointGroup, checkpoint.group_id)
+    service.check_position(plan, group)
+    found = service.look_at_unkept(plan, group)
+    head = service.store.get(CheckpointGroup, plan.head_group_id or "")
+    moved = sum(head.states[name] != state for name, state in group.states.items())
+    expected = RollbackResult(
+        plan=service.taken_back(plan, group),
+        checkpoint=checkpoint,
+        left_group_id=None,
+        set_aside=found.in_the_way,
+        impact=full_impact(plan, service, tools, service.consequences(plan, group)),
+        checkpoints_remaining=service.store.checkpoint_count(plan.plan_id) + (moved or 1),
+        **service.unkept_changes(plan, found),
+    )
+    return RollbackPreview(plan, group, expected)
+
+
 def _in_the_way(plan: Plan, service: CheckpointService, group: CheckpointGroup) -> Iterator[str]:
     for resource in plan.resources:
         unheld = {each.path for each in group.unheld.get(resource.name, ())}
@@ -75,7 +98,10 @@ def roll_back(
     service: CheckpointService,
     checkpoint: Checkpoint,
     compensate: Callable[[Plan, Lease, CheckpointGroup], EffectsOutside],
+    *,
+    keeps_present: bool = True,
 ) -> RollbackResult:
+    """``keeps_present``: in a checkpoint of its own; without it what no checkpoint holds is lost."""
     refuse_if_disabled(plan)
     effects: list[EffectsOutside] = []
 
@@ -83,8 +109,17 @@ def roll_back(
         effects.append(compensate(plan, lease, group))
 
     reason = f"rollback to {checkpoint.checkpoint_id}"
-    result = service.rollback_to_checkpoint(plan, lease, checkpoint, reason=reason, compensate=compensated)
-    return result.model_copy(update={"impact": with_effects(result.impact, effects[0])})
+    told = {} if keeps_present else _told_of_unkept(plan, service, checkpoint)
+    result = service.rollback_to_checkpoint(
+        plan, lease, checkpoint, reason=reason, compensate=compensated, keeps_present=keeps_present
+    )
+    return result.model_copy(update={"impact": with_effects(result.impact, effects[0]), **told})
+
+
+def _told_of_unkept(plan: Plan, service: CheckpointService, checkpoint: Checkpoint) -> dict[str, Any]:
+    """Afterwards nothing is left that could tell it."""
+    group = service.store.get(CheckpointGroup, checkpoint.group_id)
+    return service.unkept_changes(plan, service.look_at_unkept(plan, group))
 
 
 def refuse_if_disabled(plan: Plan) -> None:

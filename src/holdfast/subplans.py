@@ -114,6 +114,11 @@ def spawned_by(service: CheckpointService, run: StepRun) -> list[Plan]:
     return [plan for plan in service.store.subplans_of(run.plan_id) if plan.spawn_decision_id in spawning]
 
 
+def goes_on_with_another(subplan: Plan) -> str:
+    """Why it is not gone back, corrected or gone on with by itself."""
+    return f"Plan {subplan.plan_id} ({subplan.name}) is a subplan of {subplan.parent_plan_id} and goes on with it."
+
+
 def plan_folder(plan: Plan) -> Path:
     return Path(plan.resources[0].sandbox_path).parent
 
@@ -276,6 +281,7 @@ class SubplanRunner:
         return Occasion(
             triggers=(),
             reason=reason,
+            title=f"step {self._run.step_index + 1}, subplans: {reason}",
             source=self._step.tool,
             step_index=self._run.step_index,
             decision_id=decision_id or self._run.decision_id,
@@ -285,7 +291,7 @@ class SubplanRunner:
     # Merging
 
     def _base(self, subplan: Plan) -> dict[str, str]:
-        return self._service.store.groups_of(subplan.plan_id)[0].states
+        return self._service.store.first_group(subplan.plan_id).states
 
     def _merge(self, plan: Plan, subplan: Plan) -> tuple[Plan, tuple[Conflict, ...]]:
         """Bring the subplan's result into its parent's sandboxes; the content stays until the records name it."""

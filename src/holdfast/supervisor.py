@@ -80,7 +80,8 @@ def wake_on_child_exit() -> int:
 
 def read_parameters(control: int) -> dict[str, Any]:
     length = int(read_exactly(control, LENGTH_DIGITS))
-    parameters: dict[str, Any] = marshal.loads(read_exactly(control, length))
+    # From the process that started this one, over their own socket pair.
+    parameters: dict[str, Any] = marshal.loads(read_exactly(control, length))  # nosec B302
     return parameters
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from holdfast.checkpoints import CheckpointService
-from holdfast.descent import shown
+from holdfast.descent import shown, split
 from holdfast.errors import ConflictError, StateError
 from holdfast.model import (
     FileChange,
@@ -21,6 +23,7 @@ from holdfast.model import (
     ResourceType,
 )
 from holdfast.names import name_text
+from holdfast.real_databases import refuse_databases_at_risk
 from holdfast.real_files import (
     Links,
     RealChange,
@@ -34,12 +37,14 @@ from holdfast.real_files import (
     told,
     without_folders_that_stay,
 )
+from holdfast.real_folders import reading, refuse_half_changed_below
 from holdfast.sandbox.git_apply import (
     BranchMove,
     branch_name,
     changed_between,
     not_as_committed,
     refuse_a_branch_used_elsewhere,
+    refuse_a_locked_branch,
 )
 from holdfast.sandbox.repository import GitRepository
 from holdfast.snapshot.batch import Batch
@@ -47,6 +52,8 @@ from holdfast.snapshot.difference import Difference
 from holdfast.snapshot.format import DIRECTORY, Entry
 from holdfast.snapshot.selection import Selection, links_to_make, load_selection, same, select
 
+_CLOCK_TICK_SECONDS = 0.01
+"""The clock by which files are dated may be behind by so much."""
 _AND_AGAIN = "then run the command again."
 
 
@@ -93,13 +100,16 @@ def preview_unapply(plan: Plan, service: CheckpointService) -> UnapplyPreview:
         )
     refuse_missing_resources(plan.resources)
     undoing = _Undoing(service, operation)
-    with service.manager.taking() as batch:
+    with reading(plan.resources, service), service.manager.taking() as batch:
         resources = tuple(undoing.take(resource, batch) for resource in plan.resources)
         batch.commit()
+    refuse_databases_at_risk([(each.root, each.differences) for each in resources], service.manager.reader)
     undoing.refuse_conflicts()
     moves = [each.branch for each in resources if each.branch is not None]
+    for move in moves:
+        refuse_a_locked_branch(move)
     refuse_closed_folders(
-        [(each.root, each.differences) for each in resources],
+        [(each.root, _in_folders_that_stay(each.differences)) for each in resources],
         [move.repository for move in moves if move.is_checked_out],
     )
     return UnapplyPreview(plan, operation, tuple(each for each in resources if each.differences or each.branch))
@@ -141,6 +151,7 @@ class _Undoing:
         root = Path(resource.path).resolve()
         paths = [path for path in sorted(old.keys() | new.keys()) if not same(old.get(path), new.get(path))]
         partners = {path for group in links for path in group}
+        refuse_half_changed_below(root, paths)
         real = select(root, {*paths, *partners}, batch)
         conflicts = {path for path in paths if not _is_as_left(real.get(path), old.get(path), new.get(path))}
         todo = [Difference(path, real.get(path), old.get(path)) for path in paths]
@@ -151,8 +162,27 @@ class _Undoing:
         conflicts |= set(folders_in_use(root, todo))
         self._note(resource, conflicts)
         todo = without_folders_that_stay(root, todo)
+        todo += self._times_back(todo, old, real)
         groups = links_to_make(links, [each.path for each in todo], _changed_names(links, old, real))
         return RealChange(resource, tuple(todo), groups, branch=move)
+
+    def _times_back(self, todo: Sequence[Difference], old: Selection, real: Selection) -> list[Difference]:
+        """The folders in which something is put back, with the times that they would have without the apply."""
+        back = {difference.path for difference in todo}
+        folders = {split(path)[0] for path in back} - back
+        return [
+            Difference(path, real[path], self._with_time_of(old[path], real[path]))
+            for path in sorted(folders & old.keys() & real.keys())
+            if old[path].kind == real[path].kind == DIRECTORY
+        ]
+
+    def _with_time_of(self, old: Entry, present: Entry) -> Entry:
+        """If the apply was the last to change the folder; whatever came, went or was renamed in it since shows."""
+        begun, ended = self._operation.created_at, self._operation.finished_at
+        was_last = (
+            ended is not None and begun.timestamp() - _CLOCK_TICK_SECONDS <= present.mtime_ns / 1e9 <= ended.timestamp()
+        )
+        return msgspec.structs.replace(present, mtime_ns=old.mtime_ns) if was_last else present
 
     def _note(self, resource: Resource, paths: Collection[bytes]) -> None:
         self._conflicts += [f"{resource.name}: {shown(path)}" for path in sorted(paths)]
@@ -187,6 +217,12 @@ def _is_as_left(present: Entry | None, old: Entry | None, new: Entry | None) -> 
     if new is None and present is not None and old is not None and present.kind == old.kind == DIRECTORY:
         return True
     return same(present, new)
+
+
+def _in_folders_that_stay(differences: Sequence[Difference]) -> list[Difference]:
+    """Without what lies in folders that the apply made: what their modes are was the plan's decision."""
+    going = {difference.path for difference in differences if difference.new is None}
+    return [difference for difference in differences if split(difference.path)[0] not in going]
 
 
 def _changed_names(links: Links, old: Selection, real: Selection) -> set[bytes]:

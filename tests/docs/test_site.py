@@ -57,7 +57,7 @@ def test_the_picture_of_the_terminal_shows_a_run_and_fetches_nothing() -> None:
     picture = terminal.PICTURE.read_text().replace("&#160;", " ")
 
     assert "holdfast plan rollback --yes latest cp_" in picture
-    assert "back at 2 tidy up" in picture
+    assert "back at step 2: tidy up" in picture
     assert re.findall(r"https?://(?!www\.w3\.org/)", picture) == []
 
 

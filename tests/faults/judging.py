@@ -21,7 +21,7 @@ _OF_GIT_ALONE = (b".git/index", b".git/objects", b".git/logs")
 """Holds times and inodes, or what nothing names; what they mean is asked of git."""
 _NAMES_OF_A_HOME = frozenset(
     f"{name}{suffix}" for name in ("holdfast.db", "objects.db") for suffix in ("", "-wal", "-shm")
-) | {"objects.lock", "reserve", "indexes", "sandboxes", "config.toml"}  # fmt: skip
+) | {"objects.lock", "reserve", "indexes", "sandboxes", "config.toml", "machine"}  # fmt: skip
 _ABOUT_THE_MACHINE = frozenset(("python", "sqlite", "git", "confinement", "space", "home"))
 
 Tree = Mapping[bytes, Thing]

@@ -73,14 +73,20 @@ class Disk:
     def make(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.place.mkdir(exist_ok=True)
-        blank = self.folder / "blank.img"
-        with open(blank, "wb") as file:
+        now = self.folder / "now.img"
+        with open(now, "wb") as file:
             file.truncate(_SIZE_BYTES)
-        _must(*FILE_SYSTEMS[self.file_system], str(blank))
+        _must(*FILE_SYSTEMS[self.file_system], str(now))
+        self._mount("now.img")
+
+    def keep_as_start(self) -> None:
+        """Begin with what is on the disk now: its folders stay the same ones, which a home is known by."""
+        self.unmount()
+        _copy(self.folder / "now.img", self.folder / "start.img")
 
     def start_over(self) -> None:
         self.unmount()
-        _copy(self.folder / "blank.img", self.folder / "now.img")
+        _copy(self.folder / "start.img", self.folder / "now.img")
         self._mount("now.img")
 
     def remember(self) -> None:
@@ -118,8 +124,8 @@ class PoweredBench(Bench):
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
         disk.make()
-        disk.start_over()
         super().__init__(World(disk.place / "world", kept=disk.folder / "kept"))
+        disk.keep_as_start()
 
     def cut_at(self, verb: Verb, number: int | None, *, way: int = 0) -> Outcome:
         """Cut before that call; without one, right after the command has said that all is done."""
@@ -132,6 +138,8 @@ class PoweredBench(Bench):
             self.disk.unmount()
 
     def reference(self, verb: Verb) -> Reference:
+        if verb.name not in self._references:
+            self.disk.start_over()
         return super().reference(powerless(verb))
 
     def _cut(self, world: World, verb: Verb, number: int | None) -> Ended:

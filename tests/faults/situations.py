@@ -16,6 +16,7 @@ from pathlib import Path
 
 from holdfast.app import Holdfast
 from holdfast.model import Lease
+from tests.faults import homes, owners
 from tests.faults.gate import NAME_FILES, Answer, Call, Ended, Keeper, stop_at
 from tests.faults.judging import doctor_says
 from tests.faults.trial import Bench, Outcome
@@ -259,4 +260,10 @@ SITUATIONS = (
     Situation("eight processes resume one plan", eight_resume, 25),
     Situation("collection beside checkpoints", collected_beside, 25),
     Situation("an owner stopped, replaced and continued", owner_stopped, 30),
+    Situation("a home moved after a kill", homes.moved_home, 120),
+    Situation("a home copied after a kill", homes.copied_home, 110),
+    Situation("records lost after a kill, and put back", homes.records_lost, 120),
+    Situation("two record stores on one content store", homes.two_record_stores, 60),
+    Situation("two to four plans applied to one folder at once", owners.applies_at_once, 200),
+    Situation("a half-applied folder used by another command", owners.half_applied_used, 240),
 )

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from holdfast import sqlite
+from holdfast.releasing import Release
 from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.manager import CheckpointManager
 from holdfast.snapshot.objects import ObjectStore
+from tests.faults import homes
 from tests.faults.gate import FAILURES, fail_at, stop_at
 from tests.faults.power import bench_on, why_not
 from tests.faults.trial import Bench, Outcome, Reference
@@ -102,6 +104,29 @@ def test_an_error_that_is_passed_over_is_found(bench: Bench, monkeypatch: Patch)
     outcomes = (bench.try_out(VERB["checkpoint"], each, way=LOOKING_AT_ONCE, kills=False) for each in keepers)
     problems = found_by(outcomes)
     assert any("missing" in each for each in problems), problems
+
+
+def test_a_collection_that_asks_only_the_records_in_use_is_found(bench: Bench, monkeypatch: Patch) -> None:
+    def of_present(self: Release) -> set[str]:
+        return self._present.referenced_states(self._objects.store_id)
+
+    monkeypatch.setattr(Release, "needed_states", of_present)
+    problems = homes.two_record_stores(bench, 0).problems
+    assert any("checkpoint verify" in each for each in problems), problems
+
+
+def test_records_that_are_made_anew_in_place_of_lost_ones_are_found(bench: Bench, monkeypatch: Patch) -> None:
+    monkeypatch.setattr("holdfast.snapshot.keeping.kept_records", lambda _: {})
+    monkeypatch.setattr(homes, "_keeps_content", lambda _: True)
+    problems = homes.records_lost(bench, 0).problems
+    assert any("with missing records" in each for each in problems), problems
+
+
+def test_paths_that_lead_to_where_the_home_was_are_found(bench: Bench, monkeypatch: Patch) -> None:
+    before = bench.world.home
+    monkeypatch.setattr("holdfast.db.placing.in_home", lambda stored, *_: f"{before}/{stored}")
+    problems = homes.moved_home(bench, 0).problems
+    assert any("plan rollback" in each or "where the home was" in each for each in problems), problems
 
 
 def _no_flush_of_files(monkeypatch: Patch) -> None:

@@ -116,7 +116,7 @@ def warm_up() -> None:
 
 
 class World:
-    """Always at the same place, because records hold absolute paths."""
+    """Always at the same place, and its home is always the same folder: a copy of one is another home."""
 
     def __init__(self, folder: Path, *, kept: Path | None = None) -> None:
         self.folder = folder
@@ -198,8 +198,10 @@ class World:
         (self.kept / f"{stage}.json").write_text(json.dumps(self.notes))
 
     def put_back(self, stage: str) -> None:
-        _remove(self.folder)
-        _copy(self.kept / stage, self.folder)
+        for path in [*self.folder.iterdir(), *(self.home.iterdir() if self.home.is_dir() else ())]:
+            if path != self.home:
+                _remove(path)
+        _copy(f"{self.kept / stage}/.", self.folder)
         self.notes = json.loads((self.kept / f"{stage}.json").read_text())
         self.commands, self.to_be_stopped_at, self.boot = [], [], None
 
@@ -222,7 +224,7 @@ class World:
 
         As a program it is started like any other; otherwise it is a fork of this process, which saves the imports.
         """
-        action = (lambda: self._exec(words)) if as_a_program else (lambda: self._call(words))
+        action = (lambda: self._exec(words)) if as_a_program else (lambda: self.call(*words))
         output = self.kept / "output"
         if keeper is None:
             ended = run_ungated(action, output=output)
@@ -233,7 +235,7 @@ class World:
 
     def run_while(self, kill: Callable[[int], None], *words: str) -> Ended:
         """A command at full speed, to which ``kill`` does something meanwhile."""
-        ended = run_ungated(lambda: self._call(words), output=self.kept / "output", kill=kill)
+        ended = run_ungated(lambda: self.call(*words), output=self.kept / "output", kill=kill)
         self.commands.append(f"holdfast {' '.join(words)} -> {ended.status}")
         return ended
 
@@ -250,7 +252,8 @@ class World:
             start_new_session=True,
         )
 
-    def _call(self, words: Sequence[str]) -> int:
+    def call(self, *words: str) -> int:
+        """The command in this process, which is a fork."""
         from holdfast.cli.main import run
 
         self._enter()
@@ -290,15 +293,17 @@ class World:
         return describe(self.real)
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path | str, target: Path) -> None:
     subprocess.run(["cp", "-a", "--reflink=auto", source, target], check=True)
 
 
 def _remove(folder: Path) -> None:
     """Also right after a kill, when a process may still be on its way out."""
     for _ in range(50):
+        if folder.is_symlink() or not folder.is_dir():
+            folder.unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
-        if not folder.exists():
+        if not os.path.lexists(folder):
             return
         time.sleep(0.01)
     raise AssertionError(f"{folder} cannot be removed")

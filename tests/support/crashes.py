@@ -52,14 +52,14 @@ def count_of_changes(action: Callable[[], Any]) -> int:
     return count
 
 
-def stopped_at(moment: int, action: Callable[[], Any]) -> int:
+def stopped_at(moment: int, action: Callable[[], Any], *, touching: str = "") -> int:
     """A process that stops itself before its change number ``moment``; once continued it ends with 0, or with the
     exit code of the error that the action ended with."""
     child = _fork()
     if child == 0:
         status = 1
         try:
-            sys.addaudithook(_Killer(moment, number=signal.SIGSTOP))
+            sys.addaudithook(_Killer(moment, touching, signal.SIGSTOP))
             action()
             status = 0
         except Exception as error:  # noqa: BLE001 - told by the exit code

@@ -16,7 +16,8 @@ from holdfast.snapshot.objects import ObjectStore
 from holdfast.snapshot.restore import Restored
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 
-SANDBOX_ID = "plan/app"
+PLAN_ID = "01K0000000000000000000SNAP"
+SANDBOX_ID = f"{PLAN_ID}/app"
 # Everything here uses one SQLite library: the locks that two in one process have on a file undo each other.
 
 
@@ -60,7 +61,7 @@ class Place:
         return self.manager.create_checkpoint(
             batch,
             sandbox_id=SANDBOX_ID,
-            plan_id="plan",
+            plan_id=PLAN_ID,
             phase=Phase.EXECUTE,
             path=self.root,
             metadata={},
@@ -71,7 +72,7 @@ class Place:
         state = to if isinstance(to, str) else to.state_hash
         unheld = () if isinstance(to, str) else [each.path for each in to.unheld]
         aside = self.aside / secrets.token_hex(4)
-        return self.manager.rollback_to(self.root, state, aside=aside, unheld=unheld)[1]
+        return self.manager.restore(self.root, state, aside=aside, unheld=unheld)[1]
 
     def found_anew(self) -> str:
         """The state that somebody finds who knows nothing of the tree."""

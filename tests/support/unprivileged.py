@@ -1,7 +1,8 @@
 """Running a function as a user who is not root, whoever runs the tests.
 
 As root the child becomes ``nobody``. The interpreter and the packages may lie where ``nobody`` cannot read, so they are
-imported before; Holdfast itself asks at import who it is, so it is imported after.
+imported before; Holdfast itself asks at import who it is, so it is imported after. What
+starts processes of its own needs an interpreter that this user may start, too.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 NOBODY = 65534
 _PROJECT = Path(__file__).parents[2]
@@ -51,6 +54,51 @@ def run_unprivileged(function: Callable[..., Any], *arguments: str) -> Any:
     )
     assert completed.returncode == 0, completed.stderr
     return json.loads(completed.stdout.splitlines()[-1])
+
+
+def run_as_a_user(function: Callable[..., Any], *arguments: str, groups: Sequence[int] = ()) -> Any:
+    """The same in a process that never was root's, and that can start others; the user is in these groups as well."""
+    if os.geteuid() != 0 and not {*groups} <= {*os.getgroups()}:
+        pytest.skip("only root can put a user into other groups")
+    packages = Path(pytest.__file__).parents[1]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
+    completed = subprocess.run(
+        [_interpreter(), "-c", _CALL, function.__module__, function.__qualname__, *arguments],
+        cwd="/",
+        env={
+            **environment,
+            "HOME": "/nonexistent",
+            "PYTHONPATH": os.pathsep.join(map(str, (_PROJECT / "src", _PROJECT, packages))),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        **({"user": NOBODY, "group": NOBODY, "extra_groups": groups} if os.geteuid() == 0 else {}),
+    )
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout.splitlines()[-1])
+
+
+_CALL = """
+import importlib, json, sys
+module, function, *arguments = sys.argv[1:]
+print(json.dumps(getattr(importlib.import_module(module), function)(*arguments)))
+"""
+
+
+def _interpreter() -> str:
+    """One of the same version that the user may start."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    candidates = (sys.executable, f"/usr/bin/python{version}", f"/usr/local/bin/python{version}")
+    for candidate in candidates:
+        if os.geteuid() != 0 or (os.path.exists(candidate) and _may_be_started(candidate)):
+            return candidate
+    pytest.skip("no interpreter that this user may start")
+
+
+def _may_be_started(program: str) -> bool:
+    return all(os.stat(folder).st_mode & 0o001 for folder in Path(program).resolve().parents)
 
 
 def _main(name: str, *arguments: str) -> None:

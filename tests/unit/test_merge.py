@@ -37,7 +37,7 @@ class Bench:
         return self.state()
 
     def bring(self, state: str) -> None:
-        self.manager.rollback_to(self.tree, state, aside=self.folder / "aside")
+        self.manager.restore(self.tree, state, aside=self.folder / "aside")
 
     def merge(self, prepare: Change, ours: Change, theirs: Change, *, theirs_wins: bool = False) -> Merged:
         prepare(self.tree)
@@ -275,14 +275,154 @@ def test_the_later_one_wins_if_asked_for(bench: Bench, ours: Change, theirs: Cha
     assert bench.files() == result
 
 
+def lines(*changed: tuple[int, str]) -> str:
+    """Nine lines, some of them changed."""
+    texts = {number: f"line {number}" for number in range(1, 10)} | dict(changed)
+    return "".join(f"{text}\n" for text in texts.values())
+
+
+def chmod(mode: int, name: str = "a") -> Change:
+    return lambda tree: (tree / name).chmod(mode)
+
+
+def mark(value: str, name: str = "user.by") -> Change:
+    return lambda tree: os.setxattr(tree / "a", name, value.encode())
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def test_the_later_one_wins_only_the_lines_that_both_changed(bench: Bench) -> None:
+    ours = both(write(a=lines((1, "ours"), (5, "ours"))), chmod(0o755))
+    merged = bench.merge(write(a=lines()), ours, write(a=lines((5, "theirs"), (9, "theirs"))), theirs_wins=True)
+    assert merged.conflicts == ()
+    assert bench.files() == {"a": lines((1, "ours"), (5, "theirs"), (9, "theirs"))}
+    assert mode_of(bench.tree / "a") == 0o755
+
+
+@pytest.mark.parametrize("theirs_wins", [False, True])
+@pytest.mark.parametrize("content", ["text\n", "\0binary"])
+def test_each_attribute_comes_from_the_one_that_changed_it(bench: Bench, content: str, theirs_wins: bool) -> None:
+    """The mode from one side, an extended attribute and the content from the other; also if it is no text."""
+    theirs = both(write(a=content + "more\n"), mark("theirs"))
+    merged = bench.merge(write(a=content), chmod(0o755), theirs, theirs_wins=theirs_wins)
+    assert merged.conflicts == ()
+    assert bench.files() == {"a": content + "more\n"}
+    assert mode_of(bench.tree / "a") == 0o755
+    assert os.getxattr(bench.tree / "a", "user.by") == b"theirs"
+
+
+@pytest.mark.parametrize("theirs_wins", [False, True])
+def test_a_change_of_the_content_here_and_of_the_mode_there_come_together(bench: Bench, theirs_wins: bool) -> None:
+    merged = bench.merge(write(a="\0"), write(a="\0ours"), chmod(0o711), theirs_wins=theirs_wins)
+    assert merged.conflicts == ()
+    assert (bench.files(), mode_of(bench.tree / "a")) == ({"a": "\0ours"}, 0o711)
+
+
+def test_the_later_one_wins_the_mode_that_both_changed_and_nothing_else(bench: Bench) -> None:
+    ours = both(write(a=lines((1, "ours"))), chmod(0o700), mark("ours", "user.ours"))
+    theirs = both(write(a=lines((9, "theirs"))), chmod(0o755), mark("theirs", "user.theirs"))
+    assert bench.merge(write(a=lines()), ours, theirs, theirs_wins=True).conflicts == ()
+    assert bench.files() == {"a": lines((1, "ours"), (9, "theirs"))}
+    assert mode_of(bench.tree / "a") == 0o755
+    assert sorted(os.listxattr(bench.tree / "a")) == ["user.ours", "user.theirs"]
+
+
+def test_the_later_one_wins_a_file_that_is_no_text_but_the_mode_of_the_earlier_stays(bench: Bench) -> None:
+    ours = both(write(a="\0ours"), chmod(0o755))
+    assert bench.merge(write(a="\0"), ours, write(a="\0theirs"), theirs_wins=True).conflicts == ()
+    assert (bench.files(), mode_of(bench.tree / "a")) == ({"a": "\0theirs"}, 0o755)
+
+
+def test_the_later_one_wins_the_mode_of_a_folder_and_what_both_put_into_it_stays(bench: Bench) -> None:
+    ours = both(write(d__ours="ours"), chmod(0o700, "d"))
+    theirs = both(write(d__theirs="theirs"), chmod(0o750, "d"))
+    assert bench.merge(write(d__a="1"), ours, theirs, theirs_wins=True).conflicts == ()
+    assert bench.files() == {"d/a": "1", "d/ours": "ours", "d/theirs": "theirs"}
+    assert mode_of(bench.tree / "d") == 0o750
+
+
+def test_the_later_one_wins_a_symlink_that_both_changed_and_one_that_is_a_file_for_the_other(bench: Bench) -> None:
+    def link(name: str, target: str) -> Change:
+        def do(tree: Path) -> None:
+            (tree / name).unlink(missing_ok=True)
+            (tree / name).symlink_to(target)
+
+        return do
+
+    base = both(link("a", "1"), link("b", "1"), write(c="1\n"))
+    ours = both(link("a", "ours"), link("b", "ours"), write(c="ours\n"), write(kept="ours"))
+    theirs = both(link("a", "theirs"), remove("b"), write(b="a file\n"), link("c", "theirs"))
+    assert bench.merge(base, ours, theirs, theirs_wins=True).conflicts == ()
+    assert bench.files() == {"a": "-> theirs", "b": "a file\n", "c": "-> theirs", "kept": "ours"}
+
+
+def test_names_of_one_file_stay_one_file_if_both_changed_it(bench: Bench) -> None:
+    def link(tree: Path) -> None:
+        (tree / "b").hardlink_to(tree / "a")
+
+    base, theirs = both(write(a=lines()), link), both(write(a=lines((9, "theirs"))))
+    assert bench.merge(base, both(write(a=lines((1, "ours"))), chmod(0o755)), theirs).conflicts == ()
+    assert bench.files() == dict.fromkeys("ab", lines((1, "ours"), (9, "theirs")))
+    assert (bench.tree / "a").stat().st_ino == (bench.tree / "b").stat().st_ino
+
+
+@pytest.mark.parametrize("theirs_wins", [False, True])
+def test_a_text_of_many_megabytes_is_merged_line_by_line_as_well(bench: Bench, theirs_wins: bool) -> None:
+    filler = "".join(f"{number:>15}\n" for number in range(400_000))
+    merged = bench.merge(
+        write(a=f"1\n{filler}1\n"),
+        write(a=f"ours\n{filler}1\n"),
+        write(a=f"1\n{filler}theirs\n"),
+        theirs_wins=theirs_wins,
+    )
+    assert merged.conflicts == ()
+    assert bench.files() == {"a": f"ours\n{filler}theirs\n"}
+    assert bench.state() == merged.state  # it is stored as a look at it stores it
+
+
+NUMBERS = st.sets(st.integers(1, 30), max_size=8)
+
+
+@settings(max_examples=40, deadline=None)
+@given(ours=NUMBERS, theirs=NUMBERS, modes=st.tuples(*[st.sampled_from([0o644, 0o755, 0o600])] * 3))
+def test_if_the_later_one_wins_nothing_that_only_the_earlier_changed_is_lost(
+    tmp_path_factory: pytest.TempPathFactory, ours: set[int], theirs: set[int], modes: tuple[int, int, int]
+) -> None:
+    """Lines that are far enough apart not to be one change, and modes."""
+    bench = Bench(tmp_path_factory.mktemp("bench"))
+
+    def text(by: dict[int, str]) -> str:
+        return "".join(f"{by.get(number, 'base')} {number}\n\nbetween {number}\n\n" for number in range(1, 31))
+
+    def become(by: str, numbers: set[int], mode: int) -> Change:
+        return both(write(a=text(dict.fromkeys(numbers, by))), chmod(mode))
+
+    base_mode, our_mode, their_mode = modes
+    merged = bench.merge(
+        become("base", set(), base_mode),
+        become("ours", ours, our_mode),
+        become("theirs", theirs, their_mode),
+        theirs_wins=True,
+    )
+    assert merged.conflicts == ()
+    assert bench.files() == {"a": text(dict.fromkeys(ours, "ours") | dict.fromkeys(theirs, "theirs"))}
+    assert mode_of(bench.tree / "a") == (our_mode if their_mode == base_mode else their_mode)
+
+
 NAMES = st.sampled_from(["a", "b", "d/a", "d/b", "d/e/a", "e"])
 TREES = st.dictionaries(NAMES, st.text("xy\n", max_size=6), max_size=5)
 
 
-@settings(max_examples=40, deadline=None)
-@given(base=TREES, ours=TREES, theirs=TREES)
+@settings(max_examples=60, deadline=None)
+@given(base=TREES, ours=TREES, theirs=TREES, theirs_wins=st.booleans())
 def test_no_change_is_lost_without_a_conflict(
-    tmp_path_factory: pytest.TempPathFactory, base: dict[str, str], ours: dict[str, str], theirs: dict[str, str]
+    tmp_path_factory: pytest.TempPathFactory,
+    base: dict[str, str],
+    ours: dict[str, str],
+    theirs: dict[str, str],
+    theirs_wins: bool,
 ) -> None:
     """Every path only one side changed is as that side has it, or is below or above a conflict."""
     bench = Bench(tmp_path_factory.mktemp("bench"))
@@ -298,7 +438,8 @@ def test_no_change_is_lost_without_a_conflict(
 
         return do
 
-    merged = bench.merge(become(base), become(ours), become(theirs))
+    merged = bench.merge(become(base), become(ours), become(theirs), theirs_wins=theirs_wins)
+    assert not (theirs_wins and merged.conflicts)
     found = bench.files()
     conflicts = {os.fsdecode(each.path) for each in merged.conflicts}
     for name in {*base, *ours, *theirs}:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -483,6 +485,10 @@ WRONG_CONTENT = {
         "name: n\nresources:\n  app: {type: gti, path: app}\n" + STEPS,
         ['3:15: expected one of git, directory, found the text "gti"; did you mean "git"?'],
     ),
+    "a resource name that no file could be named after": (
+        f"name: n\nresources:\n  {'r' * 81}: {{type: git, path: app}}\n" + STEPS,
+        ["3:3: expected a name of at most 80 characters, and this one has 81"],
+    ),
     "resource names": (
         "name: n\nresources:\n  9x: {type: git, path: app}\n  a b: {type: git, path: data}\n" + STEPS,
         [
@@ -524,12 +530,15 @@ def test_resource_folders_must_exist_and_be_folders(folder: Path) -> None:
     ]
 
 
-def test_a_resource_folder_whose_path_is_not_text_is_refused(folder: Path) -> None:
-    odd = os.fsencode(folder) + b"/\xff"
-    os.mkdir(odd)
-    os.symlink(odd, folder / "link")
-    text = "name: n\nresources: {a: {type: git, path: link}}\n"
-    assert problems(folder, text + STEPS) == ["2:34: expected a folder whose path is UTF-8"]
+def test_a_plan_file_and_its_resources_may_lie_on_a_path_that_is_not_text(folder: Path) -> None:
+    odd = folder / os.fsdecode(b"\xff")
+    odd.mkdir()
+    (odd / "plan.yaml").write_text("name: n\nresources: {a: {type: git, path: .}}\n" + STEPS)
+    draft = load_plan_file(odd / "plan.yaml", defaults=Policy())
+    assert (draft.resources[0].path, draft.source_file) == (odd, odd / "plan.yaml")
+    (odd / "plan.yaml").write_text("name: 1\n")
+    with pytest.raises(PlanFileError, match=r"/\\xff/plan\.yaml:1:"):
+        load_plan_file(odd / "plan.yaml", defaults=Policy())
 
 
 @pytest.mark.parametrize(
@@ -561,11 +570,37 @@ def test_a_missing_file_is_named_with_what_was_expected(tmp_path: Path) -> None:
     assert caught.value.hint
 
 
+def test_a_plan_from_a_stream_has_no_file_and_its_paths_begin_in_the_current_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "name: n\nresources: {a: {type: git, path: app}}\n" + STEPS
+    (folder / "elsewhere").mkdir()
+    file, pipe = folder / "elsewhere" / "plan.yaml", folder / "elsewhere" / "pipe"
+    file.write_text(text)
+    os.mkfifo(pipe)
+    (folder / "link").symlink_to("/dev/fd")
+    monkeypatch.chdir(folder)
+    writer = threading.Thread(target=pipe.write_text, args=(text,))
+    writer.start()
+    drafts = [load_plan_file(pipe, defaults=Policy())]
+    writer.join()
+    one, other = socket.socketpair()
+    with one, other, file.open() as opened:
+        other.sendall(text.encode())
+        other.shutdown(socket.SHUT_WR)
+        names = f"/dev/fd/{opened.fileno()}", f"link/{one.fileno()}"
+        drafts += [load_plan_file(Path(name), defaults=Policy()) for name in names]
+    assert [(each.resources[0].path, each.source_file) for each in drafts] == [(folder / "app", None)] * 3
+
+
+def test_a_stream_without_an_end_is_refused() -> None:
+    with pytest.raises(PlanFileError, match="more than 64 MiB"):
+        load_plan_file(Path("/dev/zero"), defaults=Policy())
+
+
 def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
     for name, message in {
         ".": "this is a folder",
-        "pipe": "this is not a regular file",
         "a\0b": "this cannot be the name of a file",
         "x" * 300: f"it cannot be read ({os.strerror(36)})",
     }.items():

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import AmbiguousError, ConfigError, NotFoundError
+from holdfast.ids import id_text
 from holdfast.model import Checkpoint, CheckpointMetadata, Phase, Trigger
 from holdfast.policy import (
     GroupFacts,
@@ -141,7 +142,7 @@ def test_display_ids_of_one_second_are_as_long_as_they_need_to_be() -> None:
     assert list(display_ids(ids).values()) == ["cp_01J8AAAABBB", "cp_01J8AAAABBX", "cp_01J8ZZZZ"]
 
 
-ulids = st.text(st.sampled_from("0123456789ABCDEFGHJKMNPQRSTVWXYZ"), min_size=26, max_size=26)
+ulids = st.integers(0, (1 << 128) - 1).map(id_text)
 ulids_close_together = st.text(st.sampled_from("01"), min_size=26, max_size=26)
 
 
@@ -163,12 +164,12 @@ def test_display_ids_are_unique_prefixes_and_no_longer_than_needed(ids: list[str
 def checkpoint(checkpoint_id: str, group_id: str, sequence: int, label: str | None = None) -> Checkpoint:
     return Checkpoint(
         checkpoint_id=checkpoint_id.ljust(26, "0"),
-        plan_id="PLAN",
+        plan_id="01J0P1AN".ljust(26, "0"),
         group_id=group_id.ljust(26, "0"),
         sequence=sequence,
         sandbox_ref="ref",
         resource_id="app",
-        checkpoint_type="auto",
+        checkpoint_type="manual",
         filesystem_path="/",
         size_bytes=0,
         metadata=CheckpointMetadata(
@@ -261,7 +262,7 @@ def test_a_name_that_fits_several_is_refused_with_the_candidates(reference: str,
 
 
 def test_only_some_of_very_many_candidates_are_listed() -> None:
-    many = [checkpoint(f"01J8{index:04}", f"G{index:04}", index) for index in range(25)]
+    many = [checkpoint(f"01J8{index:04}", f"01G{index:04}", index) for index in range(25)]
     with pytest.raises(AmbiguousError) as caught:
         resolve_checkpoint("01J8", many)
     assert caught.value.hint.endswith("and 15 more.")

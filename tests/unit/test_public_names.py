@@ -1,24 +1,65 @@
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import holdfast
-from holdfast.app import Holdfast
-from holdfast.errors import HoldfastError
+
+NAMES = {
+    "Checkpoint": "model",
+    "CheckpointManager": "snapshot.manager",
+    "CheckpointNotFoundError": "errors",
+    "CheckpointRetentionPolicy": "model",
+    "CheckpointService": "checkpoints",
+    "CorrectionService": "correct",
+    "Holdfast": "app",
+    "HoldfastError": "errors",
+    "NotFoundError": "errors",
+    "PlanExecutor": "executor",
+    "RollbackResult": "model",
+    "SandboxCheckpoint": "snapshot.sandbox_checkpoint",
+}
 
 
 def test_the_package_offers_these_names_and_no_others() -> None:
-    assert holdfast.__all__ == ["Holdfast", "HoldfastError"]
-    assert holdfast.Holdfast is Holdfast
-    assert holdfast.HoldfastError is HoldfastError
+    assert sorted(holdfast.__all__) == sorted(NAMES)
+    assert set(NAMES) <= set(dir(holdfast))
     with pytest.raises(AttributeError, match="no attribute 'holdfst'"):
         _ = holdfast.holdfst
+
+
+@pytest.mark.parametrize(("name", "module"), NAMES.items())
+def test_a_name_is_the_one_of_its_module(name: str, module: str) -> None:
+    assert getattr(holdfast, name) is getattr(importlib.import_module(f"holdfast.{module}"), name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_in_the_reference(name: str) -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "python-api.md"
+    assert f"`{name}`" in page.read_text()
 
 
 def test_importing_the_package_imports_none_of_its_parts() -> None:
     code = "import sys, holdfast; print([name for name in sys.modules if name.startswith('holdfast.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["plan", "status"], ["plan", "list"], ["log"]])
+def test_a_command_that_only_looks_imports_nothing_heavy(words: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom holdfast.cli.main import main\nsys.argv[:] = ['holdfast', *sys.argv[1:]]\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "heavy = {'pydantic', 'sqlalchemy', 'alembic', 'rich', 'yaml', 'psycopg', 'zstandard'}\n"
+        "print('heavy:', sorted(heavy & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words, "--home", str(tmp_path)] if words[0] != "--version" else [
+            sys.executable, "-c", code, *words],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "heavy: []"

@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import holdfast
 from holdfast import sqlite
 from holdfast.db.store import open_store
 from holdfast.errors import DatabaseError
+from tests.support.unprivileged import folder_for_nobody
 
 
 @pytest.fixture
@@ -34,7 +36,9 @@ def read(connection: sqlite3.Connection, path: Path, table: str) -> None:
 def run_apart(code: str, path: Path) -> str:
     """Run it in another process; what that says."""
     program = f"import os, sys; from pathlib import Path; from holdfast import sqlite; path = Path(sys.argv[1]); {code}"
-    environment = {**os.environ, "PYTHONPATH": str(Path(holdfast.__file__).parents[1])}
+    # Not measured: as another user it could not write its measurement, and would say so.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
+    environment = {**inherited, "PYTHONPATH": str(Path(holdfast.__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", program, path], env=environment, text=True, capture_output=True)
     return done.stdout + done.stderr
 
@@ -123,10 +127,10 @@ def test_a_collision_is_tried_again_and_any_other_error_is_not(path: Path) -> No
                 holder.execute("COMMIT")
             impatient.execute("BEGIN IMMEDIATE")
 
-        sqlite._patiently(collide)
+        sqlite.patiently(collide)
         assert len(attempts) == 3
         with pytest.raises(sqlite.Error, match="within a transaction"):
-            sqlite._patiently(collide)
+            sqlite.patiently(collide)
         assert len(attempts) == 4
 
 
@@ -184,14 +188,40 @@ def test_any_other_error_is_ours_too_and_keeps_its_words(path: Path) -> None:
         read(connection, path, "nowhere")
 
 
-def test_a_file_that_may_not_be_written_is_refused_at_once(path: Path) -> None:
-    sqlite.connect(path).close()
-    path.chmod(0o444)
-    path.parent.chmod(0o755)
-    # Root may write what is read-only, so root becomes nobody, in a folder that nobody could walk to.
-    become_nobody = "os.chdir(path.parent); os.geteuid() or os.setuid(65534)"
-    said = run_apart(f"{become_nobody}; sqlite.connect(Path(path.name))", path)
-    assert "DatabaseError: The database records.db cannot be written: permission denied." in said
+@pytest.fixture
+def closed() -> Iterator[Path]:
+    """A database with one row that this user, or nobody in the place of root, can read and not write."""
+    with folder_for_nobody() as folder:
+        path = folder / "records.db"
+        with closing(sqlite.connect(path)) as connection:
+            connection.execute("CREATE TABLE t (a)")
+            connection.execute("INSERT INTO t VALUES (1)")
+        path.chmod(0o444)
+        folder.chmod(0o555)
+        yield path
+
+
+BECOME_NOBODY = "os.geteuid() or os.setresuid(65534, 65534, 0)"
+
+
+def test_a_file_that_may_not_be_written_is_read_and_refuses_to_be_written(closed: Path) -> None:
+    opened = f"{BECOME_NOBODY}; connection = sqlite.connect(path)"
+    assert run_apart(f"{opened}; print(connection.execute('SELECT a FROM t').fetchall())", closed) == "[(1,)]\n"
+    writing = "\nwith sqlite.translated_errors(path): connection.execute('INSERT INTO t VALUES (2)')"
+    assert "records.db cannot be written: it is read-only" in run_apart(opened + writing, closed)
+
+
+def test_a_file_that_was_changed_while_it_was_read_without_locks_is_told(closed: Path) -> None:
+    looking = f"{BECOME_NOBODY}; connection = sqlite.connect(path); connection.execute('SELECT * FROM t')"
+    changing = "os.setresuid(-1, os.getresuid()[2], -1); os.utime(path)"
+    assert "was changed while it was read" in run_apart(f"{looking}; {changing}; connection.close()", closed)
+
+
+def test_a_log_that_cannot_be_read_where_nothing_can_be_written_is_told(closed: Path) -> None:
+    closed.parent.chmod(0o755)
+    closed.with_name("records.db-wal").write_bytes(b"a log")
+    closed.parent.chmod(0o555)
+    assert "was not closed" in run_apart(f"{BECOME_NOBODY}; sqlite.connect(path)", closed)
 
 
 def test_the_standard_module_is_used_where_it_is_new_enough(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,8 @@ class Bar:
 
 def bar_line(working: Working, width: int) -> Row:
     """What is done to what, the bar, files, bytes and the time left, as far as there is room for them."""
+    if not working.files_total and not working.bytes_total:
+        return [shortened(label_text(working), max(1, width))]
     label = shortened(label_text(working), min(_WIDEST_LABEL, max(1, width - len(_GAP) - _SHORTEST)))
 
     def room_beside(facts: list[str]) -> int:

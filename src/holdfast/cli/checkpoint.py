@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +15,7 @@ from holdfast.cli.output import (
     Reply,
     Row,
     Screen,
+    Span,
     bytes_text,
     counted,
     fits,
@@ -27,12 +28,30 @@ from holdfast.cli.output import (
 from holdfast.names import name_text
 
 if TYPE_CHECKING:
-    from holdfast.app import CheckpointView
+    from holdfast.app import CheckpointView, Holdfast
     from holdfast.checkpoints import VerifyResult
     from holdfast.diff import FileDiff
-    from holdfast.model import CheckpointGroup, Plan
+    from holdfast.model import Checkpoint, CheckpointGroup, DamagedCheckpoint, GitHead, Plan
 
 _MOST_FILES_SHOWN = 50
+
+
+@dataclass(frozen=True)
+class Footer:
+    """What stands below a list of checkpoints."""
+
+    root_id: str
+    """Of the plan that is executed for it."""
+    can_go_back: bool
+
+    @classmethod
+    def of(cls, holdfast: Holdfast, plan: Plan) -> Footer:
+        return cls(holdfast.store.root_of(plan).plan_id, holdfast.can_go_back(plan))
+
+    def commands(self, plan: Plan) -> list[Next]:
+        looking = Next("look", f"holdfast checkpoint show --plan {plan.plan_id} CHECKPOINT")
+        going_back = Next("go back", f"holdfast plan rollback {plan.plan_id} CHECKPOINT")
+        return [looking, going_back] if self.can_go_back else [looking]
 
 
 @click.group("checkpoint", cls=OrderedGroup)
@@ -45,23 +64,39 @@ def group() -> None:
 @click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
 def list_checkpoints(invocation: Invocation, plan: str) -> Reply:
     """The checkpoints of a plan, oldest first."""
-    from holdfast.cli.records import checkpoint_data
+    from holdfast.cli.records import checkpoint_data, damaged_checkpoint_data
 
     with invocation.opened() as holdfast:
         found = holdfast.find_plan(plan)
         views = holdfast.checkpoints(found.plan_id)
-    data = {"plan_id": found.plan_id, "checkpoints": [checkpoint_data(each) for each in views]}
-    return Reply(data, lambda screen: _show_list(screen, found, views), is_long=True)
+        damaged = holdfast.damaged_checkpoints(found.plan_id)
+        footer = Footer.of(holdfast, found)
+    listed = [checkpoint_data(each) for each in views]
+    listed += [damaged_checkpoint_data(*each) for each in damaged]
+    data = {"plan_id": found.plan_id, "checkpoints": sorted(listed, key=lambda each: each["checkpoint_id"])}
+    return Reply(data, lambda screen: _show_list(screen, found, views, damaged, footer), is_long=True)
 
 
-def _show_list(screen: Screen, plan: Plan, views: Sequence[CheckpointView]) -> None:
+def _show_list(
+    screen: Screen,
+    plan: Plan,
+    views: Sequence[CheckpointView],
+    damaged: Sequence[tuple[DamagedCheckpoint, str]],
+    footer: Footer,
+) -> None:
     show_plan(screen, plan.plan_id, plan.name)
-    if not views:
+    if not views and not damaged:
         screen.line("It has no checkpoints yet.")
-        show_next(screen, [Next("run it", f"holdfast plan execute {plan.plan_id}")])
+        show_next(screen, [Next("run it", f"holdfast plan execute {footer.root_id}")])
         return
     screen.line()
-    rows = [_row(list(members)) for _, members in groupby(views, key=lambda view: view.group.group_id)]
+    before = [None, *(each.group.group_id for each in views)]
+    dated = [
+        (each.checkpoint.checkpoint_id, _row(each, is_first=each.group.group_id != group_id))
+        for each, group_id in zip(views, before, strict=False)
+    ]
+    dated += [(each.checkpoint_id, _damaged_row(display_id)) for each, display_id in damaged]
+    rows = [row for _, row in sorted(dated, key=lambda each: each[0])]
     header = ["checkpoint", "moment", "resource", "time", "new"]
     kept = slice(None) if fits([header, *rows], screen.width, flexible=1) else slice(3)
     show_table(screen, [row[kept] for row in rows], flexible=1, header=header[kept])
@@ -69,44 +104,41 @@ def _show_list(screen: Screen, plan: Plan, views: Sequence[CheckpointView]) -> N
     show_next(
         screen,
         [
-            Next("look", f"holdfast checkpoint show --plan {plan.plan_id} CHECKPOINT"),
-            Next("go back", f"holdfast plan rollback {plan.plan_id} CHECKPOINT"),
+            *footer.commands(plan),
+            *(Next("remove it", f"holdfast checkpoint delete {plan.plan_id} {each[1]}") for each in damaged[:1]),
         ],
     )
 
 
-def _row(members: Sequence[CheckpointView]) -> Row:
-    """One moment: the checkpoints of a group are gone back to together, so the first stands for all."""
-    first = members[0]
+def _damaged_row(display_id: str) -> Row:
+    return [(display_id, "bad"), ("its record is damaged", "bad"), "", "", ""]
+
+
+def _row(view: CheckpointView, *, is_first: bool) -> Row:
+    """``is_first``: the others of its group are of the same moment, and are gone back to together with it."""
     return [
-        (first.display_id, "dim" if first.is_superseded else "id"),
-        (moment_text(first.group) + " (undone)", "dim") if first.is_superseded else moment_text(first.group),
-        (",".join(each.checkpoint.resource_id for each in members), "dim"),
-        (f"{first.group.created_at.astimezone():%H:%M:%S}", "dim"),
-        (bytes_text(sum(each.checkpoint.size_bytes for each in members)), "dim"),
+        (view.display_id, "dim" if view.is_superseded else "id"),
+        _moment_span(view) if is_first else (_SAME_MOMENT, "dim"),
+        (view.checkpoint.resource_id, "dim"),
+        (f"{view.group.created_at.astimezone():%H:%M:%S}", "dim"),
+        (bytes_text(view.checkpoint.size_bytes), "dim"),
     ]
 
 
-_MOMENTS = {
-    "before_step": "before {step}",
-    "on_tool_write": "before {step}",
-    "on_tool_write_complete": "after {step}",
-    "on_error": "failed: {step}",
-    "pre_execute": "start",
-    "post_execute": "end",
-    "pre_apply": "before apply",
-    "before_rollback": "left by going back",
-    "rollback": "back at {step}",
-    "settled": "during {step}",
-}
+def _moment_span(view: CheckpointView) -> Span:
+    moment = title_text(view.checkpoint, view.group)
+    return (f"{moment} (undone)", "dim") if view.is_superseded else moment
 
 
-def moment_text(group: CheckpointGroup) -> str:
-    """The moment of a group in a few words."""
-    edge = "the start" if group.last_completed_step < 0 else "the end"
-    step = edge if group.step_index is None else f"{group.step_index + 1} {group.step}"
-    words = _MOMENTS.get(group.triggers[0], "{reason}").format(step=step, reason=group.reason)
-    return f'"{group.label}" {words}' if group.label else words
+_SAME_MOMENT = "  and"
+
+
+def title_text(checkpoint: Checkpoint, group: CheckpointGroup) -> str:
+    """What a checkpoint is called, after its label if it has one; earlier versions stored no title."""
+    from holdfast.titles import title_of
+
+    title = checkpoint.metadata.title or title_of(group)
+    return f'"{group.label}" {title}' if group.label else title
 
 
 @command(group, "show", short_help="All about one checkpoint.")
@@ -123,20 +155,24 @@ def show_checkpoint(invocation: Invocation, plan: str | None, checkpoint: str) -
         view = holdfast.checkpoint(checkpoint, plan)
         owner = holdfast.find_plan(view.checkpoint.plan_id)
         files = holdfast.changed_files(view)
+        can_go_back = holdfast.can_go_back(owner, view.group)
     data = {**full_checkpoint_data(view), "changes": diff_data(owner, files, with_patch=False)}
-    return Reply(data, lambda screen: _show_one(screen, owner, view, files))
+    return Reply(data, lambda screen: _show_one(screen, owner, view, files, can_go_back))
 
 
-def _show_one(screen: Screen, plan: Plan, view: CheckpointView, files: Sequence[FileDiff]) -> None:
+def _show_one(screen: Screen, plan: Plan, view: CheckpointView, files: Sequence[FileDiff], can_go_back: bool) -> None:
     checkpoint, metadata, group_of = view.checkpoint, view.checkpoint.metadata, view.group
     facts = {
         "plan": f"{plan.plan_id}  {plan.name}",
+        "title": metadata.title,
         "label": metadata.label,
         "taken": time_text(checkpoint.created_at),
         "why": f"{', '.join(metadata.triggers)}: {metadata.reason}",
         "step": None if metadata.step_index is None else f"{metadata.step_index + 1} {metadata.step}",
+        "source": metadata.source,
         "decision": checkpoint.decision_id,
         "resource": checkpoint.resource_id,
+        "git": _head_text(metadata.git),
         "state": metadata.state_hash,
         "group": checkpoint.group_id,
         "attempt": str(group_of.attempt),
@@ -154,7 +190,14 @@ def _show_one(screen: Screen, plan: Plan, view: CheckpointView, files: Sequence[
     if not view.group.parent_group_id:
         screen.line("It is the first checkpoint of the plan.")
     screen.line()
-    show_next(screen, [Next("go back", f"holdfast plan rollback {plan.plan_id} {view.display_id}")])
+    if can_go_back:
+        show_next(screen, [Next("go back", f"holdfast plan rollback {plan.plan_id} {view.display_id}")])
+
+
+def _head_text(head: GitHead | None) -> str | None:
+    if head is None:
+        return None
+    return f"{head.branch or 'no branch'} at {head.commit or 'no commit yet'}"
 
 
 def _show_files(screen: Screen, plan: Plan, view: CheckpointView, files: Sequence[FileDiff]) -> None:
@@ -179,11 +222,13 @@ def create_checkpoint(invocation: Invocation, label: str | None, plan: str) -> R
         raise click.BadParameter("say something, or leave it out.", param_hint="--label")
     with invocation.opened() as holdfast:
         view = holdfast.create_checkpoint(plan, label)
+        can_go_back = holdfast.can_go_back(holdfast.find_plan(view.checkpoint.plan_id), view.group)
     back = Next("go back", f"holdfast plan rollback {view.checkpoint.plan_id} {view.display_id}")
 
     def show(screen: Screen) -> None:
         screen.line(("Checkpoint ", "strong"), (view.checkpoint.checkpoint_id, "id"))
-        show_next(screen, [back])
+        if can_go_back:
+            show_next(screen, [back])
 
     return Reply(full_checkpoint_data(view), show)
 
@@ -202,8 +247,13 @@ def delete_checkpoint(invocation: Invocation, yes: bool, plan: str, checkpoint: 
 
     invocation.refuse_to_guess(yes)
     with invocation.opened() as holdfast:
+        damaged = holdfast.find_damaged_checkpoint(plan, checkpoint)
+        if damaged is not None:
+            return _delete_damaged(invocation, holdfast, damaged, yes)
         view = holdfast.checkpoint(checkpoint, holdfast.find_plan(plan).plan_id)
-        if not yes and not invocation.ask(f"Delete checkpoint {view.display_id} ({moment_text(view.group)}) for good?"):
+        if not yes and not invocation.ask(
+            f"Delete checkpoint {view.display_id} ({title_text(view.checkpoint, view.group)}) for good?"
+        ):
             raise StateError("You said no; nothing was changed.")
         deleted = holdfast.delete_checkpoint(view.checkpoint.plan_id, view.checkpoint.checkpoint_id)
         messages = unfreed(holdfast)
@@ -214,6 +264,21 @@ def delete_checkpoint(invocation: Invocation, yes: bool, plan: str, checkpoint: 
         "deleted": deleted,
     }
     return Reply(data, lambda screen: screen.line(f"Deleted {counted(deleted, 'checkpoint')}."), messages=messages)
+
+
+def _delete_damaged(invocation: Invocation, holdfast: Holdfast, damaged: DamagedCheckpoint, yes: bool) -> Reply:
+    from holdfast.cli.records import unfreed
+    from holdfast.errors import StateError
+
+    question = f"The record of checkpoint {damaged.checkpoint_id} is damaged. Delete it for good?"
+    if not yes and not invocation.ask(question):
+        raise StateError("You said no; nothing was changed.")
+    deleted = holdfast.delete_checkpoint(damaged.plan_id, damaged.checkpoint_id)
+    data = {
+        "plan_id": damaged.plan_id, "checkpoint_id": damaged.checkpoint_id, "group_id": None, "deleted": deleted,
+    }  # fmt: skip
+    text = f"Deleted {counted(deleted, 'damaged checkpoint')}."
+    return Reply(data, lambda screen: screen.line(text), messages=unfreed(holdfast))
 
 
 @command(group, "prune", short_help="Delete the oldest checkpoints now.")
@@ -232,6 +297,34 @@ def prune(invocation: Invocation, keep: int | None, plan: str) -> Reply:
     data = {"plan_id": found.plan_id, "deleted": deleted, "checkpoints_remaining": left, "content_bytes": size}
     text = f"Deleted {counted(deleted, 'checkpoint')}, {left} stay; saved content takes {bytes_text(size)} in all."
     return Reply(data, lambda screen: screen.line(text), messages=messages)
+
+
+@command(group, "release", short_help="Give up content of records that are gone for ever.")
+@_yes
+def release(invocation: Invocation, yes: bool) -> Reply:
+    """Give up the saved content of plans that no records at hand know, because their records are gone for ever.
+
+    Content is kept for every database that this home was used with. While one of them cannot be asked, or is older than
+    the content, nothing is freed. Put the newest backup of it back if there is one: what is given up here is lost.
+    """
+    from holdfast.cli.records import unfreed
+    from holdfast.errors import StateError
+
+    invocation.refuse_to_guess(yes)
+    with invocation.opened() as holdfast:
+        held_back = holdfast.held_back()
+        if held_back and not yes:
+            show_table(invocation.screen, [[each.plan_id, each.place, (each.reason, "dim")] for each in held_back])
+            if not invocation.ask(f"Give up what only {counted(len(held_back), 'plan')} of these records may need?"):
+                raise StateError("You said no; nothing was changed.")
+        freed = holdfast.release(held_back) if held_back else 0
+        messages = unfreed(holdfast)
+    data = {
+        "released": [{"plan_id": each.plan_id, "records": each.place, "reason": each.reason} for each in held_back],
+        "freed_bytes": freed,
+    }
+    text = f"Released {counted(len(held_back), 'plan')}; {bytes_text(freed)} were freed."
+    return Reply(data, lambda screen: screen.line(text if held_back else "Nothing is held back."), messages=messages)
 
 
 @command(group, "verify", short_help="Read everything saved back and check it.")

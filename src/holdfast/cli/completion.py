@@ -63,12 +63,13 @@ def _plans(invocation: Invocation, _: click.Context) -> Iterable[tuple[str, str]
 
 
 def _checkpoints(invocation: Invocation, context: click.Context) -> Iterable[tuple[str, str]]:
-    from holdfast.cli.checkpoint import moment_text
+    from holdfast.cli.checkpoint import title_text
 
     with invocation.opened() as holdfast:
         views = holdfast.checkpoints(str(context.params.get("plan") or "latest"))
-    labels = [(view.group.label, moment_text(view.group)) for view in views if view.group.label]
-    return [*((view.display_id, moment_text(view.group)) for view in reversed(views)), *labels]
+    titled = [(view, title_text(view.checkpoint, view.group)) for view in views]
+    labels = [(view.group.label, title) for view, title in titled if view.group.label]
+    return [*((view.display_id, title) for view, title in reversed(titled)), *labels]
 
 
 def _decisions(invocation: Invocation, _: click.Context) -> Iterable[tuple[str, str]]:

@@ -37,6 +37,7 @@ from holdfast.cli.records import (
     duration_seconds,
     effect_lines,
     plan_data,
+    put_back_text,
     resources_data,
     steps_data,
     switched_off,
@@ -49,6 +50,8 @@ from holdfast.events import (
     EffectsOutside,
     Event,
     InSubplan,
+    RealFilesPutBack,
+    SandboxesMadeAnew,
     SandboxesPutBack,
     SandboxMade,
     SetAside,
@@ -91,6 +94,7 @@ _MOST_LEFT_OUT = 5
 _TIME_CHARACTERS = 10
 """How many of a ULID's characters are its time."""
 _DONE = (PlanState.COMPLETE, PlanState.APPLIED)
+_NOT_KEPT = "no checkpoint holds the files as they were when it failed; they are still in the sandboxes."
 
 
 def run_plan(invocation: Invocation, holdfast: Holdfast, plan: Plan, choices: Choices | None = None) -> Reply:
@@ -186,10 +190,14 @@ class Progress:
             case EffectsOutside():
                 for line in effect_lines(event):
                     self._screen.line(("outside  ", "warn"), line)
+            case SandboxesMadeAnew(resources):
+                self._screen.line(("made anew ", "warn"), f"{', '.join(resources)}: the sandbox was gone")
             case SandboxesPutBack(resources, checkpoint_id):
                 why = "the machine or the process went down"
                 found = f"what was found is kept as {self._display(checkpoint_id)}"
                 self._screen.line(("put back ", "warn"), f"{', '.join(resources)}: {why}; {found}")
+            case RealFilesPutBack():
+                self._screen.line(("put back ", "warn"), put_back_text(event))
 
     def _tell_sandbox(self, resource: Resource) -> None:
         name = f"{resource.name:<{self._resource_width}}"
@@ -348,6 +356,7 @@ def _execution_data(holdfast: Holdfast, result: ExecutionResult, commands: list[
         "side_effects_not_undone": _dumped(each.side_effects_not_undone for each in result.effects),
         "compensated": _dumped(each.compensated for each in result.effects),
         "set_aside": result.set_aside,
+        "made_anew": result.made_anew,
         "next_commands": [each.command for each in commands],
     }
 
@@ -370,17 +379,21 @@ def _succeeded(holdfast: Holdfast, result: ExecutionResult) -> Reply:
             show_sentence(screen, ("Complete. ", "good"), changes_text(changes))
         show_next(screen, commands)
 
-    messages = (f"Plan {plan.plan_id} is {plan.state} already; nothing was run.",) if was_done else switched_off(plan)
-    return Reply(data, show, messages=messages)
+    return Reply(data, show, messages=_was_done(result) if was_done else switched_off(plan))
+
+
+def _was_done(result: ExecutionResult) -> tuple[str, ...]:
+    already = f"Plan {result.plan.plan_id} is {result.plan.state} already; nothing was run."
+    gone = ", ".join(result.made_anew)
+    return (already, f"The sandbox of {gone} was gone and is made anew.") if gone else (already,)
 
 
 def changes_of(holdfast: Holdfast, plan: Plan) -> list[FileChange]:
     """What the plan changed in its sandboxes, from its first checkpoint to its last."""
-    groups = holdfast.store.groups_of(plan.plan_id)
-    head = next((group for group in groups if group.group_id == plan.head_group_id), None)
-    if head is None:
+    if plan.head_group_id is None:
         return []
-    found = holdfast.service.changes_between(plan, groups[0].states, head.states)
+    first, head = holdfast.store.first_group(plan.plan_id), holdfast.store.get(CheckpointGroup, plan.head_group_id)
+    found = holdfast.service.changes_between(plan, first.states, head.states)
     return [
         FileChange(
             resource=name,
@@ -458,11 +471,14 @@ def show_conflicts(screen: Screen, conflicts: Sequence[tuple[Plan, Conflict]]) -
 def _failed(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     plan, run = result.plan, result.failed_run
     places = _places(holdfast, result)
-    shown = lasting_ids(each.checkpoint_id for each in holdfast.store.checkpoints_of(plan.plan_id))
+    listed = (each.checkpoint_id for each in holdfast.store.checkpoints_of(plan.plan_id))
+    shown = lasting_ids({*listed, *filter(None, places.values())})
     named = {name: shown[found] for name, found in places.items() if found in shown}
     correctable = _correctable(holdfast, plan, run)
     commands = _after_failure(plan, correctable, named if _left_a_trace(holdfast, result) else {})
     kept, restored = places["kept"], places["restored"]
+    if kept is None and restored is None:
+        commands.insert(1, Next("keep them", f"holdfast checkpoint create {plan.plan_id}"))
     data = {
         **_execution_data(holdfast, result, commands),
         **_failed_step_data(run, plan),
@@ -480,6 +496,8 @@ def _failed(holdfast: Holdfast, result: ExecutionResult) -> Reply:
         screen.line()
         if kept is not None:
             screen.line(("kept      ", "dim"), (shown[kept], "id"), "  the files when it failed")
+        elif restored is None:
+            show_sentence(screen, ("Not kept: ", "warn"), _NOT_KEPT)
         if restored is not None:
             where = f"before step {plan.next_step + 1} ({plan.steps[plan.next_step].name})"
             screen.line(("restored  ", "dim"), (shown[restored], "id"), f"  {where}")
@@ -491,10 +509,10 @@ def _failed(holdfast: Holdfast, result: ExecutionResult) -> Reply:
 
 def _places(holdfast: Holdfast, result: ExecutionResult) -> dict[str, str | None]:
     """Checkpoints of the moment before the failed step, of the failure, and of what was restored after it."""
-    run, store = result.failed_run, holdfast.store
-    before = store.find(CheckpointGroup, run.group_before_id) if run and run.group_before_id else None
+    run = result.failed_run
+    before = holdfast.store.find(CheckpointGroup, run.group_before_id) if run and run.group_before_id else None
     groups = {"before": before, "kept": result.failure_group, "restored": result.returned_to}
-    rows = {name: store.checkpoints_of_group(group.group_id) if group else [] for name, group in groups.items()}
+    rows = {name: holdfast.service.checkpoints_at(group) if group else [] for name, group in groups.items()}
     return {name: found[0].checkpoint_id if found else None for name, found in rows.items()}
 
 
@@ -528,8 +546,8 @@ def _correctable(holdfast: Holdfast, plan: Plan, run: StepRun | None) -> str | N
     if run is None or run.decision_id is None or run.step_index >= len(plan.steps):
         return None
     decision = holdfast.store.get(Decision, run.decision_id)
-    can_revert = CorrectionService(holdfast.service, holdfast.tools).can_revert(plan, decision)
-    return run.decision_id if can_revert else None
+    refusal = CorrectionService(holdfast.service, holdfast.tools).find_refusal(plan, decision)
+    return run.decision_id if refusal is None else None
 
 
 def _after_failure(plan: Plan, correctable: str | None, places: dict[str, str]) -> list[Next]:
@@ -541,8 +559,7 @@ def _after_failure(plan: Plan, correctable: str | None, places: dict[str, str]) 
         purpose, target = ("failed state", "kept") if "restored" in places else ("go back", "before")
         going_back = [Next(purpose, f"holdfast plan rollback {plan_id} {places[target]}")]
     else:
-        commands.append(Next("checkpoints", f"holdfast checkpoint list {plan_id}"))
-        going_back = [Next("go back", f"holdfast plan rollback {plan_id} CHECKPOINT_ID")]
+        going_back = [Next("go back", f"holdfast checkpoint list {plan_id}")]
     if correctable is not None:
         guidance = '"what to do instead"'
         correcting = f"holdfast plan correct --mode revert --guidance {guidance} {correctable}"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,17 @@ class Invocation:
     project: Path | None = None
     home: Path | None = None
     overrides: list[str] = field(default_factory=list)
+    output_is_taken: bool = False
+    """Standard output belongs to a program that the command runs."""
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    _clock: float = field(default_factory=time.monotonic)
+    lost: tuple[str, OSError] | None = None
+    """A stream that did not take all that such a program printed, and why."""
+
+    @property
+    def seconds(self) -> float:
+        """How long the command has taken so far."""
+        return time.monotonic() - self._clock
 
     @property
     def is_for_programs(self) -> bool:
@@ -35,8 +48,10 @@ class Invocation:
 
     @cached_property
     def screen(self) -> Screen:
-        """Where text for people goes; with an envelope on standard output, to standard error."""
-        return PlainScreen(sys.stderr) if self.is_for_programs else screen_for(self.format, os.environ)
+        """Where text for people goes; if standard output is for something else, to standard error."""
+        if self.is_for_programs:
+            return PlainScreen(sys.stderr)
+        return screen_for(self.format, os.environ, is_for_errors=self.output_is_taken)
 
     def close(self) -> None:
         if "screen" in self.__dict__:
@@ -77,6 +92,27 @@ class Invocation:
         return answer.strip().lower() in ("y", "yes")
 
 
+class NamedPath(click.Path):
+    """A path that is not empty: an empty one, as an unset variable gives it, would mean the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("it is empty.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class FileOrInput(NamedPath):
+    """The path of a file that is read, or ``-`` for standard input."""
+
+    name = "file"
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert("/dev/stdin" if value == "-" else value, param, ctx)
+
+
 def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
     def callback(context: click.Context, _: click.Parameter, value: Any) -> None:
         if value is not None:
@@ -111,7 +147,7 @@ def with_common_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--home",
-            type=click.Path(file_okay=False, path_type=Path),
+            type=NamedPath(file_okay=False, path_type=Path),
             metavar="PATH",
             expose_value=False,
             callback=_remember("home"),

@@ -28,6 +28,7 @@ from holdfast.cli.output import (
 
 if TYPE_CHECKING:
     from holdfast.app import CheckpointView, Holdfast
+    from holdfast.cli.checkpoint import Footer
     from holdfast.model import Decision, Plan
 
 _LIMIT = click.option("--limit", "-n", type=click.IntRange(min=1), metavar="N", help="Only the N newest moments.")
@@ -68,6 +69,9 @@ class _Moment:
 
 
 def _reply(holdfast: Holdfast, plan: Plan, limit: int | None) -> Reply:
+    from holdfast.cli.checkpoint import Footer
+    from holdfast.cli.records import left_out
+
     views = holdfast.checkpoints(plan.plan_id)
     decisions = {each.decision_id: each for each in holdfast.decisions(plan.plan_id)}
     groups = [list(members) for _, members in groupby(views, key=lambda view: view.group.group_id)]
@@ -75,7 +79,10 @@ def _reply(holdfast: Holdfast, plan: Plan, limit: int | None) -> Reply:
         _Moment(members, decisions.get(members[0].group.decision_id or ""), _is_head(plan, members))
         for members in reversed(groups)
     ][:limit]
-    return Reply(_data(plan, moments), lambda screen: _show(screen, plan, moments), is_long=True)
+    messages, footer = left_out(holdfast), Footer.of(holdfast, plan)
+    return Reply(
+        _data(plan, moments), lambda screen: _show(screen, plan, moments, footer), messages=messages, is_long=True
+    )
 
 
 def _is_head(plan: Plan, members: Sequence[CheckpointView]) -> bool:
@@ -83,7 +90,7 @@ def _is_head(plan: Plan, members: Sequence[CheckpointView]) -> bool:
 
 
 def _data(plan: Plan, moments: Sequence[_Moment]) -> dict[str, Any]:
-    from holdfast.cli.checkpoint import moment_text
+    from holdfast.cli.checkpoint import title_text
     from holdfast.cli.records import plan_data
 
     return {
@@ -95,7 +102,7 @@ def _data(plan: Plan, moments: Sequence[_Moment]) -> dict[str, Any]:
                 "restored_group_id": each.group.restored_group_id,
                 "checkpoint_ids": [view.checkpoint.checkpoint_id for view in each.views],
                 "triggers": each.group.triggers,
-                "moment": moment_text(each.group),
+                "title": title_text(each.views[0].checkpoint, each.group),
                 "step_index": each.group.step_index,
                 "step": each.group.step,
                 "decision_id": each.group.decision_id,
@@ -110,7 +117,7 @@ def _data(plan: Plan, moments: Sequence[_Moment]) -> dict[str, Any]:
     }
 
 
-def _show(screen: Screen, plan: Plan, moments: Sequence[_Moment]) -> None:
+def _show(screen: Screen, plan: Plan, moments: Sequence[_Moment], footer: Footer) -> None:
     from holdfast.cli.plan_text import state_span
 
     done = f"{plan.next_step} of {counted(len(plan.steps), 'step')} done"
@@ -119,7 +126,7 @@ def _show(screen: Screen, plan: Plan, moments: Sequence[_Moment]) -> None:
     screen.line()
     if not moments:
         screen.line("It has no checkpoints yet.")
-        show_next(screen, [Next("run it", f"holdfast plan execute {plan.plan_id}")])
+        show_next(screen, [Next("run it", f"holdfast plan execute {footer.root_id}")])
         return
     nodes = [Node(each.group.group_id, each.group.parent_group_id, each) for each in moments]
     id_width = max(len(each.views[0].display_id) for each in moments)
@@ -129,17 +136,11 @@ def _show(screen: Screen, plan: Plan, moments: Sequence[_Moment]) -> None:
         else:
             _show_moment(screen, line.before, line.node.content, line.after, id_width)
     screen.line()
-    show_next(
-        screen,
-        [
-            Next("look", f"holdfast checkpoint show --plan {plan.plan_id} CHECKPOINT"),
-            Next("go back", f"holdfast plan rollback {plan.plan_id} CHECKPOINT"),
-        ],
-    )
+    show_next(screen, footer.commands(plan))
 
 
 def _show_moment(screen: Screen, before: str, moment: _Moment, after: str, id_width: int) -> None:
-    from holdfast.cli.checkpoint import moment_text
+    from holdfast.cli.checkpoint import title_text
 
     mark, style = _mark(moment)
     first: list[Span] = [
@@ -147,7 +148,7 @@ def _show_moment(screen: Screen, before: str, moment: _Moment, after: str, id_wi
         (f"{moment.views[0].display_id:<{id_width}}", "dim" if moment.is_superseded else "id"), "  ",
     ]  # fmt: skip
     last: list[Span] = [(f"  {moment.group.created_at.astimezone():%H:%M:%S}", "dim")]
-    words = moment_text(moment.group)
+    words = title_text(moment.views[0].checkpoint, moment.group)
     if moment.decision is not None and "on_decision" in moment.group.triggers:
         words += f"  → {first_line(moment.decision.chosen)}"
     if screen.width is not None:

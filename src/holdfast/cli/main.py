@@ -7,10 +7,8 @@ import importlib
 import os
 import re
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from datetime import UTC, datetime
 from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -21,6 +19,7 @@ from holdfast.cli.invocation import PROGRAM, Invocation, command_name, with_comm
 from holdfast.cli.output import (
     NARROWEST,
     Format,
+    PlainScreen,
     Reply,
     Screen,
     Span,
@@ -30,6 +29,7 @@ from holdfast.cli.output import (
     wrapped,
     write_envelope,
 )
+from holdfast.cli.streams import standard_streams
 
 DEBUG_VARIABLE = "HOLDFAST_DEBUG"
 _FIRST_WORD = re.compile(r"\A[a-z]+(?= )")
@@ -45,6 +45,27 @@ _COMMANDS = {
     "completion": ("holdfast.cli.completion:completion", "The script that switches on completion in your shell."),
     "demo": ("holdfast.cli.demo:demo", "See Holdfast at work, in a minute and in a temporary folder."),
 }
+
+
+# They change nothing, so they can be repeated.
+_ONLY_LOOKING = (
+    "",
+    "checkpoint list",
+    "checkpoint show",
+    "checkpoint verify",
+    "completion",
+    "config get",
+    "config list",
+    "doctor",
+    "log",
+    "plan diff",
+    "plan explain",
+    "plan list",
+    "plan log",
+    "plan schema",
+    "plan status",
+    "plan tree",
+)
 
 
 class LazyGroup(click.Group):
@@ -116,8 +137,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and say how it ended; its exit code."""
-    started, clock = datetime.now(UTC), time.monotonic()
-    invocation = Invocation()
+    with standard_streams() as outputs:
+        invocation = Invocation()
+        exit_code = _run(arguments, invocation)
+        if lost := outputs.lost() or invocation.lost:
+            failure = _unwritten(*lost, invocation.command)
+            _complain(failure, PlainScreen(sys.stderr))
+            return exit_code or failure.exit_code
+        return exit_code
+
+
+def _run(arguments: Sequence[str], invocation: Invocation) -> int:
     try:
         reply = cli.main(list(arguments), prog_name=PROGRAM, standalone_mode=False, obj=invocation)
         if not isinstance(reply, Reply):
@@ -129,14 +159,14 @@ def run(arguments: Sequence[str]) -> int:
     finally:
         invocation.close()
     if invocation.format is not None and invocation.format.is_for_programs:
-        seconds = time.monotonic() - clock
-        answer = envelope(invocation.command, reply.exit_code, reply.data, reply.messages, started, seconds)
+        timing = invocation.started, invocation.seconds
+        answer = envelope(invocation.command, reply.exit_code, reply.data, reply.messages, *timing)
         write_envelope(invocation.format, answer)
     return reply.exit_code
 
 
 def _show(reply: Reply, invocation: Invocation) -> None:
-    for message in reply.messages:
+    for message in () if reply.shows_messages else reply.messages:
         invocation.screen.line((message, "warn"))
     with invocation.screen.paged() if reply.is_long else nullcontext():
         reply.show(invocation.screen)
@@ -201,6 +231,19 @@ def _of_the_system(error: OSError) -> _Failure:
         hint = HOW_TO_FREE_SPACE
     if isinstance(error, FileNotFoundError) and _is_nowhere():
         message, hint = "The current folder is gone.", "Go to a folder that is there, with `cd`; then run it again."
+    return _Failure(type(error).__name__, message, hint, SandboxError.exit_code)
+
+
+def _unwritten(stream: str, error: OSError, command: str) -> _Failure:
+    from holdfast.errors import SandboxError, described
+
+    hint = "Send the output somewhere else, and run the command again."
+    if command not in _ONLY_LOOKING:
+        hint = (
+            "What the command did is done and stays done; do not run it again only for its output. "
+            "`holdfast plan status` and `holdfast log` show how things are."
+        )
+    message = f"{stream} could not be written, so not all of the output is there: {described(error)}."
     return _Failure(type(error).__name__, message, hint, SandboxError.exit_code)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
@@ -77,6 +76,8 @@ class Reply:
     show: Callable[[Screen], None]
     exit_code: int = 0
     messages: tuple[str, ...] = ()
+    shows_messages: bool = False
+    """``show`` tells them, in a place of its own."""
     is_long: bool = False
     """On a terminal it goes through a pager if it does not fit."""
 
@@ -272,7 +273,7 @@ class PlainScreen:
 
 
 def write_text(stream: TextIO, text: str) -> None:
-    """Write and flush; once the reader is gone (a closed pipe or terminal), everything goes nowhere, quietly."""
+    """Write and flush, also what the encoding of the stream has no characters for."""
     text = valid_text(text)
     try:
         stream.write(text)
@@ -281,16 +282,6 @@ def write_text(stream: TextIO, text: str) -> None:
         encoding = stream.encoding or "ascii"
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()
-    except OSError:
-        silence(stream)
-
-
-def silence(stream: TextIO) -> None:
-    """Let what is still buffered, and all that follows, go nowhere."""
-    with suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
 
 
 def screen_for(chosen: Format | None, environment: Mapping[str, str], *, is_for_errors: bool = False) -> Screen:
@@ -337,6 +328,13 @@ def show_facts(screen: Screen, facts: Iterable[tuple[str, str]]) -> None:
         for line in (each for said in value.split("\n") for each in wrapped(said, room)):
             screen.line((f"{label:<{indent}}", "dim"), line)
             label = ""
+
+
+def show_envelope(screen: Screen, started: datetime, seconds: float, messages: Sequence[str]) -> None:
+    """What an envelope tells programs besides the data, a line each."""
+    timing = f"started {time_text(started)}, took {seconds_text(seconds)}"
+    show_facts(screen, [("timing", timing), ("messages", " ".join(messages))])
+    screen.line()
 
 
 def show_next(screen: Screen, commands: Sequence[Next]) -> None:
@@ -402,9 +400,6 @@ def write_envelope(chosen: Format, content: Mapping[str, Any]) -> None:
         import json
 
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    try:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode())
-        sys.stdout.buffer.flush()
-    except OSError:
-        silence(sys.stdout)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode())
+    sys.stdout.buffer.flush()

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.completion import complete_checkpoint, complete_plan, complete_plan_or_file
-from holdfast.cli.invocation import Invocation, OrderedGroup, command, declined, with_common_options, yes_option
+from holdfast.cli.invocation import (
+    FileOrInput,
+    Invocation,
+    OrderedGroup,
+    command,
+    declined,
+    with_common_options,
+    yes_option,
+)
 from holdfast.cli.log import add_command as add_log_command
 from holdfast.cli.output import Next, Reply, Screen, counted, show_next, show_plan
 from holdfast.cli.plan_apply import add_commands as add_apply_commands
@@ -22,7 +30,6 @@ if TYPE_CHECKING:
     from holdfast.model import Plan
 
 _PLAN_FILE_ENDINGS = (".yaml", ".yml")
-_FILE = click.Path(path_type=Path)
 _MOST = 1_000_000_000
 """A database cannot count to just any number."""
 
@@ -37,9 +44,12 @@ def group() -> None:
 
 
 @command(group, "create", short_help="Make a plan from a file, without running it.")
-@click.argument("file", type=_FILE)
+@click.argument("file", type=FileOrInput())
 def create(invocation: Invocation, file: Path) -> Reply:
-    """Make a plan from a plan file, without running it; see `holdfast plan schema` for the format."""
+    """Make a plan from a plan file, without running it; see `holdfast plan schema` for the format.
+
+    FILE may be a pipe, or - for standard input; paths in it are then relative to the current folder.
+    """
     from holdfast.cli.records import plan_data, resources_data, steps_data, switched_off
 
     with invocation.opened() as holdfast:
@@ -59,7 +69,7 @@ def create(invocation: Invocation, file: Path) -> Reply:
 @command(group, "execute", short_help="Run a plan, or go on with it.")
 @click.argument("plan", metavar="PLAN_ID|FILE", shell_complete=complete_plan_or_file)
 def execute(invocation: Invocation, plan: str) -> Reply:
-    """Run a plan, or go on with it where it stopped; with a plan file, make the plan first.
+    """Run a plan, or go on with it where it stopped; with a plan file (- is standard input), make the plan first.
 
     All work is done in private sandboxes. Ctrl-C stops the step under way; execute goes on from there.
     """
@@ -73,8 +83,9 @@ def _plan_or_new(holdfast: Holdfast, named: str) -> Plan:
     from holdfast.app import LATEST
     from holdfast.errors import AmbiguousError, NotFoundError
 
-    if named.endswith(_PLAN_FILE_ENDINGS) or os.path.isfile(named):
-        return holdfast.create_plan(Path(named))
+    # Also a pipe: what exists and is no folder.
+    if named == "-" or named.endswith(_PLAN_FILE_ENDINGS) or (os.path.exists(named) and not os.path.isdir(named)):
+        return holdfast.create_plan(Path(os.fsdecode(FileOrInput()(named))))
     try:
         return holdfast.find_plan(named)
     except NotFoundError as error:
@@ -143,6 +154,9 @@ def delete(invocation: Invocation, yes: bool, plan: str) -> Reply:
 
     invocation.refuse_to_guess(yes)
     with invocation.opened() as holdfast:
+        damaged = holdfast.find_damaged_plan(plan)
+        if damaged is not None:
+            return _delete_damaged(invocation, holdfast, damaged, yes)
         found = holdfast.find_plan(plan)
         kept = counted(holdfast.store.checkpoint_count(found.plan_id), "checkpoint")
         if not yes and not invocation.ask(f"Delete plan {found.plan_id} ({found.name}) with its {kept} for good?"):
@@ -152,19 +166,30 @@ def delete(invocation: Invocation, yes: bool, plan: str) -> Reply:
     return Reply(plan_data(found), lambda screen: screen.line(f"Deleted, with its {kept}."), messages=messages)
 
 
+def _delete_damaged(invocation: Invocation, holdfast: Holdfast, plan_id: str, yes: bool) -> Reply:
+    from holdfast.cli.records import unfreed
+
+    if not yes and not invocation.ask(f"The record of plan {plan_id} is damaged. Delete the plan for good?"):
+        raise declined()
+    holdfast.delete_damaged(plan_id)
+    text = "Deleted; its record was damaged."
+    return Reply({"plan_id": plan_id}, lambda screen: screen.line(text), messages=unfreed(holdfast))
+
+
 @command(group, "status", short_help="Where a plan stands.")
 @click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
 def status(invocation: Invocation, plan: str) -> Reply:
     """Where a plan stands: its steps, its resources, the decisions that can be corrected."""
     from holdfast.cli.plan_text import show_status
-    from holdfast.cli.records import status_data, switched_off
+    from holdfast.cli.records import left_out, status_data, switched_off
 
     with invocation.opened() as holdfast:
         found = holdfast.status(plan)
         decisions = holdfast.decisions(found.plan.plan_id)
         last = _display_id(holdfast, found.plan) if not invocation.is_for_programs else None
+        messages = (*switched_off(found.plan), *left_out(holdfast))
     data = status_data(found, decisions)
-    return Reply(data, lambda screen: show_status(screen, found, decisions, last), messages=switched_off(found.plan))
+    return Reply(data, lambda screen: show_status(screen, found, decisions, last), messages=messages)
 
 
 def _display_id(holdfast: Holdfast, plan: Plan) -> str | None:
@@ -182,7 +207,7 @@ def _display_id(holdfast: Holdfast, plan: Plan) -> str | None:
 def list_plans(invocation: Invocation, everywhere: bool, limit: int | None) -> Reply:
     """The plans of this project, newest first."""
     from holdfast.cli.plan_text import show_plans
-    from holdfast.cli.records import plan_data
+    from holdfast.cli.records import left_out, plan_data
     from holdfast.model import Project
 
     with invocation.opened() as holdfast:
@@ -191,8 +216,9 @@ def list_plans(invocation: Invocation, everywhere: bool, limit: int | None) -> R
         projects = {
             each: project.root
             for each in {plan.project_id for plan in plans}
-            if (project := holdfast.store.find(Project, each))
+            if (project := holdfast.store.find(Project, each, sound_only=True))
         }
+        messages = left_out(holdfast)
     data = [
         {
             **plan_data(plan),
@@ -204,9 +230,9 @@ def list_plans(invocation: Invocation, everywhere: bool, limit: int | None) -> R
     ]
 
     def show(screen: Screen) -> None:
-        show_plans(screen, plans, projects if everywhere else {}, holdfast.project_root, interrupted)
+        show_plans(screen, plans, projects, None if everywhere else holdfast.project_root, interrupted)
 
-    return Reply({"plans": data}, show)
+    return Reply({"plans": data}, show, messages=messages)
 
 
 add_rollback_commands(group)
@@ -239,14 +265,18 @@ def diff(
     from holdfast.cli.plan_text import show_diff
     from holdfast.cli.records import diff_data
 
-    if attempts and old:
+    if attempts and old is not None:
         raise click.UsageError("--attempt compares attempts, and takes no checkpoints.")
     with invocation.opened() as holdfast:
         found = holdfast.find_plan(plan)
         if attempts:
             ends = [holdfast.result_of_attempt(found.plan_id, each).checkpoint_id for each in attempts]
         else:
-            ends = [holdfast.checkpoint(each, found.plan_id).checkpoint.checkpoint_id for each in (old, new) if each]
+            ends = [
+                holdfast.checkpoint(each, found.plan_id).checkpoint.checkpoint_id
+                for each in (old, new)
+                if each is not None
+            ]
         files = holdfast.diff(found.plan_id, *ends)
     data = {
         "plan_id": found.plan_id,

@@ -46,6 +46,7 @@ def _apply(invocation: Invocation, yes: bool, dry_run: bool, no_commit: bool, br
     refuses. In a git repository the result becomes one commit. `holdfast plan unapply` takes it back.
     """
     from holdfast.app import Declined
+    from holdfast.cli.put_back import PutBackHeard
 
     if not dry_run:
         invocation.refuse_to_guess(yes)
@@ -59,7 +60,9 @@ def _apply(invocation: Invocation, yes: bool, dry_run: bool, no_commit: bool, br
             _show_changes(invocation.screen, preview.plan, preview.changes)
             return invocation.ask(f"{_question(preview)}?")
 
-        result = holdfast.apply(plan, commit=not no_commit, branch=branch, confirm=confirm)
+        result = holdfast.apply(
+            plan, commit=not no_commit, branch=branch, confirm=confirm, listener=PutBackHeard(invocation)
+        )
         if isinstance(result, Declined):
             raise declined()
     return _apply_reply(result)
@@ -181,6 +184,7 @@ def _unapply(invocation: Invocation, yes: bool, dry_run: bool, plan: str) -> Rep
     Refuses if they were changed since. The plan is complete again, and can be applied again or rolled back.
     """
     from holdfast.app import Declined
+    from holdfast.cli.put_back import PutBackHeard
 
     if not dry_run:
         invocation.refuse_to_guess(yes)
@@ -194,7 +198,7 @@ def _unapply(invocation: Invocation, yes: bool, dry_run: bool, plan: str) -> Rep
             _show_changes(invocation.screen, preview.plan, preview.changes, _SIGNS_OF_GOING_BACK)
             return invocation.ask(_unapply_question(preview))
 
-        result = holdfast.unapply(plan, confirm=confirm)
+        result = holdfast.unapply(plan, confirm=confirm, listener=PutBackHeard(invocation))
         if isinstance(result, Declined):
             raise declined()
     return _unapply_reply(result, dry_run=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.completion import complete_checkpoint, complete_decision, complete_plan
-from holdfast.cli.invocation import Invocation, command, declined, yes_option
+from holdfast.cli.invocation import FileOrInput, Invocation, command, declined, yes_option
 from holdfast.cli.output import Reply
 
 if TYPE_CHECKING:
@@ -30,15 +30,28 @@ def add_commands(group: click.Group) -> None:
     multiple=True,
     help="Restore only this file or folder, PATH or RESOURCE:PATH; everything else stays. May be repeated.",
 )
+@click.option(
+    "--without-keeping",
+    "is_unkept",
+    is_flag=True,
+    help="Take no checkpoint of the state that is left: for a full disk. What no checkpoint holds is lost.",
+)
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 @click.argument("checkpoint", metavar="CHECKPOINT_ID", shell_complete=complete_checkpoint)
 def _rollback(
-    invocation: Invocation, yes: bool, dry_run: bool, only: tuple[str, ...], plan: str, checkpoint: str
+    invocation: Invocation,
+    yes: bool,
+    dry_run: bool,
+    only: tuple[str, ...],
+    is_unkept: bool,
+    plan: str,
+    checkpoint: str,
 ) -> Reply:
     """Take a plan back to a checkpoint: its files exactly as they were, its position, its decisions.
 
     CHECKPOINT_ID is an id, a display id (cp_...), a unique beginning, or a label. The state that is left gets a
-    checkpoint of its own, so a rollback can be rolled back.
+    checkpoint of its own, so a rollback can be rolled back. If the disk has no room for that, --without-keeping goes
+    back all the same: what changed since the last checkpoint is lost, and the question names it.
 
     With --only single files or folders are restored into the sandbox, relative to the resource's root; one that the
     checkpoint does not have is removed. The plan stays at its step, and its decisions stay.
@@ -50,17 +63,20 @@ def _rollback(
         invocation.refuse_to_guess(yes)
     with invocation.opened() as holdfast:
         if dry_run:
-            return rollback_preview_reply(holdfast.rollback_preview(plan, checkpoint, only=only), checkpoint)
+            preview = holdfast.rollback_preview(plan, checkpoint, only=only, keeps_present=not is_unkept)
+            return rollback_preview_reply(invocation, preview, checkpoint)
 
         def confirm(preview: RollbackPreview) -> bool:
             return yes or invocation.ask(rollback_question(preview, checkpoint))
 
         # The result tells what this rollback did; this is for one that was cut short and is finished first.
         listener = OutsideHeard(invocation)
-        result = holdfast.rollback(plan, checkpoint, only=only, confirm=confirm, listener=listener)
+        result = holdfast.rollback(
+            plan, checkpoint, only=only, keeps_present=not is_unkept, confirm=confirm, listener=listener
+        )
         if not isinstance(result, RollbackResult):
             raise declined()
-        return rollback_reply(holdfast, result)
+        return rollback_reply(invocation, holdfast, result)
 
 
 @click.option(
@@ -75,9 +91,9 @@ def _rollback(
 @click.option(
     "--with",
     "steps_file",
-    type=click.Path(path_type=Path),
+    type=FileOrInput(),
     metavar="FILE",
-    help="A file with steps to go on with instead of the old ones.",
+    help="A file with steps to go on with instead of the old ones; - is standard input.",
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would be undone.")
 @yes_option

@@ -30,7 +30,7 @@ from holdfast.cli.records import (
     steps_data,
     validation_data,
 )
-from holdfast.model import Decision, OperationKind, Plan, PlanState, RunStatus, StepRun
+from holdfast.model import CheckpointGroup, Decision, OperationKind, Plan, PlanState, RunStatus, StepRun
 from holdfast.names import name_text
 
 if TYPE_CHECKING:
@@ -164,9 +164,11 @@ def _show_output(screen: Screen, run: StepRun) -> None:
 def _next_after_status(status: PlanStatus) -> list[Next]:
     plan_id = status.plan.plan_id
     if status.holder is not None:
-        stopping = [Next("stop it", f"holdfast plan cancel {plan_id}")] if status.holder.can_be_stopped else []
+        stopping = [Next("stop it", f"holdfast plan cancel {status.root_id}")] if status.holder.can_be_stopped else []
         return [Next("look", f"holdfast log {plan_id}"), *stopping]
     verb = "resume" if status.interrupted or status.plan.state is PlanState.CONSTRAINED else "execute"
+    if plan_id != status.root_id:
+        return [Next("the whole plan", f"holdfast plan status {status.root_id}")]
     going_on = Next("go on" if status.plan.head_group_id else "run it", f"holdfast plan {verb} {plan_id}")
     looking = Next("look", f"holdfast plan diff {plan_id}")
     going_back = Next("go back", f"holdfast checkpoint list {plan_id}")
@@ -192,14 +194,16 @@ def _is_of_a_program(status: PlanStatus) -> bool:
 
 
 def show_plans(
-    screen: Screen, plans: Sequence[Plan], projects: Mapping[str, str], root: Path, interrupted: Collection[str]
+    screen: Screen, plans: Sequence[Plan], projects: Mapping[str, str], root: Path | None, interrupted: Collection[str]
 ) -> None:
-    """``interrupted``: those that say they are being processed, and whose process is dead."""
+    """``root``: the project whose plans they are, if not of all; ``interrupted``: those that say they are being
+    processed, and whose process is dead."""
     if not plans:
-        screen.line(f"There are no plans in {name_text(str(root))}.")
-        show_next(screen, [Next("make one", "holdfast plan create FILE"), Next("see all", "holdfast plan list --all")])
+        screen.line(f"There are no plans in {name_text(str(root))}." if root else "There are no plans in any project.")
+        commands = [Next("make one", "holdfast plan create FILE"), Next("see all", "holdfast plan list --all")]
+        show_next(screen, commands if root else commands[:1])
         return
-    if not projects:
+    if root is not None:
         _show_plan_table(screen, [_plan_row(plan, interrupted) for plan in plans], [*_PLAN_COLUMNS])
         return
     rows = [[*_plan_row(plan, interrupted), (name_text(projects.get(plan.project_id, "")), "dim")] for plan in plans]
@@ -287,7 +291,8 @@ def resume_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
     step = None if preview.step_index is None else preview.steps[preview.step_index]
     back = None
     if preview.group_id is not None:
-        back = holdfast.store.checkpoints_of_group(preview.group_id)[0].checkpoint_id
+        before = holdfast.store.get(CheckpointGroup, preview.group_id)
+        back = holdfast.service.checkpoints_at(before)[0].checkpoint_id
     data = {
         "plan_id": plan.plan_id,
         "step_index": preview.step_index,
@@ -299,28 +304,9 @@ def resume_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
         "made_anew": list(preview.made_anew),
     }
 
-    def facts() -> Iterable[tuple[str, str]]:
-        for operation in preview.operations:
-            end = "finished" if operation in _FINISHED_LATER else "undone"
-            yield "first", f"the {operation.replace('_', ' of ')} that was cut short is {end}"
-        if preview.made_anew:
-            yield "makes anew", f"{', '.join(preview.made_anew)}, from the last checkpoint: the sandbox is gone"
-        if back is not None:
-            why = "what steps did since is gone" if preview.is_lost else "the step did not come to its end"
-            yield "goes back", f"the sandboxes to {back}: {why}"
-        if preview.skipped is not None:
-            files = (
-                "the files are those of the last checkpoint" if preview.made_anew else "the files stay as it left them"
-            )
-            yield "skips", f"{preview.skipped}, which counts as done; {files}"
-        number = 0 if preview.step_index is None else preview.step_index + 1
-        yield "goes on", f"{number} {step.name}" if step else "all steps are done; the result is checked again"
-        if preview.subplans:
-            yield "with", f"{', '.join(preview.subplans)}; the other subplans are done"
-
     def show(screen: Screen) -> None:
         show_plan(screen, plan.plan_id, plan.name)
-        show_facts(screen, facts())
+        show_facts(screen, _resume_facts(preview, back))
         screen.line("Nothing was changed.")
         commands = [Next("go on", f"holdfast plan resume {_said(preview.choices)}{plan.plan_id}")]
         if preview.can_skip:
@@ -328,6 +314,32 @@ def resume_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
         show_next(screen, commands)
 
     return Reply(data, show)
+
+
+def _resume_facts(preview: ResumePreview, back: str | None) -> Iterable[tuple[str, str]]:
+    for operation in preview.operations:
+        end = "finished" if operation in _FINISHED_LATER else "undone"
+        yield "first", f"the {operation.replace('_', ' of ')} that was cut short is {end}"
+    if preview.made_anew:
+        yield "makes anew", f"{', '.join(preview.made_anew)}, from the last checkpoint: the sandbox is gone"
+    if back is not None:
+        why = "what steps did since is gone" if preview.is_lost else "the step did not come to its end"
+        yield "goes back", f"the sandboxes to {back}: {why}"
+    if preview.skipped is not None:
+        files = "the files are those of the last checkpoint" if preview.made_anew else "the files stay as it left them"
+        yield "skips", f"{preview.skipped}, which counts as done; {files}"
+    yield _going_on(preview)
+    if preview.subplans:
+        yield "with", f"{', '.join(preview.subplans)}; the other subplans are done"
+
+
+def _going_on(preview: ResumePreview) -> tuple[str, str]:
+    if preview.runs_nothing:
+        is_done = preview.plan.state is PlanState.COMPLETE
+        return "then", "nothing: the plan is complete" if is_done else "waits: the conflicts are to be resolved there"
+    if preview.step_index is None:
+        return "goes on", "all steps are done; the result is checked again"
+    return "goes on", f"{preview.step_index + 1} {preview.steps[preview.step_index].name}"
 
 
 def _said(choices: Choices) -> str:

@@ -47,9 +47,13 @@ def _tree(invocation: Invocation, with_superseded: bool, plan: str) -> Reply:
 
     Subplans are drawn below the decision that spawned them.
     """
+    from holdfast.cli.records import left_out
+
     with invocation.opened() as holdfast:
         found = holdfast.decision_tree(plan, with_superseded=with_superseded)
-    return Reply(_tree_data(found), lambda screen: _show_tree(screen, found, with_superseded), is_long=True)
+        messages = left_out(holdfast)
+    data = _tree_data(found)
+    return Reply(data, lambda screen: _show_tree(screen, found, with_superseded), messages=messages, is_long=True)
 
 
 @click.argument("decision", metavar="DECISION_ID", shell_complete=complete_decision)
@@ -58,9 +62,13 @@ def _explain(invocation: Invocation, decision: str) -> Reply:
 
     DECISION_ID is an id or a unique beginning of it; `holdfast plan tree` lists them.
     """
+    from holdfast.cli.records import left_out
+
     with invocation.opened() as holdfast:
         found = holdfast.explain(decision)
-    return Reply(_explanation_data(found), lambda screen: _show_explanation(screen, found), is_long=True)
+        messages = left_out(holdfast)
+    data = _explanation_data(found)
+    return Reply(data, lambda screen: _show_explanation(screen, found), messages=messages, is_long=True)
 
 
 # plan tree
@@ -207,6 +215,7 @@ def _explanation_data(found: Explanation) -> dict[str, Any]:
         "subplans": [plan_data(each) for each in found.subplans],
         "can_be_reverted": found.refusal is None,
         "refusal": found.refusal,
+        "correctable_decision_id": found.correctable.decision_id if found.correctable else None,
     }
 
 
@@ -297,7 +306,8 @@ def _show_dependents(screen: Screen, found: Explanation) -> None:
 
 def _next_after(found: Explanation) -> list[Next]:
     commands = [Next("all of them", f"holdfast plan tree {found.plan.plan_id}")]
-    if found.refusal is None:
+    if found.correctable is not None:
         correct = "holdfast plan correct --dry-run --mode revert --guidance TEXT"
-        commands.append(Next("correct it", f"{correct} {found.decision.decision_id}"))
+        purpose = "correct it" if found.correctable == found.decision else "correct what spawned it"
+        commands.append(Next(purpose, f"{correct} {found.correctable.decision_id}"))
     return commands

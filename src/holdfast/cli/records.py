@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.output import first_line
 from holdfast.model import (
     Conflict,
+    DamagedCheckpoint,
     Decision,
     FileChange,
     Lease,
@@ -19,11 +20,12 @@ from holdfast.model import (
     SideEffect,
     StepRun,
 )
+from holdfast.names import name_text
 
 if TYPE_CHECKING:
     from holdfast.app import CheckpointView, Holdfast, PlanStatus
     from holdfast.diff import FileDiff
-    from holdfast.events import EffectsOutside
+    from holdfast.events import EffectsOutside, RealFilesPutBack
 
 PENDING = "pending"
 
@@ -203,11 +205,15 @@ def checkpoint_data(view: CheckpointView) -> dict[str, Any]:
         "step_index": metadata.step_index,
         "step": metadata.step,
         "decision_id": checkpoint.decision_id,
+        "title": metadata.title,
         "label": metadata.label,
+        "source": metadata.source,
+        "git": None if metadata.git is None else metadata.git.model_dump(),
         "state_hash": metadata.state_hash,
         "size_bytes": checkpoint.size_bytes,
         "created_at": checkpoint.created_at,
         "superseded": view.is_superseded,
+        "damaged": None,
     }
 
 
@@ -221,7 +227,6 @@ def full_checkpoint_data(view: CheckpointView) -> dict[str, Any]:
         "sandbox_ref": checkpoint.sandbox_ref,
         "filesystem_path": checkpoint.filesystem_path,
         "reason": checkpoint.metadata.reason,
-        "source": checkpoint.metadata.source,
         "phase": checkpoint.metadata.phase,
         "attempt": group.attempt,
         "revision": group.revision,
@@ -266,6 +271,13 @@ def file_label(plan: Plan, resource: str, path: str) -> str:
     return path if len(plan.resources) == 1 else f"{resource}/{path}"
 
 
+def put_back_text(event: RealFilesPutBack) -> str:
+    """What was undone in real files before the command itself began."""
+    plan = event.plan
+    places = ", ".join(name_text(resource.path) for resource in plan.resources)
+    return f"{places}: the {event.kind} of plan {plan.plan_id} ({name_text(plan.name)}) was cut short; it is undone"
+
+
 def effect_lines(impact: RollbackImpact | EffectsOutside) -> list[str]:
     """The steps whose effects outside of the sandboxes stay, and those that are undone by commands of their own."""
     stay = [
@@ -287,6 +299,37 @@ def switched_off(plan: Plan) -> tuple[str, ...]:
         return ()
     start_and_end = "there is nothing to go back to but its start and its end"
     return (f"Automatic checkpoints are switched off for this plan (auto_create_on is empty): {start_and_end}.",)
+
+
+def left_out(holdfast: Holdfast) -> tuple[str, ...]:
+    """What an answer does not show, because it cannot be relied on."""
+    skipped = holdfast.store.skipped
+    if not skipped:
+        return ()
+    return (f"Not shown, because the records are damaged: {', '.join(skipped)}. See `holdfast doctor`.",)
+
+
+def damaged_checkpoint_data(damaged: DamagedCheckpoint, display_id: str) -> dict[str, Any]:
+    """One of which only the id is known; all that others have is null."""
+    return {
+        "checkpoint_id": damaged.checkpoint_id,
+        "display_id": display_id,
+        "group_id": None,
+        "resource_id": None,
+        "triggers": None,
+        "step_index": None,
+        "step": None,
+        "decision_id": None,
+        "title": None,
+        "label": None,
+        "source": None,
+        "git": None,
+        "state_hash": None,
+        "size_bytes": None,
+        "created_at": None,
+        "superseded": None,
+        "damaged": damaged.problem,
+    }
 
 
 def unfreed(holdfast: Holdfast) -> tuple[str, ...]:

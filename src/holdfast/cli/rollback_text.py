@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.bar import Bar
 from holdfast.cli.execution import lasting_ids
-from holdfast.cli.output import Next, Reply, Row, Screen, counted, first_line, shortened, show_next, show_table
+from holdfast.cli.output import (
+    Next,
+    Reply,
+    Row,
+    Screen,
+    counted,
+    first_line,
+    shortened,
+    show_envelope,
+    show_next,
+    show_table,
+)
 from holdfast.cli.plan_text import MOST_FILES_SHOWN
 from holdfast.cli.records import changes_data, decision_data, effect_lines, file_label, plan_data
 from holdfast.compensation import with_effects
@@ -55,16 +66,28 @@ class OutsideHeard:
 
 
 def rollback_question(preview: RollbackPreview, checkpoint: str) -> str:
-    from holdfast.cli.checkpoint import moment_text
+    from holdfast.cli.checkpoint import title_text
 
     files = counted(preview.files, "file")
-    where = f"{checkpoint} ({moment_text(preview.group)})"
+    where = f"{checkpoint} ({title_text(preview.expected.checkpoint, preview.group)})"
     if preview.expected.only:
         return f"From {where}: {files} will be restored or removed in the sandboxes, all else stays. Restore?"
     return (
         f"Go back to {where}: {files} will be restored or removed in the sandboxes and "
-        f"{counted(preview.decisions, 'decision')} superseded. {_stays(preview.expected.impact)}Go back?"
+        f"{counted(preview.decisions, 'decision')} superseded. {_stays(preview.expected.impact)}"
+        f"{_lost(preview.expected)}Go back?"
     )
+
+
+def _lost(result: RollbackResult) -> str:
+    """What is not kept, for the question."""
+    if not result.is_unkept:
+        return ""
+    if not result.lost:
+        return "The present state gets no checkpoint; nothing is lost, as the last one holds it. "
+    more = len(result.lost) - MOST_FILES_SHOWN
+    listed = ", ".join(map(name_text, result.lost[:MOST_FILES_SHOWN])) + (f" and {more} more" if more > 0 else "")
+    return f"The present state is not kept; this is lost for good: {listed}. "
 
 
 def _stays(impact: RollbackImpact) -> str:
@@ -73,8 +96,9 @@ def _stays(impact: RollbackImpact) -> str:
     return f"{said[:1].upper()}{said[1:]}. " if lines else ""
 
 
-def rollback_reply(holdfast: Holdfast, result: RollbackResult) -> Reply:
+def rollback_reply(invocation: Invocation, holdfast: Holdfast, result: RollbackResult) -> Reply:
     plan = result.plan
+    messages = _messages(holdfast, result)
     left = holdfast.store.checkpoints_of_group(result.left_group_id) if result.left_group_id else []
     commands = [Next("go on", f"holdfast plan execute {plan.plan_id}")]
     if plan.state is PlanState.COMPLETE:
@@ -90,25 +114,35 @@ def rollback_reply(holdfast: Holdfast, result: RollbackResult) -> Reply:
 
     def show(screen: Screen) -> None:
         _show_rollback(screen, result)
+        show_envelope(screen, invocation.started, invocation.seconds, messages)
         show_next(screen, commands)
 
-    return Reply(data, show)
+    return Reply(data, show, messages=messages, shows_messages=True)
 
 
-def rollback_preview_reply(preview: RollbackPreview, checkpoint: str) -> Reply:
+def _messages(holdfast: Holdfast, result: RollbackResult) -> tuple[str, ...]:
+    ids = lasting_ids(each.checkpoint_id for each in holdfast.store.checkpoints_of(result.plan.plan_id))
+    checkpoint = ids.get(result.checkpoint.checkpoint_id, result.checkpoint.checkpoint_id)
+    files = counted(result.files_reverted, "file")
+    if result.only:
+        return (f"From {checkpoint} {files} restored or removed; the plan stays where it is.",)
+    return (f"Went back to {checkpoint}; {files} restored or removed.",)
+
+
+def rollback_preview_reply(invocation: Invocation, preview: RollbackPreview, checkpoint: str) -> Reply:
     """What a rollback would do; nothing of it was done."""
     result = preview.expected
     only = " ".join(f"--only {shlex.quote(path)} " for path in result.only)
-    target = f"{preview.plan.plan_id} {shlex.quote(checkpoint)}"
+    target = f"{'--without-keeping ' if result.is_unkept else ''}{preview.plan.plan_id} {shlex.quote(checkpoint)}"
     commands = [Next("do it", f"holdfast plan rollback {only}{target}")]
 
     def show(screen: Screen) -> None:
         _show_rollback(screen, result)
-        screen.line(_NOTHING_CHANGED)
+        show_envelope(screen, invocation.started, invocation.seconds, [_NOTHING_CHANGED])
         show_next(screen, commands)
 
     data = {**_rollback_data(result, commands), "dry_run": True, "left_checkpoint_id": None}
-    return Reply(data, show)
+    return Reply(data, show, messages=(_NOTHING_CHANGED,), shows_messages=True)
 
 
 def _rollback_data(result: RollbackResult, commands: Sequence[Next]) -> dict[str, Any]:
@@ -134,6 +168,8 @@ def _rollback_data(result: RollbackResult, commands: Sequence[Next]) -> dict[str
         },
         "last_checkpoint_id": plan.last_checkpoint_id,
         "left_group_id": result.left_group_id,
+        "is_unkept": result.is_unkept,
+        "lost": result.lost,
         "set_aside": result.set_aside,
         "next_commands": [each.command for each in commands],
     }
@@ -164,6 +200,9 @@ def _impact_rows(result: RollbackResult) -> list[Row]:
     rows += [[("subplan applied", "dim"), (f"{name}: {staying}", "warn")] for name in impact.child_plans_applied]
     rows += [[("sandbox", "dim"), name_text(resource.sandbox_path)] for resource in result.plan.resources]
     rows += [[("set aside", "dim"), name_text(path)] for path in result.set_aside]
+    rows += [[("lost", "dim"), (name_text(path), "warn")] for path in result.lost[:MOST_FILES_SHOWN]]
+    if (more := len(result.lost) - MOST_FILES_SHOWN) > 0:
+        rows.append([("lost", "dim"), (f"and {more} more", "warn")])
     rows += [[("side effects", "dim"), (line, "warn")] for line in effect_lines(impact)]
     for each in impact.effects_gone:
         gone = f"step {each.step_index + 1} ({first_line(each.step)}) counts as done; undoing its effect: {each.note}"

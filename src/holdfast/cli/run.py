@@ -6,11 +6,10 @@ import fcntl
 import os
 import re
 import signal
-import sys
 import termios
 import tty
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ import click
 
 from holdfast.cli.invocation import Invocation, reporting, with_common_options
 from holdfast.cli.output import Next, Reply, Screen, counted, show_next, show_sentence
+from holdfast.cli.streams import STREAM_NAMES
 from holdfast.model import PlanState, RunStatus, StepRun
 from holdfast.names import name_text
 
@@ -88,21 +88,30 @@ def run(
     It works on a private copy; your files stay as they are until you apply. Whenever it has written something and
     then been quiet for a moment a checkpoint is taken, so that its work can be rolled back point by point. Put `--`
     before a command that has options of its own.
+
+    Standard output is the program's alone: what Holdfast says goes to standard error. With --format json or yaml it is
+    the other way round: standard output is the envelope, and all that the program prints goes to standard error.
     """
     from holdfast.app import Outfit
     from holdfast.cli.execution import interruptible
+    from holdfast.cli.put_back import PutBackHeard
 
+    invocation.output_is_taken = True
     with invocation.opened() as holdfast:
-        plan = holdfast.create_program_plan(argv, resources=resources, folder=invocation.project)
+        plan = holdfast.create_program_plan(
+            argv, resources=resources, folder=invocation.project, pass_env=pass_env, allow_write=allow_write
+        )
         screen = invocation.screen
         if not invocation.is_for_programs:
             for resource in plan.resources:
                 origin = f"{resource.strategy} of {name_text(resource.path)}"
                 screen.line(("sandbox  ", "dim"), f"{resource.name}  ", (origin, "dim"))
         screen.close()
+        heard = PutBackHeard(invocation, is_said_later=True)
         with interruptible() as cancelled, _passthrough(invocation) as passthrough:
             outfit = Outfit(passthrough, settle, pass_env, allow_write)
-            result = holdfast.execute(plan.plan_id, cancelled=cancelled, outfit=outfit)
+            result = holdfast.execute(plan.plan_id, listener=heard, cancelled=cancelled, outfit=outfit)
+        heard.say()
         return _reply(holdfast, result)
 
 
@@ -115,25 +124,20 @@ def _passthrough(invocation: Invocation) -> Iterator[Passthrough]:
     output = 2 if invocation.is_for_programs else 1
     is_terminal = not invocation.is_for_programs and os.isatty(0) and os.isatty(1)
 
-    def write_to(descriptor: int) -> Any:
-        def write(data: bytes) -> None:
-            while data:
-                try:
-                    data = data[os.write(descriptor, data) :]
-                except OSError:
-                    return  # nobody reads any more
-
-        return write
+    def note(descriptor: int, error: OSError) -> None:
+        if not isinstance(error, BrokenPipeError):
+            invocation.lost = STREAM_NAMES[descriptor], error
 
     if not is_terminal:
-        sys.stdout.flush()
-        yield Passthrough(stdin=0, write_output=write_to(output), write_errors=write_to(2))
+        yield Passthrough(stdin=0, output=output, errors=2, on_failed_write=note)
         return
     ours: list[int] = []
 
     def resize(*_: object) -> None:
-        for descriptor in ours:
-            fcntl.ioctl(descriptor, termios.TIOCSWINSZ, fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8)))
+        # An error here would be one of whatever the signal interrupted; the terminal may be gone.
+        with suppress(OSError):
+            for descriptor in ours:
+                fcntl.ioctl(descriptor, termios.TIOCSWINSZ, fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8)))
 
     def on_terminal(descriptor: int) -> None:
         ours.append(descriptor)
@@ -145,13 +149,15 @@ def _passthrough(invocation: Invocation) -> Iterator[Passthrough]:
         tty.setraw(0)
         yield Passthrough(
             stdin=0,
-            write_output=write_to(1),
-            write_errors=write_to(2),
+            output=1,
+            errors=2,
+            on_failed_write=note,
             is_terminal=True,
             on_terminal=on_terminal,
         )
     finally:
-        termios.tcsetattr(0, termios.TCSADRAIN, settings)
+        with suppress(termios.error):  # it may be gone
+            termios.tcsetattr(0, termios.TCSADRAIN, settings)
         signal.signal(signal.SIGWINCH, previous)
 
 
@@ -163,6 +169,7 @@ def _reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     plan = result.plan
     last = holdfast.store.latest_run(plan.plan_id)  # none, if it was stopped while the sandboxes were made
     changes = changes_of(holdfast, plan)
+    was_cut_short = last is not None and last.status is RunStatus.INTERRUPTED
     files = holdfast.diff(plan.plan_id)
     checkpoints = holdfast.checkpoints(plan.plan_id)
     commands = [
@@ -171,7 +178,7 @@ def _reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     ]
     if not result.succeeded:
         commands.insert(0, Next("status", f"holdfast plan status {plan.plan_id}"))
-        if changes and last is not None and last.status is RunStatus.INTERRUPTED:
+        if was_cut_short:
             commands.insert(0, Next("keep its work", f"holdfast plan resume --skip {plan.plan_id}"))
     elif changes:
         commands.insert(0, Next("apply", f"holdfast plan apply {plan.plan_id}"))
@@ -189,7 +196,11 @@ def _reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     def show(screen: Screen) -> None:
         screen.line()
         ended = "Stopped before it began" if last is None else (last.error or "It ended").rstrip(".")
-        show_sentence(screen, (f"{ended}. ", "strong"), changes_text(changes))
+        # What it wrote since the last checkpoint, nobody has looked at yet.
+        left = "No checkpoint holds a change yet; what it left is in its sandbox."
+        show_sentence(
+            screen, (f"{ended}. ", "strong"), left if was_cut_short and not changes else changes_text(changes)
+        )
         if files:
             show_diff(screen, plan, files, "stat")
         screen.line((counted(len(checkpoints), "checkpoint"), "dim"), (" to go back to", "dim"))

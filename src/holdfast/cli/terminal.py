@@ -6,7 +6,6 @@ import io
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from holdfast.cli.output import Row, Span, folded_row, plain_text, shortened, silence, table_rows
+from holdfast.cli.output import Row, Span, folded_row, plain_text, shortened, table_rows
 from holdfast.names import valid_text
 
 if TYPE_CHECKING:
@@ -127,11 +126,8 @@ class TerminalScreen:
         self._said = None
 
     def _print(self, content: RenderableType) -> None:
-        try:
-            # A long line is left to the terminal to fold, so that a command can be copied from it.
-            self._console.print(content, soft_wrap=isinstance(content, Text))
-        except OSError:
-            silence(sys.stderr if self._console.stderr else sys.stdout)
+        # A long line is left to the terminal to fold, so that a command can be copied from it.
+        self._console.print(content, soft_wrap=isinstance(content, Text))
 
 
 def _start_pager() -> subprocess.Popen[bytes] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,9 +28,17 @@ class Dialect(Protocol):
     schema_lock: str
     """The statement, if any, that lets one transaction at a time work on the schema."""
     table_names: str
+    clock: str
+    """Asks the database what time it is; empty if its clock is that of this machine."""
     errors: tuple[type[Exception], ...]
 
+    @property
+    def is_read_only(self) -> bool: ...
+
     def connect(self) -> Any: ...
+
+    def place(self, connection: Any) -> str:
+        """Where the database is, for a person and without a password."""
 
     def statement(self, sql: str) -> str: ...
 
@@ -50,6 +59,11 @@ class Engine:
     def close(self) -> None:
         with self._lock:
             self._connection.close()
+
+    @property
+    def place(self) -> str:
+        with self._lock:
+            return self.dialect.place(self._connection)
 
     def execute(self, sql: str, parameters: Sequence[Stored] = ()) -> list[Row]:
         with self._lock:
@@ -105,6 +119,13 @@ class Engine:
         if self.dialect.schema_lock:
             self.execute(self.dialect.schema_lock)
 
+    def now(self) -> datetime:
+        """The time by the one clock that all who share the records share."""
+        if not self.dialect.clock:
+            return datetime.now(UTC)
+        at: datetime = self.execute(self.dialect.clock)[0][0]
+        return at.astimezone(UTC)
+
     def table_names(self) -> set[str]:
         return {row[0] for row in self.execute(self.dialect.table_names)}
 
@@ -116,13 +137,21 @@ class SqliteDialect:
     row_lock = ""
     schema_lock = ""
     table_names = "SELECT name FROM sqlite_master WHERE type = 'table'"
+    clock = ""
     errors: tuple[type[Exception], ...] = (sqlite.Error,)
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
+    @property
+    def is_read_only(self) -> bool:
+        return sqlite.is_read_only(self._path)
+
     def connect(self) -> Any:
         return sqlite.connect(self._path)
+
+    def place(self, connection: Any) -> str:  # noqa: ARG002 - the file is enough to know
+        return self._path.name
 
     def statement(self, sql: str) -> str:
         return sql
@@ -161,6 +190,7 @@ class PostgresDialect:
     row_lock = " FOR NO KEY UPDATE"
     schema_lock = "SELECT pg_advisory_xact_lock(5230428764)"
     table_names = "SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = current_schema()"
+    clock = "SELECT clock_timestamp()"
 
     def __init__(self, url: str) -> None:
         try:
@@ -173,6 +203,8 @@ class PostgresDialect:
         self._url = url
         self._psycopg = psycopg
         self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
+
+    is_read_only = False
 
     def connect(self) -> Any:
         psycopg = self._psycopg
@@ -193,6 +225,11 @@ class PostgresDialect:
                 f"Cannot connect to PostgreSQL: {_first_line(error)}",
                 hint="Check that the server is running, and the database URL in the configuration.",
             ) from error
+
+    def place(self, connection: Any) -> str:
+        at = connection.info
+        schema = connection.execute("SELECT current_schema()").fetchone()[0]
+        return f"PostgreSQL at {at.host}:{at.port}/{at.dbname}" + ("" if schema == "public" else f", schema {schema}")
 
     def statement(self, sql: str) -> str:
         return sql.replace("?", "%s")

@@ -13,7 +13,7 @@ from blake3 import blake3
 
 from holdfast.db.engine import Stored
 from holdfast.db.tables import Kind, Table
-from holdfast.errors import DatabaseError
+from holdfast.errors import DamagedRecordError
 from holdfast.model import Record
 
 _CHECKSUM_BYTES = 16
@@ -76,14 +76,21 @@ def row_of(table: Table, record: Record) -> list[Stored]:
 def fields_of(table: Table, row: Sequence[Any]) -> dict[str, Any]:
     """What the record is made of, if the row is what was once written."""
     if row[-1] != _checksum(table, row[:-1]):
-        raise DatabaseError(
-            f"The record {key_text(table, row)} in table {table.name} is damaged: its checksum does not match.",
-            hint="Run `holdfast doctor` to see what is affected.",
-        )
-    return {
-        column.field or column.name: _converted(_LOADED, column.kind, value)
-        for column, value in zip(table.columns, row[:-1], strict=True)
-    }
+        raise _damaged(table, row, "its checksum does not match")
+    try:
+        return {
+            column.field or column.name: _converted(_LOADED, column.kind, value)
+            for column, value in zip(table.columns, row[:-1], strict=True)
+        }
+    except (ValueError, TypeError) as error:
+        raise _damaged(table, row, str(error)) from error
+
+
+def _damaged(table: Table, row: Sequence[Any], why: str) -> DamagedRecordError:
+    return DamagedRecordError(
+        f"The record {key_text(table, row)} in table {table.name} is damaged: {why}.",
+        hint="Run `holdfast doctor` to see what is affected.",
+    )
 
 
 def record_of(table: Table, fields: Mapping[str, Any]) -> Record:
@@ -91,7 +98,7 @@ def record_of(table: Table, fields: Mapping[str, Any]) -> Record:
         return table.model.model_validate(fields)
     except msgspec.ValidationError as error:
         key = " ".join(str(fields[name]) for name in table.key)
-        raise DatabaseError(
+        raise DamagedRecordError(
             f"The record {key} in table {table.name} is not one this version understands: {error}",
             hint="It was written by another version of Holdfast; use that one, or a newer one.",
         ) from error

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.db.engine import Engine
 from holdfast.db.tables import TABLES
 from holdfast.errors import DatabaseError
+from holdfast.ids import new_id
 
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """The migrations in order, known without importing Alembic; the last is what ``tables.py`` says."""
 HEAD = REVISIONS[-1]
+ALEMBIC_INI = Path(__file__).with_name("alembic.ini")
+"""For Alembic's own command: ``alembic -c``."""
 _NOTHING_YET = ""
 
 # As Alembic makes it.
@@ -19,15 +23,26 @@ VERSION_TABLE = """CREATE TABLE alembic_version (
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 )"""
 
+RECORD_STORE_TABLE = "CREATE TABLE record_store (records_id TEXT NOT NULL, PRIMARY KEY (records_id))"
+"""One row: the id of these records, made with them and never changed."""
 
-def ensure_schema(engine: Engine) -> None:
-    if _version(engine) == HEAD:
+
+def ensure_schema(engine: Engine, refuse_new: Callable[[], None] = lambda: None) -> None:
+    """``refuse_new`` is called before tables are made in a database that has none."""
+    version = _version(engine)
+    if version == HEAD:
         return
+    if engine.dialect.is_read_only:
+        raise DatabaseError(
+            f"The records are read-only, and of an earlier version ({version or 'none'}) than this Holdfast ({HEAD}).",
+            hint="Copy the home to where you can write, and set HOLDFAST_HOME to the copy.",
+        )
     with engine.transaction():
         engine.lock_schema()
         # Another process may have been faster.
         version = _version(engine)
         if version is None:
+            refuse_new()
             _create(engine)
             version = HEAD
     if version not in (_NOTHING_YET, *REVISIONS):
@@ -46,7 +61,7 @@ def upgrade(engine: Engine, revision: str) -> None:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.set_main_option("script_location", str(ALEMBIC_INI.with_name("migrations")).replace("%", "%%"))
     try:
         with engine.dialect.sqlalchemy_engine().begin() as connection:
             if engine.dialect.schema_lock:
@@ -66,7 +81,7 @@ def _version(engine: Engine) -> str | None:
 
 
 def _create(engine: Engine) -> None:
-    foreign = engine.table_names() & {table.name for table in TABLES}
+    foreign = engine.table_names() & {"record_store", *(table.name for table in TABLES)}
     if foreign:
         raise DatabaseError(
             f"The database has tables that Holdfast did not make: {', '.join(sorted(foreign))}.",
@@ -75,5 +90,7 @@ def _create(engine: Engine) -> None:
     for table in TABLES:
         for statement in table.ddl:
             engine.execute(statement)
+    engine.execute(RECORD_STORE_TABLE)
+    engine.execute("INSERT INTO record_store (records_id) VALUES (?)", (new_id(),))
     engine.execute(VERSION_TABLE)
     engine.execute("INSERT INTO alembic_version (version_num) VALUES (?)", (HEAD,))

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from holdfast.db.engine import Engine, PostgresDialect, Row, SqliteDialect, Stored
+from holdfast.db.placing import with_home, without_home
 from holdfast.db.rows import fields_of, key_text, record_of, row_of, stored_text
 from holdfast.db.schema import ensure_schema
 from holdfast.db.tables import TABLE_OF, TABLES, Table
-from holdfast.errors import ConfigError, ConflictError, DatabaseError, LeaseLostError, NotFoundError
+from holdfast.errors import (
+    CheckpointNotFoundError,
+    ConfigError,
+    ConflictError,
+    DamagedRecordError,
+    DatabaseError,
+    LeaseLostError,
+    NotFoundError,
+)
 from holdfast.ids import new_id
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
+    DamagedCheckpoint,
     Decision,
     Lease,
     Operation,
@@ -31,22 +45,69 @@ from holdfast.model import (
     StepRun,
     now,
 )
+from holdfast.sqlite import is_empty
 
 M = TypeVar("M", bound=Record)
 
 
-def open_store(url: str | None, home: Path) -> Store:
-    """The records in ``home``, or in PostgreSQL if ``url`` says so; made or brought up to date if need be."""
-    engine = Engine(SqliteDialect(home / "holdfast.db") if url is None else _postgres(url))
+FILE = "holdfast.db"
+"""The records in a home."""
+
+
+@dataclass(frozen=True)
+class DamagedRecord:
+    """A record that is not what was written; what else its row says is not relied on."""
+
+    table: str
+    key: str
+    plan_id: str | None
+    """Whose it says it is."""
+
+    def __str__(self) -> str:
+        return f"{self.table} {self.key}"
+
+
+def open_store(url: str | None, home: Path, kept: Mapping[str, Collection[str]] = MappingProxyType({})) -> Store:
+    """The records in ``home``, or in PostgreSQL if ``url`` says so; made or brought up to date if need be.
+
+    ``kept``: by place the ids of records for which the home keeps content; others in their place are refused.
+    """
+    # Not even opened: SQLite would remove the write-ahead log of an empty file.
+    if url is None and kept.get(FILE) and is_empty(home / FILE):
+        raise _lost(FILE, home)
+    engine = Engine(SqliteDialect(home / FILE) if url is None else postgres(url))
     try:
-        ensure_schema(engine)
+        place = engine.place
+
+        def refuse_new() -> None:
+            if kept.get(place):
+                raise _lost(place, home)
+
+        ensure_schema(engine, refuse_new)
+        store = Store(engine, home)
+        is_known = any(store.records_id in ids for ids in kept.values())
+        if kept.get(place) and not is_known:
+            raise _lost(place, home)
     except BaseException:
         engine.close()
         raise
-    return Store(engine)
+    return store
 
 
-def _postgres(url: str) -> PostgresDialect:
+def _lost(place: str, home: Path) -> DatabaseError:
+    anew = (
+        f"move the folder {home} away, or set HOLDFAST_HOME to another one"
+        if place == FILE
+        else "use another database, or none; then `holdfast checkpoint release` gives up what is kept for the old one"
+    )
+    return DatabaseError(
+        f"{home / 'objects.db'} keeps content for records in {place}, and those are not there: the records are "
+        "missing, empty or others.",
+        hint=f"Put the records back from a backup; their content is still there. To start anew, {anew}.",
+    )
+
+
+def postgres(url: str) -> PostgresDialect:
     scheme, separator, _ = url.partition("://")
     if scheme != "postgresql" or not separator:
         # Not the whole of it: it may hold a password.
@@ -60,8 +121,12 @@ def _postgres(url: str) -> PostgresDialect:
 
 
 class Store:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, home: Path) -> None:
         self._engine = engine
+        self.skipped: list[str] = []
+        """``table key`` of damaged records that were left out where others of their kind were asked for."""
+        self.home = home
+        """Whose records they are; in PostgreSQL other homes may have theirs there as well."""
 
     def close(self) -> None:
         self._engine.close()
@@ -80,6 +145,23 @@ class Store:
                 self._verify(lease)
             yield
 
+    @cached_property
+    def records_id(self) -> str:
+        """What a content store knows these records by."""
+        rows = self._execute("SELECT records_id FROM record_store")
+        if len(rows) != 1:
+            raise DatabaseError(
+                f"The table record_store has {len(rows)} rows in place of one, so it is not known which records these "
+                "are.",
+                hint="Put the database back from a backup.",
+            )
+        return str(rows[0][0])
+
+    @cached_property
+    def place(self) -> str:
+        """Where these records are, for a person."""
+        return self._engine.place
+
     # Records
 
     def save(self, record: Record) -> None:
@@ -96,19 +178,30 @@ class Store:
         table = TABLE_OF[type(record)]
         values = ", ".join("?" for _ in table.names)
         sql = f"INSERT INTO {table.name} ({', '.join(table.names)}) VALUES ({values}){on_conflict}"
-        self._engine.execute(sql, row_of(table, record))
+        self._engine.execute(sql, row_of(table, without_home(record, self.home)))
 
     def get(self, model: type[M], *key: str | int) -> M:
         found = self.find(model, *key)
         if found is None:
-            word = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", model.__name__).lower()
-            raise NotFoundError(
-                f"There is no {word} {' '.join(map(str, key))}.", hint="Run `holdfast plan list` to see what there is."
-            )
+            raise self._missing(model, *key)
         return found
 
-    def find(self, model: type[M], *key: str | int) -> M | None:
-        return _first(self._select(model, _by_key(TABLE_OF[model]), *key))
+    @staticmethod
+    def _missing(model: type[Record], *key: str | int) -> NotFoundError:
+        word = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", model.__name__).lower()
+        kind = CheckpointNotFoundError if model is Checkpoint else NotFoundError
+        return kind(
+            f"There is no {word} {' '.join(map(str, key))}.", hint="Run `holdfast plan list` to see what there is."
+        )
+
+    def find(self, model: type[M], *key: str | int, sound_only: bool = False) -> M | None:
+        """None also for a damaged record, if only a sound one will do; otherwise that is an error."""
+        return _first(self._select(model, _by_key(TABLE_OF[model]), *key, sound_only=sound_only))
+
+    def has(self, model: type[Record], *key: str | int) -> bool:
+        """Whether there is such a record, damaged or not."""
+        table = TABLE_OF[model]
+        return bool(self._execute(f"SELECT 1 FROM {table.name} WHERE {_by_key(table)}", *key))
 
     def delete(self, model: type[Record], *key: str | int) -> None:
         """Delete the record and what belongs to it: a group's checkpoints, everything of a plan."""
@@ -128,34 +221,58 @@ class Store:
         return _first(self._select(Project, "root = ?", os.fspath(root)))
 
     def plans_of(self, project_id: str | None, limit: int | None = None) -> list[Plan]:
-        """The plans of a project, or of all, newest first; subplans are found through their parent."""
-        order = "plan.created_at DESC, plan.plan_id DESC"
-        if project_id is None:
-            return self._select(Plan, "plan.parent_plan_id IS NULL", order=order, limit=limit)
-        where = "plan.parent_plan_id IS NULL AND plan.project_id = ?"
-        return self._select(Plan, where, project_id, order=order, limit=limit)
+        """The plans of a project, or of all, newest first, without damaged ones; subplans have a parent to ask."""
+        return self._plans_of(project_id, limit, sound_only=True)
+
+    def next_plan_sequence(self) -> int:
+        """The number of the next plan; two that are made at the same moment may get the same."""
+        return int(self._execute("SELECT COALESCE(MAX(sequence), 0) + 1 FROM plan")[0][0])
 
     def latest_plan(self, project_id: str) -> Plan | None:
-        return _first(self.plans_of(project_id, limit=1))
+        """Not the one before it, if its record is damaged: that is not what was meant."""
+        return _first(self._plans_of(project_id, limit=1))
+
+    def _plans_of(self, project_id: str | None, limit: int | None, *, sound_only: bool = False) -> list[Plan]:
+        # Not by the clock, which may have been set back; those without a number are older than all that have one.
+        order = "plan.sequence DESC NULLS LAST, plan.created_at DESC, plan.plan_id DESC"
+        where = "plan.parent_plan_id IS NULL" + ("" if project_id is None else " AND plan.project_id = ?")
+        parameters = () if project_id is None else (project_id,)
+        return self._select(Plan, where, *parameters, order=order, limit=limit, sound_only=sound_only)
+
+    def damaged_plans(self) -> list[str]:
+        """The ids of plans whose own records, or steps, are damaged; subplans too."""
+        return [row[0] for row in self._execute(_PLANS) if _problem(_plan_of, TABLE_OF[Plan], row)]
+
+    def parent_of_damaged(self, plan_id: str) -> str | None:
+        """What a damaged plan says it is a subplan of, if that is a plan."""
+        rows = self._execute("SELECT parent_plan_id FROM plan WHERE plan_id = ?", plan_id)
+        parent = rows[0][0] if rows else None
+        return parent if isinstance(parent, str) and self.has(Plan, parent) else None
+
+    def subplan_ids(self, plan_id: str) -> list[str]:
+        """The ids of its subplans, whatever else is known of them."""
+        return [row[0] for row in self._execute("SELECT plan_id FROM plan WHERE parent_plan_id = ?", plan_id)]
 
     def find_plans_by_prefix(self, prefix: str) -> list[Plan]:
         return self._by_prefix(Plan, prefix)
 
     def find_checkpoints_by_prefix(self, prefix: str) -> list[Checkpoint]:
-        return self._by_prefix(Checkpoint, prefix)
+        """Those that are sound."""
+        return self._by_prefix(Checkpoint, prefix, sound_only=True)
 
     def find_decisions_by_prefix(self, prefix: str) -> list[Decision]:
         return self._by_prefix(Decision, prefix)
 
-    def _by_prefix(self, model: type[M], prefix: str) -> list[M]:
+    def _by_prefix(self, model: type[M], prefix: str, *, sound_only: bool = False) -> list[M]:
         table = TABLE_OF[model]
         column = f"{table.name}.{table.key[0]}"
         # Not LIKE: the two databases differ about upper and lower case in it.
-        return self._select(model, f"substr({column}, 1, ?) = ?", len(prefix), prefix.upper(), order=column)
+        where, parameters = f"substr({column}, 1, ?) = ?", (len(prefix), prefix.upper())
+        return self._select(model, where, *parameters, order=column, sound_only=sound_only)
 
-    def subplans_of(self, plan_id: str) -> list[Plan]:
+    def subplans_of(self, plan_id: str, *, sound_only: bool = False) -> list[Plan]:
         order = "plan.created_at, plan.plan_id"
-        return self._select(Plan, "plan.parent_plan_id = ?", plan_id, order=order)
+        return self._select(Plan, "plan.parent_plan_id = ?", plan_id, order=order, sound_only=sound_only)
 
     def root_of(self, plan: Plan) -> Plan:
         """The plan that it is a subplan of, over all levels; itself if it is none."""
@@ -163,17 +280,17 @@ class Store:
             plan = self.get(Plan, plan.parent_plan_id)
         return plan
 
-    # What belongs to a plan
+    # What belongs to a plan. What only looks asks for what is sound; what is about to change the plan needs all of it.
 
-    def decisions_of(self, plan_id: str) -> list[Decision]:
-        return self._select(Decision, "plan_id = ?", plan_id, order="sequence")
+    def decisions_of(self, plan_id: str, *, sound_only: bool = False) -> list[Decision]:
+        return self._select(Decision, "plan_id = ?", plan_id, order="sequence", sound_only=sound_only)
 
     def decisions_in_force_from(self, plan_id: str, sequence: int) -> list[Decision]:
         where = "plan_id = ? AND sequence >= ? AND is_superseded = 0"
         return self._select(Decision, where, plan_id, sequence, order="sequence")
 
-    def runs_of(self, plan_id: str) -> list[StepRun]:
-        return self._select(StepRun, "plan_id = ?", plan_id, order="sequence")
+    def runs_of(self, plan_id: str, *, sound_only: bool = False) -> list[StepRun]:
+        return self._select(StepRun, "plan_id = ?", plan_id, order="sequence", sound_only=sound_only)
 
     def latest_run(self, plan_id: str) -> StepRun | None:
         return _first(self._select(StepRun, "plan_id = ?", plan_id, order="sequence DESC", limit=1))
@@ -206,21 +323,78 @@ class Store:
         """The highest attempt there has been, also one that a rollback took the plan back from."""
         return int(self._execute("SELECT coalesce(max(attempt), 1) FROM decision WHERE plan_id = ?", plan_id)[0][0])
 
-    def groups_of(self, plan_id: str) -> list[CheckpointGroup]:
-        return self._select(CheckpointGroup, "plan_id = ?", plan_id, order="sequence")
+    def groups_of(self, plan_id: str, *, sound_only: bool = False) -> list[CheckpointGroup]:
+        return self._select(CheckpointGroup, "plan_id = ?", plan_id, order="sequence", sound_only=sound_only)
+
+    def first_group(self, plan_id: str) -> CheckpointGroup:
+        """What the plan began with. Damage to others does not matter; the second is never taken for it."""
+        return self._select(CheckpointGroup, "plan_id = ?", plan_id, order="sequence", limit=1)[0]
+
+    def group_ids(self, plan_id: str) -> list[str]:
+        """In their order, damaged ones too."""
+        rows = self._execute("SELECT group_id FROM checkpoint_group WHERE plan_id = ? ORDER BY sequence", plan_id)
+        return [row[0] for row in rows]
+
+    def parent_of_damaged_group(self, group_id: str) -> str | None:
+        """What a damaged group says it came after."""
+        rows = self._execute("SELECT parent_group_id FROM checkpoint_group WHERE group_id = ?", group_id)
+        return rows[0][0] if rows else None
 
     def checkpoints_of(self, plan_id: str) -> list[Checkpoint]:
-        return self._select(Checkpoint, "plan_id = ?", plan_id, order="sequence, checkpoint_id")
+        """Those that are sound: a group holds all that a checkpoint is needed for."""
+        order = "sequence, checkpoint_id"
+        return self._select(Checkpoint, "plan_id = ?", plan_id, order=order, sound_only=True)
 
     def checkpoints_of_group(self, group_id: str) -> list[Checkpoint]:
-        return self._select(Checkpoint, "group_id = ?", group_id, order="sequence, checkpoint_id")
+        """Those that are sound; there may be none."""
+        order = "sequence, checkpoint_id"
+        return self._select(Checkpoint, "group_id = ?", group_id, order=order, sound_only=True)
+
+    def damaged_checkpoints(self, plan_id: str | None = None, *, prefix: str = "") -> list[DamagedCheckpoint]:
+        """Those of a plan, or of all, whose ids begin so: damaged ones, and those of a damaged group."""
+        unsound_groups = self._unsound_groups(plan_id)
+        return [
+            each
+            for row in self._rows_of_plan(Checkpoint, plan_id, order="sequence, checkpoint_id")
+            if (each := _damaged_checkpoint(row, unsound_groups)) is not None and each.checkpoint_id.startswith(prefix)
+        ]
+
+    def _unsound_groups(self, plan_id: str | None) -> dict[str, str]:
+        table = TABLE_OF[CheckpointGroup]
+        rows = self._rows_of_plan(CheckpointGroup, plan_id, order="sequence")
+        problems = {row[0]: _problem(_record_of, table, row) for row in rows}
+        return {group_id: problem for group_id, problem in problems.items() if problem is not None}
+
+    def _rows_of_plan(self, model: type[Record], plan_id: str | None, order: str) -> list[Row]:
+        sql = _select_sql(TABLE_OF[model])
+        if plan_id is None:
+            return self._execute(f"{sql} ORDER BY {order}")
+        return self._execute(f"{sql} WHERE plan_id = ? ORDER BY {order}", plan_id)
+
+    def count_by_group(self, plan_id: str) -> dict[str, int]:
+        """How many checkpoints each group has, damaged ones too."""
+        rows = self._execute(
+            "SELECT group_id, count(*) FROM checkpoint_metadata WHERE plan_id = ? GROUP BY group_id", plan_id
+        )
+        return {row[0]: int(row[1]) for row in rows}
 
     def checkpoint_count(self, plan_id: str) -> int:
         return int(self._execute("SELECT count(*) FROM checkpoint_metadata WHERE plan_id = ?", plan_id)[0][0])
 
-    def unfinished_operations(self, plan_id: str) -> list[Operation]:
-        where = "plan_id = ? AND state = ?"
-        return self._select(Operation, where, plan_id, OperationState.BEGUN, order="created_at, operation_id")
+    def unfinished_operations(self, plan_id: str, *, sound_only: bool = False) -> list[Operation]:
+        # One whose state is none of those there are is damaged, and may be one of these.
+        where, ended = "plan_id = ? AND state NOT IN (?, ?)", (OperationState.DONE, OperationState.UNDONE)
+        order = "created_at, operation_id"
+        return self._select(Operation, where, plan_id, *ended, order=order, sound_only=sound_only)
+
+    def unfinished_changes(self, store_id: str) -> list[Operation]:
+        """Every apply and unapply that is under way, or was cut short, of the plans with that content store.
+
+        Without damaged ones: what they did to real files is told by the marks on those.
+        """
+        where = "state = ? AND kind IN (?, ?) AND plan_id IN (SELECT plan_id FROM plan WHERE store_id = ?)"
+        parameters = (OperationState.BEGUN, OperationKind.APPLY, OperationKind.UNAPPLY, store_id)
+        return self._select(Operation, where, *parameters, order="created_at, operation_id", sound_only=True)
 
     def applied_operation(self, plan_id: str) -> Operation | None:
         """The apply that brought the plan into the real files, if that is where it is."""
@@ -238,36 +412,49 @@ class Store:
     # Keeping house
 
     def referenced_states(self, store_id: str) -> set[str]:
-        """Every state that a group, an unfinished operation or a merged subplan in that content store needs."""
-        groups = self._of_content_store(CheckpointGroup, store_id)
-        needed = " AND (operation.state = ? OR (operation.state = ? AND operation.kind = ?))"
-        parameters = (OperationState.BEGUN, OperationState.DONE, OperationKind.APPLY)
-        operations = self._of_content_store(Operation, store_id, needed, *parameters)
-        named = [fields["states"] for fields in groups]
-        named += [fields["data"].get("states", {}) for fields in operations]
-        named += [plan.merged_states for plan in self._merged_subplans(store_id) if plan.merged_states]
+        """Every state that a group, an unfinished operation or a merged subplan in that content store needs.
+
+        Refuses if any record that could name one is damaged, of whichever plan: a damaged one may be another's.
+        """
+        plans = [fields for fields in self._all(Plan) if fields["store_id"] == store_id]
+        kept = {fields["plan_id"] for fields in plans}
+        named = [fields["states"] for fields in self._all(CheckpointGroup) if fields["plan_id"] in kept]
+        named += [
+            fields["data"].get("states", {})
+            for fields in self._all(Operation)
+            if fields["plan_id"] in kept and _needs_states(fields)
+        ]
+        named += [fields["merged_states"] for fields in plans if fields["merged_states"]]
         return {state for states in named for state in states.values()}
 
-    def _merged_subplans(self, store_id: str) -> list[Plan]:
-        return self._select(Plan, "plan.store_id = ? AND plan.merged_states IS NOT NULL", store_id)
-
-    def _of_content_store(
-        self, model: type[Record], store_id: str, condition: str = "", *parameters: str
-    ) -> list[dict[str, Any]]:
+    def _all(self, model: type[Record]) -> list[dict[str, Any]]:
         table = TABLE_OF[model]
-        join = f" JOIN plan ON plan.plan_id = {table.name}.plan_id WHERE plan.store_id = ?{condition}"
-        return [fields_of(table, row) for row in self._execute(_select_sql(table) + join, store_id, *parameters)]
+        return [fields_of(table, row) for row in self._execute(_select_sql(table))]
 
-    def damaged_records(self) -> list[str]:
-        """``table key`` of every record that is no longer what was written."""
+    def lease_tokens(self) -> dict[str, int]:
+        """The number of the last lease of every plan, subplans too; 0 of one that never had any."""
+        sql = "SELECT plan.plan_id, coalesce(lease.token, 0) FROM plan LEFT JOIN lease ON lease.plan_id = plan.plan_id"
+        return {str(plan_id): int(token) for plan_id, token in self._execute(sql)}
+
+    def plans_with_content(self, store_id: str) -> list[str]:
+        """The ids of the plans, without subplans, of which checkpoints are in that content store."""
+        sql = "SELECT plan_id FROM plan WHERE parent_plan_id IS NULL AND head_group_id IS NOT NULL AND store_id = ?"
+        return [str(row[0]) for row in self._execute(sql, store_id)]
+
+    def damaged_records(self) -> list[DamagedRecord]:
+        """Every record that is no longer what was written, or not understood."""
         return [
-            f"{table.name} {key_text(table, row)}"
+            DamagedRecord(table.name, key_text(table, row), _plan_named_by(table, row))
             for table in TABLES
             for row in self._execute(_select_sql(table))
-            if not _is_sound(table, row)
+            if _problem(_record_alone, table, row) is not None
         ]
 
     # Leases
+
+    def now(self) -> datetime:
+        """The database's time: what one machine writes is compared with it on another, whose clock may be wrong."""
+        return self._engine.now()
 
     def acquire_lease(self, asked: Lease, *, is_dead: Callable[[Lease], bool]) -> Lease:
         """Make its owner the one who may change the plan, unless somebody who is not dead is that already."""
@@ -276,22 +463,23 @@ class Store:
             held = self._locked_lease(plan_id)
             if held.owner is not None and not is_dead(held):
                 raise in_use(held)
-            at = now()  # whoever had it may have kept us waiting
+            at = self.now()  # whoever had it may have kept us waiting
             lease = asked.model_copy(update={"token": held.token + 1, "acquired_at": at, "heartbeat_at": at})
             self.save(lease)
             return lease
 
     def _locked_lease(self, plan_id: str) -> Lease:
-        self.get(Plan, plan_id)
+        if not self.has(Plan, plan_id):
+            raise self._missing(Plan, plan_id)
         # A row that is not there cannot be locked, so the first owner makes one that nobody owns.
-        nobody = Lease(plan_id=plan_id, token=0, owner=None, acquired_at=now(), heartbeat_at=now())
+        nobody = Lease(plan_id=plan_id, token=0, owner=None, acquired_at=self.now(), heartbeat_at=self.now())
         self._write(nobody, " ON CONFLICT (plan_id) DO NOTHING")
         return self._select(Lease, "plan_id = ?", plan_id, lock=True)[0]
 
     def heartbeat(self, lease: Lease) -> Lease:
         """Say that the owner is alive; the lease as it is now, perhaps with a request to stop."""
         with self.transaction(lease):
-            alive = self.get(Lease, lease.plan_id).model_copy(update={"heartbeat_at": now()})
+            alive = self.get(Lease, lease.plan_id).model_copy(update={"heartbeat_at": self.now()})
             self.save(alive)
             return alive
 
@@ -309,7 +497,7 @@ class Store:
         """Nobody owns the plan then; if somebody else does already, it stays theirs."""
         with self.transaction():
             if self._still_holds(lease, self._find_locked(lease)):
-                self.save(lease.model_copy(update={"owner": None, "heartbeat_at": now(), "stop_requested": None}))
+                self.save(lease.model_copy(update={"owner": None, "heartbeat_at": self.now(), "stop_requested": None}))
 
     def _verify(self, lease: Lease) -> None:
         current = self._find_locked(lease)
@@ -337,6 +525,7 @@ class Store:
         order: str = "",
         limit: int | None = None,
         lock: bool = False,
+        sound_only: bool = False,
     ) -> list[M]:
         table = TABLE_OF[model]
         sql = f"{_PLANS if table.model is Plan else _select_sql(table)} WHERE {where}"
@@ -347,11 +536,28 @@ class Store:
         if lock:
             sql += self._engine.dialect.row_lock
         load = _plan_of if table.model is Plan else _record_of
-        return [cast("M", load(table, row)) for row in self._execute(sql, *parameters)]
+        loaded = []
+        for row in self._execute(sql, *parameters):
+            try:
+                loaded.append(cast("M", load(table, row, self.home)))
+            except DamagedRecordError:
+                if not sound_only:
+                    raise
+                self._skip(f"{table.name} {key_text(table, row[: len(table.names)])}")
+        return loaded
+
+    def _skip(self, name: str) -> None:
+        if name not in self.skipped:
+            self.skipped.append(name)
 
     def _execute(self, sql: str, *parameters: str | int) -> list[Row]:
         stored: list[Stored] = [stored_text(value) if isinstance(value, str) else value for value in parameters]
         return self._engine.execute(sql, stored)
+
+
+def _needs_states(operation: dict[str, Any]) -> bool:
+    is_applied = (operation["state"], operation["kind"]) == (OperationState.DONE, OperationKind.APPLY)
+    return operation["state"] == OperationState.BEGUN or is_applied
 
 
 def _first(found: list[M]) -> M | None:
@@ -374,27 +580,57 @@ _PLANS = (
 )
 
 
-def _record_of(table: Table, row: Row) -> Record:
-    return record_of(table, fields_of(table, row))
+def _record_of(table: Table, row: Row, home: Path) -> Record:
+    return record_of(table, with_home(table.model, fields_of(table, row), home))
 
 
-def _plan_of(table: Table, row: Row) -> Record:
+def _plan_of(table: Table, row: Row, home: Path) -> Record:
     width = len(table.names)
     fields = fields_of(table, row[:width])
     if row[width] is None:
-        raise DatabaseError(
+        raise DamagedRecordError(
             f"The steps of plan {fields['plan_id']} (revision {fields['revision']}) are missing.",
             hint="Run `holdfast doctor` to see what is affected.",
         )
+    fields = with_home(table.model, fields, home)
     return record_of(table, {**fields, "steps": fields_of(_STEPS, row[width:])["steps"]})
 
 
-def _is_sound(table: Table, row: Row) -> bool:
+def _problem(load: Callable[[Table, Row, Path], Record], table: Table, row: Row) -> str | None:
+    """Why the row cannot be relied on."""
     try:
-        _ = fields_of(table, row)
-    except DatabaseError:
-        return False
-    return True
+        load(table, row, Path())
+    except DamagedRecordError as error:
+        return error.message
+    return None
+
+
+def _plan_named_by(table: Table, row: Row) -> str | None:
+    names = dict(zip(table.names, row, strict=True))
+    return str(names["plan_id"]) if "plan_id" in names else None
+
+
+def _record_alone(table: Table, row: Row, home: Path) -> Record:
+    """Of a plan without its steps, which are a record of their own."""
+    fields = with_home(table.model, fields_of(table, row), home)
+    return record_of(table, {**fields, "steps": ()} if table.model is Plan else fields)
+
+
+def _damaged_checkpoint(row: Row, unsound_groups: dict[str, str]) -> DamagedCheckpoint | None:
+    table = TABLE_OF[Checkpoint]
+    stored = dict(zip(table.names, row, strict=True))
+    group_id = str(stored["group_id"])
+    own = _problem(_record_of, table, row)
+    problem = unsound_groups.get(group_id, own)
+    if problem is None:
+        return None
+    return DamagedCheckpoint(
+        checkpoint_id=str(stored["checkpoint_id"]),
+        plan_id=str(stored["plan_id"]),
+        group_id=group_id,
+        is_group=group_id in unsound_groups,
+        problem=problem,
+    )
 
 
 def in_use(held: Lease) -> ConflictError:

@@ -114,6 +114,7 @@ TABLES = (
             Column("merged_states", Kind.JSON, optional=True, is_later=True),
             Column("is_superseded", Kind.BOOLEAN, optional=True, is_later=True),
             Column("boot_id", optional=True, is_later=True),
+            Column("sequence", Kind.INTEGER, optional=True, is_later=True),
         ),
         constraints=(
             "FOREIGN KEY (project_id) REFERENCES project (project_id)",
@@ -272,6 +273,7 @@ TABLES = (
             Column("stop_requested", Kind.BOOLEAN, optional=True, is_later=True),
             Column("boot_id", optional=True, is_later=True),
             Column("pid_namespace", optional=True, is_later=True),
+            Column("machine_id", optional=True, is_later=True),
         ),
         constraints=(_OF_PLAN,),
     ),

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from holdfast.errors import PlanFileError
+from holdfast.names import name_text
 
 KeyPath = tuple[str | int, ...]
 
@@ -34,6 +35,8 @@ class Document:
     """A file's content as JSON-like values, the place of each, and what was wrong so far."""
 
     file: Path
+    folder: Path
+    """What paths in it are relative to."""
     content: Any = None
     places: dict[KeyPath, Place] = field(default_factory=dict)
     key_places: dict[KeyPath, Place] = field(default_factory=dict)
@@ -55,8 +58,9 @@ class Document:
 
     def refuse_if_wrong(self) -> None:
         if self.problems:
+            file = name_text(str(self.file))
             raise refused(
-                [f"{self.file}:{place.line}:{place.column}: {message}" for place, message in sorted(self.problems)]
+                [f"{file}:{place.line}:{place.column}: {message}" for place, message in sorted(self.problems)]
             )
 
 

@@ -44,7 +44,7 @@ class PlanDraft(Record, frozen=True, kw_only=True):
     """None if no file asked for it."""
 
 
-def draft_of(plan_file: PlanFile, folders: Mapping[str, Path], source_file: Path, defaults: Policy) -> PlanDraft:
+def draft_of(plan_file: PlanFile, folders: Mapping[str, Path], source_file: Path | None, defaults: Policy) -> PlanDraft:
     default_resource = next(iter(plan_file.resources))
     return PlanDraft(
         name=plan_file.name,

@@ -24,6 +24,9 @@ from holdfast.model import DecisionType, MergeStrategy, OnFailure, ResourceType
 from holdfast.planfile.document import KeyPath
 from holdfast.policy import LONGEST_TIMEOUT_SECONDS, TRIGGER_NAMES, parse_triggers
 
+LONGEST_RESOURCE_NAME = 80
+"""Names of files are made of it, with an id and more beside it, and none of those may be longer than a file system can
+hold: 255 bytes, and some only 143."""
 RESOURCE_NAME = r"^[A-Za-z][A-Za-z0-9_-]*$"
 
 
@@ -238,7 +241,7 @@ class PlanFile(Entry):
     resources: dict[str, ResourceEntry] = Field(
         min_length=1,
         description="What the plan works on, by name; the first is the default of every step.",
-        json_schema_extra={"propertyNames": {"pattern": RESOURCE_NAME}},
+        json_schema_extra={"propertyNames": {"pattern": RESOURCE_NAME, "maxLength": LONGEST_RESOURCE_NAME}},
     )
     policy: PolicyEntry = Field(default_factory=PolicyEntry, description="Checkpoints and failures.")
     validation: list[Command] = Field(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,21 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from holdfast.errors import PlanFileError
 from holdfast.model import SUBPLANS_TOOL, Policy, Step
+from holdfast.names import name_text
 from holdfast.planfile.document import Document, KeyPath, parse, quote, refused, shortened
 from holdfast.planfile.draft import PlanDraft, draft_of, steps_of
-from holdfast.planfile.format import BELONGS_TO, RESOURCE_NAME, STEP_KINDS, File, PlanFile, StepsFile, keys_at
+from holdfast.planfile.format import (
+    BELONGS_TO,
+    LONGEST_RESOURCE_NAME,
+    RESOURCE_NAME,
+    STEP_KINDS,
+    File,
+    PlanFile,
+    StepsFile,
+    keys_at,
+)
+from holdfast.planfile.source import Source, read_source
 from holdfast.policy import did_you_mean, resource_variable
 
 CheckStep = Callable[[str, dict[str, Any]], Sequence[tuple[KeyPath, str]]]
@@ -27,8 +36,7 @@ EXPECTED_FILE = "expected a mapping with name, resources and steps"
 
 def load_plan_file(path: Path, *, defaults: Policy, check_step: CheckStep | None = None) -> PlanDraft:
     """The plan a file describes; ``PlanFileError`` with every problem that was found if it is not one."""
-    document = Document(path)
-    parse(_read(path), document)
+    document, source = _read(path)
     if not isinstance(document.content, dict):
         if not document.problems:
             document.wrong((), f"{EXPECTED_FILE}, found {_found(document, (), document.content)}")
@@ -38,13 +46,12 @@ def load_plan_file(path: Path, *, defaults: Policy, check_step: CheckStep | None
     _check_steps(document, document.content.get("steps"), ("steps",), check_step)
     document.refuse_if_wrong()
     assert plan_file is not None, "without a problem there is a plan file"
-    return draft_of(plan_file, folders, path.absolute(), defaults)
+    return draft_of(plan_file, folders, source.file, defaults)
 
 
 def load_steps_file(path: Path, *, resources: Sequence[str], check_step: CheckStep | None = None) -> tuple[Step, ...]:
     """The steps of a file, for a plan that has these resources; of a whole plan file only its steps are used."""
-    document = Document(path)
-    parse(_read(path), document)
+    document, _ = _read(path)
     if not isinstance(document.content, dict):
         if not document.problems:
             document.wrong((), f"expected a mapping with the key steps, found {_found(document, (), document.content)}")
@@ -60,29 +67,22 @@ def load_steps_file(path: Path, *, resources: Sequence[str], check_step: CheckSt
     return tuple(steps_of(steps_file.steps, resources[0]))
 
 
-def _read(path: Path) -> str:
-    def unusable(what: str) -> PlanFileError:
-        return refused([f"{path}: {what}; expected a plan file in YAML"])
+def _read(path: Path) -> tuple[Document, Source]:
+    source = read_source(path)
+    document = Document(path, source.folder)
+    parse(_text(source.content, path), document)
+    return document, source
 
-    try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise unusable("this is a folder")
-        if not stat.S_ISREG(mode):
-            raise unusable("this is not a regular file")
-        content = path.read_bytes()
-    except FileNotFoundError as error:
-        raise unusable("there is no such file") from error
-    except OSError as error:
-        raise unusable(f"it cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise unusable("this cannot be the name of a file") from error
+
+def _text(content: bytes, path: Path) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = content[: error.start]
         line, column = before.count(b"\n") + 1, len(before[before.rfind(b"\n") + 1 :].decode(errors="replace")) + 1
-        raise refused([f"{path}:{line}:{column}: this is not UTF-8; expected a plan file in YAML"]) from error
+        raise refused(
+            [f"{name_text(str(path))}:{line}:{column}: this is not UTF-8; expected a plan file in YAML"]
+        ) from error
 
 
 def _validated(document: Document, model: type[File], content: object) -> File | None:
@@ -177,6 +177,10 @@ def _check_resources(document: Document) -> dict[str, Path]:
             document.wrong_key(
                 here, f'expected a name of letters, digits, - and _ that begins with a letter, not "{name}"'
             )
+        elif len(name) > LONGEST_RESOURCE_NAME:
+            document.wrong_key(
+                here, f"expected a name of at most {LONGEST_RESOURCE_NAME} characters, and this one has {len(name)}"
+            )
         variable = resource_variable(name)
         if variable in variables:
             other = variables[variable]
@@ -192,10 +196,9 @@ def _check_resources(document: Document) -> dict[str, Path]:
 
 def _folder(document: Document, name: str, written: str, others: Mapping[str, Path]) -> Path | None:
     path: KeyPath = ("resources", name, "path")
-    wanted = document.file.absolute().parent / written
+    wanted = document.folder / written
     try:
         folder = Path(os.path.realpath(wanted, strict=True))
-        str(folder).encode()
         if folder.is_dir():
             _refuse_overlap(document, name, folder, others)
             return folder
@@ -203,8 +206,6 @@ def _folder(document: Document, name: str, written: str, others: Mapping[str, Pa
     except FileNotFoundError:
         tilde = "; ~ has no meaning here" if written.startswith("~") else ""
         document.wrong(path, f"expected a folder, but {wanted} does not exist{tilde}")
-    except UnicodeError:
-        document.wrong(path, "expected a folder whose path is UTF-8")
     except OSError as error:
         document.wrong(path, f"expected a folder, but {wanted} cannot be used: {error.strerror}")
     return None

@@ -10,6 +10,9 @@ from pathlib import Path
 from holdfast.model import PROGRAM_TOOL, OnFailure, Policy, ResourceType, Step
 from holdfast.planfile.document import shortened
 from holdfast.planfile.draft import LONGEST_DERIVED_NAME, PlanDraft, ResourceDraft
+from holdfast.planfile.format import LONGEST_RESOURCE_NAME
+
+_LONGEST_BASE = LONGEST_RESOURCE_NAME - len("-1000")
 
 
 def program_draft(argv: Sequence[str], resources: Sequence[Path], folder: Path, defaults: Policy) -> PlanDraft:
@@ -34,6 +37,7 @@ def _resources(paths: Sequence[Path]) -> list[ResourceDraft]:
     for path in dict.fromkeys(paths):
         base = re.sub(r"[^a-z0-9]+", "-", path.name.lower()).strip("-") or "work"
         base = base if base[0].isalpha() else f"work-{base}"
+        base = base[:_LONGEST_BASE].rstrip("-")
         taken = {each.name for each in drafts}
         name = next(each for each in (base, *(f"{base}-{number}" for number in range(2, 1000))) if each not in taken)
         kind = ResourceType.GIT if (path / ".git").exists() else ResourceType.DIRECTORY

@@ -8,6 +8,7 @@ from holdfast.errors import SandboxError
 from holdfast.model import Resource, Strategy
 from holdfast.sandbox.copying import TreeCopy
 from holdfast.sandbox.making import made_whole, remove_tree
+from holdfast.sandbox.sizing import size_on_disk
 
 
 class DirectorySandbox:
@@ -25,6 +26,9 @@ class DirectorySandbox:
             raise SandboxError(
                 f"{self.resource.path} is not a directory.", hint="Correct the resource's path in the plan file."
             )
+
+    def size_bytes(self) -> int:
+        return size_on_disk(Path(self.resource.path))
 
     def create(self) -> Resource:
         self.check()

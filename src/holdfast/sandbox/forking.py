@@ -14,5 +14,5 @@ def fork(parent: Resource, child: Resource) -> Resource:
     """Make the child's sandbox, whole or not at all; the child with what could not be copied."""
     refuse_replaced(Path(parent.sandbox_path))
     with made_whole(Path(child.sandbox_path)) as unfinished:
-        copy = TreeCopy(Path(parent.sandbox_path), unfinished, name=child.name).run()
+        copy = TreeCopy(Path(parent.sandbox_path), unfinished, name=child.name, is_ours=True).run()
     return child.model_copy(update={"left_out": (*child.left_out, *copy.left_out)})

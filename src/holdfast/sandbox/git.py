@@ -12,6 +12,7 @@ from pathlib import Path
 from holdfast import paths
 from holdfast.errors import SandboxError, UsageError
 from holdfast.sandbox.making import temporary_folder, temporary_place
+from holdfast.stopping import run_stoppable
 
 # A repository's own settings must neither start programs behind our back nor leave one running after git has ended.
 # What git has written must be on the disk when it has ended: by default an object may be empty after a power cut.
@@ -60,13 +61,12 @@ def run_git(
     settings = [word for setting in _SETTINGS for word in ("-c", setting)]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _KEPT}
     try:
-        completed = subprocess.run(
+        completed = run_stoppable(
             ["git", *settings, *args],
             cwd=cwd,
             env={**inherited, **_ENVIRONMENT, **(env or {})},
-            input=input or b"",
+            given=input or b"",
             capture_output=True,
-            check=False,
         )
     except OSError as error:
         raise _cannot_run(cwd, error) from error
@@ -168,16 +168,19 @@ def is_text(content: bytes) -> bool:
     return b"\0" not in content[:_SNIFFED_BYTES]
 
 
-def merge_texts(base: bytes, ours: bytes, theirs: bytes, *, labels: tuple[str, str, str]) -> MergedText | None:
+def merge_texts(
+    base: bytes, ours: bytes, theirs: bytes, *, labels: tuple[str, str, str], theirs_wins: bool = False
+) -> MergedText | None:
     """Both changes of a text put together, byte for byte; None if a side is not text.
 
-    ``labels`` name our side, the base and their side in the markers around lines that both changed.
+    ``labels`` name our side, the base and their side in the markers around lines that both changed. If theirs wins,
+    these lines are theirs, and there are no conflicts.
     """
     if not all(map(is_text, (base, ours, theirs))):
         return None
     try:
         with temporary_folder() as folder:
-            return _merge_files(folder, {"ours": ours, "base": base, "theirs": theirs}, labels)
+            return _merge_files(folder, {"ours": ours, "base": base, "theirs": theirs}, labels, theirs_wins)
     except OSError as error:
         raise SandboxError(
             f"Texts cannot be merged in a temporary folder: {error.strerror}.",
@@ -185,11 +188,13 @@ def merge_texts(base: bytes, ours: bytes, theirs: bytes, *, labels: tuple[str, s
         ) from error
 
 
-def _merge_files(folder: Path, sides: Mapping[str, bytes], labels: Sequence[str]) -> MergedText | None:
+def _merge_files(
+    folder: Path, sides: Mapping[str, bytes], labels: Sequence[str], theirs_wins: bool
+) -> MergedText | None:
     for name, content in sides.items():
         (folder / name).write_bytes(content)
     named = [word for label in labels for word in ("-L", label)]
-    args = ["merge-file", "-p", "--diff3", *named, *sides]
+    args = ["merge-file", "-p", "--theirs" if theirs_wins else "--diff3", *named, *sides]
     completed = run_git(args, cwd=folder, env=_NO_REPOSITORY, check=False)
     if b"Cannot merge binary files" in completed.stderr:
         return None  # what git says of a file of more than a gigabyte, too

@@ -27,14 +27,14 @@ _WHOLE = {"GIT_CONFIG_COUNT": "2", "GIT_CONFIG_KEY_1": "core.splitIndex", "GIT_C
 _IN_UTF_8 = {"GIT_CONFIG_COUNT": "2", "GIT_CONFIG_KEY_1": "i18n.commitEncoding", "GIT_CONFIG_VALUE_1": "UTF-8"}
 _PACKED_LOCK = "packed-refs.lock"
 _REPOSITORY = b".git"
+_SKIPPED = b"S"
 _HERE = b"./"
-_LOCKED = ".lock': File exists"
+_LOCK_EXISTS = "': File exists"
+_LOCKED = f".lock{_LOCK_EXISTS}"
 _NOT_WRITTEN = ("insufficient permission", "unable to create temporary file", "unable to write", "No space left")
 _NOBODY = ("ident name", "auto-detect", "no email was given", "no name was given")
 _GRACE_SECONDS = 0.3
 """Another git that is alive keeps such a lock for less."""
-NEW_INDEX = "index.holdfast"
-"""The next index, until it takes the place of the present one."""
 
 
 def ignored_among(
@@ -106,13 +106,17 @@ def merges_by_lines(repository: GitRepository, path: bytes) -> bool:
 def not_as_committed(repository: GitRepository, paths: Collection[bytes]) -> set[bytes]:
     """What is at these paths, in files or index, and is not what HEAD says, or where git was told not to look.
 
-    A file that is to lie where a folder was makes git forget everything below it, and the other way round.
+    A file that is to lie where a folder was makes git forget everything below it, and the other way round. Where git
+    does not look and nothing is, a sparse checkout left a file out, and there is no work of anybody.
     """
-    if not paths:
+    wanted = set(paths)
+    if not wanted:
         return set()
     entries = [line for line in run_git(["ls-files", "-v", "-z"], cwd=repository.root).stdout.split(b"\0") if line]
-    unwatched = {entry[2:] for entry in entries if entry[:1] == b"S" or entry[:1].islower()}
-    return _in_the_way_of(paths, repository.uncommitted() | unwatched)
+    unwatched = {entry[2:] for entry in entries if entry[:1] == _SKIPPED or entry[:1].islower()}
+    left_out = {entry[2:] for entry in entries if entry[:1] == _SKIPPED and entry[2:] in wanted}
+    left_out = {path for path in left_out if not os.path.lexists(repository.root / os.fsdecode(path))}
+    return _in_the_way_of(paths, repository.uncommitted() | unwatched - left_out)
 
 
 def _in_the_way_of(paths: Collection[bytes], found: Iterable[bytes]) -> set[bytes]:
@@ -188,6 +192,14 @@ def changed_by(draft: CommitDraft) -> set[bytes]:
     with _refusals_told(draft.repository), _temporary_index(draft.repository) as environment:
         _fill_index(draft, environment, only_look=True)
         return _staged(draft.repository, draft.parent, environment)
+
+
+def would_be_made(draft: CommitDraft) -> bool:
+    """Whether it would change anything; refused if that is more than its paths."""
+    changed = changed_by(draft)
+    if changed.difference(draft.paths):
+        raise _reaches_too_far(draft.repository, changed.difference(draft.paths))
+    return bool(changed)
 
 
 def _is_signed(repository: GitRepository) -> bool:
@@ -309,13 +321,17 @@ def lock_index(repository: GitRepository, token: str) -> None:
     try:
         os.link(prepared, repository.index_lock)
     except FileExistsError as error:
-        raise ConflictError(
-            f"Another git command is at work in {name_text(str(repository.root))}: "
-            f"{name_text(str(repository.index_lock))} exists.",
-            hint="Wait for it to end; if none is running, remove that file. Then run the command again.",
-        ) from error
+        raise _index_is_locked(repository) from error
     finally:
         prepared.unlink()
+
+
+def _index_is_locked(repository: GitRepository) -> ConflictError:
+    return ConflictError(
+        f"Another git command is at work in {name_text(str(repository.root))}: "
+        f"{name_text(str(repository.index_lock))} exists.",
+        hint="Wait for it to end; if none is running, remove that file. Then run the command again.",
+    )
 
 
 def holds_index(repository: GitRepository, token: str) -> bool:
@@ -329,9 +345,15 @@ def _prepared_lock(repository: GitRepository, token: str) -> Path:
     return repository.git_dir / f"index.holdfast-{token}"
 
 
+def _next_index(repository: GitRepository, token: str) -> Path:
+    """The next index, until it takes the place of the present one."""
+    return repository.git_dir / f"index.holdfast-{token}.next"
+
+
 def release_index(repository: GitRepository, token: str) -> None:
-    """Remove the lock, if it is the one with this token."""
-    _prepared_lock(repository, token).unlink(missing_ok=True)
+    """Remove the lock, if it is the one with this token, and what was on its way into its place or the index's."""
+    for unfinished in (_prepared_lock(repository, token), _next_index(repository, token)):
+        unfinished.unlink(missing_ok=True)
     if holds_index(repository, token):
         repository.index_lock.unlink()
 
@@ -375,6 +397,30 @@ def check_unmoved(move: BranchMove) -> None:
         )
 
 
+def refuse_a_locked_branch(move: BranchMove) -> None:
+    """Refuse while a lock of another git forbids to move the branch, or to change the index with it."""
+    repository = move.repository
+    if move.is_checked_out and repository.index_lock.exists():
+        raise _index_is_locked(repository)
+    is_deletion = move.old is not None and move.new is None
+    locks = [lock for lock in _lock_files(move) if lock.exists() and (is_deletion or lock.name != _PACKED_LOCK)]
+    for lock in locks:
+        raise _moved(repository, f"Unable to create '{lock}{_LOCK_EXISTS}")
+
+
+def refuse_an_impossible_commit(draft: CommitDraft, ref: str | None, *, is_checked_out: bool) -> None:
+    """Refuse what git would refuse when the commit is made and named, as far as that shows before."""
+    move = BranchMove(draft.repository, ref, draft.parent, draft.parent, is_checked_out=is_checked_out)
+    try:
+        refuse_a_locked_branch(move)
+        with _refusals_told(draft.repository):
+            for person in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
+                run_git(["var", person], cwd=draft.repository.root)
+    except (ConflictError, SandboxError):
+        if changed_by(draft):  # otherwise there will be none
+            raise
+
+
 def new_index(move: BranchMove) -> bytes:
     """The index with everything the commits differ in as in the new one, and everything else as it is."""
     return _changed_index(
@@ -390,7 +436,7 @@ def take_out_of_index(move: BranchMove, token: str) -> None:
     ours = {path: old for path, (old, new) in changes.items() if present.get(path, _gone(new)) == new}
     if ours:
         with index_locked(move.repository, token):
-            replace_index(move.repository, _changed_index(move, ours))
+            replace_index(move.repository, _changed_index(move, ours), token)
 
 
 def _gone(entry: bytes) -> bytes:
@@ -405,17 +451,28 @@ def _changed_index(move: BranchMove, entries: Mapping[bytes, bytes]) -> bytes:
     )
     with _temporary_index(move.repository, copied=True) as environment:
         run_git(["update-index", "-z", "--index-info"], cwd=root, input=b"".join(lines), env=environment)
+        # The files are there already: what is not was left out of the work tree by a sparse checkout, and stays so.
+        there = [path for path, entry in entries.items() if entry != _gone(entry)]
+        left_out = [path + b"\0" for path in there if not os.path.lexists(root / os.fsdecode(path))]
+        if left_out:
+            args = ["update-index", "--skip-worktree", "-z", "--stdin"]
+            run_git(args, cwd=root, input=b"".join(left_out), env=environment)
         run_git(["update-index", "-q", "--refresh"], cwd=root, env=environment, check=False)
         return Path(environment["GIT_INDEX_FILE"]).read_bytes()
 
 
-def replace_index(repository: GitRepository, content: bytes) -> None:
+def _mode_for_index(repository: GitRepository) -> int:
+    """That of the present one; if there is none, that of a file that every repository has, shared or not."""
+    present = repository.index_path if repository.index_path.exists() else repository.git_dir / "HEAD"
+    return stat.S_IMODE(present.stat().st_mode)
+
+
+def replace_index(repository: GitRepository, content: bytes, token: str) -> None:
     """Put a whole new index in the place of the old; to be called with it locked."""
-    replacement = repository.git_dir / NEW_INDEX
+    replacement = _next_index(repository, token)
     descriptor = os.open(replacement, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     with os.fdopen(descriptor, "wb") as file:
-        with suppress(FileNotFoundError):  # in a repository without an index
-            os.fchmod(descriptor, stat.S_IMODE(repository.index_path.stat().st_mode))
+        os.fchmod(descriptor, _mode_for_index(repository))
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

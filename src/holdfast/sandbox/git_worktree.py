@@ -20,9 +20,11 @@ from holdfast.sandbox.copying import TreeCopy
 from holdfast.sandbox.git import run_git
 from holdfast.sandbox.making import made_whole, remove_tree
 from holdfast.sandbox.repository import GitRepository
+from holdfast.sandbox.sizing import size_on_disk
 
 _BRANCH = "holdfast/{plan_id}"
-_COPIED = ("info/exclude", "info/attributes", "info/sparse-checkout", "shallow", "hooks")
+_COPIED = ("info/exclude", "info/attributes", "shallow", "hooks")
+_COPIED_OF_WORK_TREE = ("info/sparse-checkout",)
 _OWN_KEYS = ("core.bare", "core.worktree", "core.fsmonitor", "extensions.worktreeconfig", "extensions.refstorage")
 # What is written here by hand are files, whatever the user's settings want for new repositories.
 _REFS_IN_FILES = {"GIT_DEFAULT_REF_FORMAT": "files"}
@@ -49,11 +51,17 @@ class GitWorktreeSandbox:
                 f"A {busy} is in progress in {repository.root}.", hint=f"Finish or abort the {busy} first."
             )
 
+    def size_bytes(self) -> int:
+        # The objects are borrowed and not copied.
+        repository = GitRepository.at(Path(self.resource.path))
+        wanted = self._wanted_ignored_files(repository)
+        return size_on_disk(repository.root, skip=_not_copied(repository), also=wanted)
+
     def create(self) -> Resource:
         self.check()
         repository = GitRepository.at(Path(self.resource.path))
         with made_whole(self.path) as unfinished:
-            skip = {b".git", *repository.ignored_paths()}
+            skip = _not_copied(repository)
             copy = TreeCopy(repository.root, unfinished, name=self.resource.name, skip=skip).run()
             copy.copy_each(self._wanted_ignored_files(repository))
             _borrow(repository, unfinished, self.branch)
@@ -78,6 +86,10 @@ class GitWorktreeSandbox:
         return name == b"index" and self.hides(folder)
 
 
+def _not_copied(repository: GitRepository) -> set[bytes]:
+    return {b".git", *repository.ignored_paths()}
+
+
 def matches(path: bytes, globs: Collection[str]) -> bool:
     """Whether a path, one of the folders it lies in, or its last name fits one of the globs."""
     parts = os.fsdecode(path).split("/")
@@ -100,6 +112,8 @@ def _borrow(repository: GitRepository, work_tree: Path, branch: str | None) -> N
     _set_head(git_dir, repository.head(), branch)
     for name in _COPIED:
         _copy_if_there(repository.common_dir / name, git_dir / name)
+    for name in _COPIED_OF_WORK_TREE:
+        _copy_if_there(repository.git_dir / name, git_dir / name)
     for index in repository.index_files():
         _copy_if_there(index, git_dir / index.name)
     # The copied index knows the originals' inodes; without this the first `git status` reads every file again.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,8 +15,10 @@ from typing import NamedTuple
 from holdfast.descent import open_directory, with_ancestors
 from holdfast.errors import HoldfastError, SandboxError
 from holdfast.place import refuse_replaced
+from holdfast.stopping import Stopped
 
 _TEMPORARY = "holdfast-of-"
+_AT_ONCE_SECONDS = 0.5
 # O_PATH: going through a directory above takes no permission to list it.
 _WAY_UP = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -22,16 +26,19 @@ _WAY_UP = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 @contextmanager
 def made_whole(path: Path) -> Iterator[Path]:
     """A place to build the sandbox in; it gets its name when it is complete."""
-    refuse_replaced(path)
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    remove_tree(unfinished)
-    remove_tree(path)
+    unfinished = _unfinished(path)
+    clear_away(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         yield unfinished
         unfinished.rename(path)
     except HoldfastError:
         remove_tree(unfinished)
+        raise
+    except Stopped:
+        # Whoever asked does not want to wait: what is left then goes with the next attempt, or with the plan.
+        with suppress(OSError):
+            remove_tree(unfinished, within_seconds=_AT_ONCE_SECONDS)
         raise
     except OSError as error:
         remove_tree(unfinished)
@@ -41,17 +48,29 @@ def made_whole(path: Path) -> Iterator[Path]:
         ) from error
 
 
-def remove_tree(path: Path) -> None:
+def clear_away(path: Path) -> None:
+    """Remove a sandbox that is to be made anew, and what was made of it when that was cut short."""
+    refuse_replaced(path)
+    remove_tree(_unfinished(path))
+    remove_tree(path)
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f".{path.name}.unfinished")
+
+
+def remove_tree(path: Path, *, within_seconds: float = math.inf) -> None:
     """Remove a tree of ours, however deep it is and also where directories in it are closed to us.
 
-    No symlink is followed, also none that takes the place of a directory meanwhile.
+    No symlink is followed, also none that takes the place of a directory meanwhile. ``within_seconds``: what is not
+    removed by then stays.
     """
     try:
         removal = _Removal(path)
     except FileNotFoundError:
         return
     with removal:
-        removal.run()
+        removal.run(time.monotonic() + within_seconds)
 
 
 class _Removal:
@@ -68,8 +87,8 @@ class _Removal:
     def __exit__(self, *_: object) -> None:
         os.close(self._here)
 
-    def run(self) -> None:
-        while True:
+    def run(self, until: float) -> None:
+        while time.monotonic() < until:
             if self._levels[-1].directories:
                 self._go_down()
             elif len(self._levels) > 1:
@@ -147,7 +166,7 @@ def sync_directory(path: Path) -> None:
 
 def temporary_place() -> Path:
     """Where temporary folders are made; Python's own answer writes a file there first, which a kill would leave."""
-    return Path(os.environ.get("TMPDIR") or "/tmp")
+    return Path(os.environ.get("TMPDIR") or "/tmp")  # nosec B108 # what comes there is made by mkdtemp
 
 
 @contextmanager

@@ -23,6 +23,10 @@ class Sandbox(Protocol):
         """Refuse, with the reason, a real resource that no sandbox can be made of."""
         ...
 
+    def size_bytes(self) -> int:
+        """How much space the sandbox will take: of what is copied, and nothing else."""
+        ...
+
     def create(self) -> Resource:
         """Make the sandbox, whole or not at all; the resource with what it started from."""
         ...

@@ -86,8 +86,12 @@ class GitRepository:
         return self._word("rev-parse", "--show-object-format") or "sha1"
 
     def settings(self) -> list[tuple[str, str | None]]:
+        """Of the repository, and after them those of this work tree alone."""
+        items = self._lines("config", "--local", "--includes", "--list", "-z")
+        if self.is_set("extensions.worktreeConfig"):
+            items += self._lines("config", "--worktree", "--includes", "--list", "-z")
         pairs = []
-        for item in self._lines("config", "--local", "--includes", "--list", "-z"):
+        for item in items:
             key, separator, value = item.decode(errors="surrogateescape").partition("\n")
             pairs.append((key, value if separator else None))
         return pairs

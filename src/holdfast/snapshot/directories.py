@@ -12,7 +12,8 @@ _MOST_BYTES = 16 << 20
 class RecentDirectories:
     """By digest; never wrong, because what a digest names never changes. Decoded once somebody asks."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, most_bytes: int | None = _MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
         self._known: dict[bytes, bytes | Mapping[bytes, Entry]] = {}
         self._bytes = 0
 
@@ -24,7 +25,7 @@ class RecentDirectories:
 
     def keep(self, digest: bytes, content: bytes) -> None:
         if digest not in self._known:
-            if self._bytes + len(content) > _MOST_BYTES:
+            if self._most_bytes is not None and self._bytes + len(content) > self._most_bytes:
                 self._known.clear()
                 self._bytes = 0
             self._known[digest] = content

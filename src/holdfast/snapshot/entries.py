@@ -7,7 +7,8 @@ import os
 import stat
 from typing import Protocol
 
-from holdfast.descent import IS_ROOT, made_accessible
+from holdfast import folder_mark
+from holdfast.descent import IS_ROOT, OWN_GROUPS, made_accessible
 from holdfast.snapshot.format import (
     DIRECTORY,
     FIFO,
@@ -23,7 +24,9 @@ from holdfast.snapshot.format import (
 )
 
 _RESTLESS_TRIES = 3
-_KERNEL_XATTRS = (b"security.selinux", b"security.ima", b"security.evm")
+_MARK = folder_mark.ATTRIBUTE.encode()
+_NOT_HELD = (b"security.selinux", b"security.ima", b"security.evm", _MARK)
+"""What is the kernel's own, and ours."""
 
 
 class Moved(Exception):
@@ -143,6 +146,15 @@ def _stored_content(descriptor: int, size: int, taker: Taker) -> tuple[int, int,
     return PIECES, total, _stored(encode_pieces(digests), taker)
 
 
+def stored_content(content: bytes, taker: Taker) -> tuple[int, int, bytes]:
+    """Kind, size and digest of content that is in no file yet."""
+    if len(content) < PIECES_FROM_BYTES:
+        return FILE, len(content), _stored(content, taker) if content else b""
+    pieces = (content[start : start + PIECE_BYTES] for start in range(0, len(content), PIECE_BYTES))
+    digests = [_stored(piece, taker) for piece in pieces]
+    return PIECES, len(content), _stored(encode_pieces(digests), taker)
+
+
 def _stored(content: bytes, taker: Taker) -> bytes:
     digest = digest_of(content)
     taker.add_named(digest, content)
@@ -160,7 +172,7 @@ def _read_fully(descriptor: int, limit: int) -> bytes:
     return b"".join(parts) if len(parts) > 1 else content
 
 
-_OTHER_GROUPS = frozenset(os.getgroups()) - {os.getegid()}
+_OTHER_GROUPS = OWN_GROUPS - {os.getegid()}
 
 
 def owner_of(found: os.stat_result) -> tuple[int, int]:
@@ -221,5 +233,5 @@ def is_directory_as_wanted(entry: Entry, descriptor: int, found: os.stat_result,
 
 def is_held_xattr(xattr: bytes) -> bool:
     if IS_ROOT:
-        return xattr not in _KERNEL_XATTRS
-    return xattr.startswith((b"user.", b"system.posix_acl_"))
+        return xattr not in _NOT_HELD
+    return xattr.startswith((b"user.", b"system.posix_acl_")) and xattr != _MARK

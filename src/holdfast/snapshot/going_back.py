@@ -73,10 +73,11 @@ class GoingBack:
             if plan is not None:
                 return plan
         descent.forget()  # directories that were opened up for us are closed again, as they are to be found
-        present = refreshed(self._index, self._batch, told)
+        refreshed(self._index, self._batch, told)
         self._batch.commit()
         self._unknown = None
-        known = self._reader.state(present.hex())
+        known = self._index.known_state()
+        assert known is not None
         shared = self._index.links.by_path.keys()
         return plan_restore(self._reader, known, self._target, list(self._index.unheld), unheld, shared)
 

@@ -51,6 +51,7 @@ from holdfast.snapshot.nodes import CACHE_VERSION, Cache, CachedNode, Links, Nod
 from holdfast.snapshot.reading import PARALLEL_FROM_FILES, read_in_parallel
 from holdfast.snapshot.stamps import UNTRUSTED, Stamp
 from holdfast.snapshot.unchanged import is_as_known, unchanged_directories
+from holdfast.stopping import stop_if_asked
 
 _RACY_NS = 20_000_000
 """Before Linux 6.13 timestamps move in steps of up to 10 ms: a file changed that shortly before it was read may change
@@ -118,7 +119,7 @@ class TreeIndex:
         refuse_replaced(self.root)
         return SandboxError(
             f"The sandbox {self.root} is missing.",
-            hint="Something removed it. Its checkpoints are safe: `holdfast plan execute` makes it anew.",
+            hint="Something removed it. Its checkpoints are safe: `holdfast plan resume` makes it anew.",
         )
 
     def descend(self) -> Descent:
@@ -313,6 +314,7 @@ class _News:
         self.known = b""
 
     def add_named(self, digest: bytes, content: bytes) -> None:
+        stop_if_asked()
         if digest != self.known:
             self._batch.add_named(digest, content)
 
@@ -349,6 +351,7 @@ class _Look:
     def at_subtree(self, path: bytes, node: Node) -> None:
         pending = [(path, node)]
         while pending:
+            stop_if_asked()
             directory, node = pending.pop()
             try:
                 pending.extend(self._at_directory(directory, node))
@@ -562,6 +565,7 @@ class _Look:
             )
 
     def _read(self, wanted: _FileToRead, taker: Taker) -> None:
+        stop_if_asked()
         node, directory, name = wanted.node, wanted.directory, wanted.name
         known = node.entries.get(name)
         self._news.known = known.content if known is not None and known.kind == FILE else b""

@@ -14,27 +14,31 @@ from holdfast.snapshot.entries import Hasher
 from holdfast.snapshot.exchange import exchange, rename_to_free
 from holdfast.snapshot.format import DIRECTORY, Entry
 from holdfast.snapshot.selection import Selection, entry_at, same_content
-from holdfast.snapshot.staging import TEMPORARY_PREFIX, mark_of
+from holdfast.snapshot.staging import mark_of, prefix_of
 
-_TEMPORARY = re.compile(re.escape(TEMPORARY_PREFIX) + rb"[0-9a-f]{16}(?:-([0-9a-f]{16}))?\Z")
-"""With the mark of a name, something is there that was to get that name, or had it; without, something half made."""
+_REST = rb"[0-9a-f]{16}(?:-([0-9a-f]{16}))?\Z"
+"""What comes after the prefix of a temporary name. With the mark of a name, something is there that was to get that
+name, or had it; without, something half made."""
 _LONGEST_NAME_KEPT = 240
 
 
-def remove_leftovers(root: Path, old: Selection, new: Selection, always: Collection[bytes] = ()) -> list[bytes]:
+def remove_leftovers(
+    root: Path, old: Selection, new: Selection, always: Collection[bytes] = (), *, owner: str = ""
+) -> list[bytes]:
     """Remove what a change from old to new left; of the paths in ``always`` whatever it is.
 
-    What somebody saved in the moment their file was replaced is put back in its place. If that is taken by something
-    else of theirs it is kept beside it; the paths where.
+    Temporary files of another owner are left alone. What somebody saved in the moment their file was replaced is put
+    back in its place. If that is taken by something else of theirs it is kept beside it; the paths where.
     """
     directories: dict[bytes, dict[bytes, bytes]] = {}
     for path in sorted({*old, *new, *always} - {b""}):
         directory, name = split(path)
         directories.setdefault(directory, {})[mark_of(name)] = path
     kept = []
+    temporary = re.compile(re.escape(prefix_of(owner)) + _REST)
     with Descent(root) as descent:
         for directory, marked in directories.items():
-            for name, mark in _temporaries(descent, directory):
+            for name, mark in _temporaries(descent, directory, temporary):
                 leftover, target = join(directory, name), marked.get(mark)
                 if not mark or target in always:
                     _unlink(descent, leftover)
@@ -43,13 +47,13 @@ def remove_leftovers(root: Path, old: Selection, new: Selection, always: Collect
     return kept
 
 
-def _temporaries(descent: Descent, directory: bytes) -> list[tuple[bytes, bytes]]:
+def _temporaries(descent: Descent, directory: bytes, temporary: re.Pattern[bytes]) -> list[tuple[bytes, bytes]]:
     """The temporary names in a directory, and their marks."""
     try:
         names = list(map(os.fsencode, os.listdir(descent.open(directory))))
     except OSError:
         return []
-    return [(name, found[1] or b"") for name in names if (found := _TEMPORARY.match(name))]
+    return [(name, found[1] or b"") for name in names if (found := temporary.match(name))]
 
 
 def _settle(descent: Descent, leftover: bytes, path: bytes, known: Collection[Entry | None]) -> list[bytes]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from holdfast.errors import ContentError, NotFoundError
+from holdfast.errors import CheckpointNotFoundError, ContentError
 from holdfast.ids import new_id
 from holdfast.model import Phase, Unheld, now
-from holdfast.place import is_there
+from holdfast.place import in_home, is_there, relative_to_home
 from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.changes import NOTHING_TOLD, ChangeTracker, Company, Told
 from holdfast.snapshot.difference import Difference, StateReader
@@ -25,6 +26,7 @@ from holdfast.snapshot.objects import ObjectStore
 from holdfast.snapshot.restore import Restored, Workshop, plan_restore, unheld_name
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 from holdfast.snapshot.staging import Stagings
+from holdfast.snapshot.unstored import UnstoredTree
 
 
 class Taking:
@@ -47,11 +49,25 @@ class Taking:
             self._objects.unpack_parcels()
 
 
+def aside_of(path: Path) -> Path:
+    """Beside the sandbox: another place each time for what no snapshot could hold and stands in the way."""
+    return path.parent / ".set-aside" / f"{path.name}-{secrets.token_hex(4)}"
+
+
+class Records(Protocol):
+    """The snapshots that something outside has recorded; each moment, where the catalogue has each state."""
+
+    def of_sandbox(self, sandbox_id: str) -> Iterable[SandboxCheckpoint]: ...
+
+    def find(self, checkpoint_id: str) -> SandboxCheckpoint | None: ...
+
+
 class CheckpointManager:
     """Knows sandboxes by their path; what it knows of each survives the process in ``caches``."""
 
     def __init__(self, objects: ObjectStore, caches: Path) -> None:
         self.objects = objects
+        self.records: Records | None = None
         self._recent = RecentDirectories()
         self.reader = StateReader(objects, self._recent)
         self._caches = caches
@@ -128,10 +144,19 @@ class CheckpointManager:
         )
         if is_new:
             batch.name(sandbox, checkpoint.size_bytes)
-            batch.catalogue(checkpoint.checkpoint_id, sandbox_id, state, checkpoint.to_json())
+            batch.catalogue(checkpoint.checkpoint_id, sandbox_id, state, self._without_home(checkpoint).to_json())
         return checkpoint
 
     def rollback_to(
+        self, checkpoint: SandboxCheckpoint, *, aside: Path | None = None
+    ) -> tuple[list[Difference], Restored]:
+        """Turn the sandbox into what it was at that checkpoint; see ``restore``."""
+        path = Path(checkpoint.snapshot_path)
+        known = checkpoint if checkpoint.state_hash else self.get_checkpoint(checkpoint.checkpoint_id)
+        unheld = {each.path for each in known.unheld}
+        return self.restore(path, known.state_hash, aside=aside or aside_of(path), unheld=unheld)
+
+    def restore(
         self, path: Path, state_hash: str, *, aside: Path, unheld: Collection[str] = (), name: str | None = None
     ) -> tuple[list[Difference], Restored]:
         """Turn the tree at ``path`` into that state, exactly, and say what was different.
@@ -152,6 +177,20 @@ class CheckpointManager:
         if not plan.changes_anything:
             return [], restored
         return [difference for difference in plan.differences if difference.path], restored
+
+    def unstored(self, path: Path) -> UnstoredTree:
+        """The tree at ``path``, to be looked at without storing anything of it."""
+        if not is_there(path):
+            raise TreeIndex(path, self._recent).missing()
+        return UnstoredTree(path, self.objects)
+
+    def become_unkept(self, path: Path, state_hash: str, *, aside: Path, unheld: Collection[str]) -> Restored:
+        """Turn the tree into that state without storing what is in it, which is deleted first; see ``restore``."""
+        self._stagings.remove(path)
+        self._stagings.wait()  # what lies there takes space
+        self.forget(path)
+        with self.taking():
+            return self.unstored(path).become(state_hash, aside, unheld)
 
     def _clean_up(self, path: Path) -> None:
         """The staging directory is kept while the sandbox is watched, because then the next restore may come soon."""
@@ -193,7 +232,7 @@ class CheckpointManager:
                     store_anew()
 
     def in_the_way(self, path: Path, state_hash: str, unheld: Collection[str] = ()) -> list[Path]:
-        """What ``rollback_to`` would set aside; touches nothing."""
+        """What ``restore`` would set aside; touches nothing."""
         index = self._index(path)
         with self._looking_at(path) as batch:
             present = refreshed(index, batch, self._told(index))
@@ -211,7 +250,12 @@ class CheckpointManager:
             return state.hex()
 
     def list_checkpoints(self, sandbox_id: str) -> tuple[SandboxCheckpoint, ...]:
-        return tuple(SandboxCheckpoint.from_json(text) for text in self.objects.snapshots_of(sandbox_id))
+        """Oldest first: every one that is recorded, and those that are in the content store only."""
+        recorded = self.records.of_sandbox(sandbox_id) if self.records else ()
+        found = {each.checkpoint_id: each for each in recorded}
+        for each in map(self._listed, self.objects.snapshots_of(sandbox_id)):
+            found.setdefault(each.checkpoint_id, each)
+        return tuple(found.values())
 
     def delete_checkpoint(self, *checkpoint_ids: str) -> None:
         """Forget these snapshots; their content goes when it is collected and nothing else needs it."""
@@ -229,11 +273,24 @@ class CheckpointManager:
         self.objects.disown_snapshot(last[0], _sandbox_at(path), size_bytes)
 
     def get_checkpoint(self, checkpoint_id: str) -> SandboxCheckpoint:
+        recorded = self.records.find(checkpoint_id) if self.records else None
+        if recorded is not None:
+            return recorded
         text = self.objects.find_snapshot(checkpoint_id)
         if text is None:
             hint = "List them with `holdfast checkpoint list`."
-            raise NotFoundError(f"There is no snapshot {checkpoint_id}.", hint=hint)
-        return SandboxCheckpoint.from_json(text)
+            raise CheckpointNotFoundError(f"There is no checkpoint {checkpoint_id}.", hint=hint)
+        return self._listed(text)
+
+    def _without_home(self, checkpoint: SandboxCheckpoint) -> SandboxCheckpoint:
+        path = relative_to_home(checkpoint.snapshot_path, self.objects.path.parent)
+        return checkpoint.model_copy(update={"snapshot_path": path})
+
+    def _listed(self, text: str) -> SandboxCheckpoint:
+        """A snapshot of the catalogue, with the path that its sandbox has in this home."""
+        found = SandboxCheckpoint.from_json(text)
+        path = in_home(found.snapshot_path, self.objects.path.parent, found.plan_id)
+        return found.model_copy(update={"snapshot_path": path})
 
     def state(self, state_hash: str) -> State:
         return self.reader.state(state_hash)
@@ -243,9 +300,10 @@ class CheckpointManager:
 
         Refuses, and frees nothing, if one of them cannot be read in full: what lies below is not known then.
         """
+        named = cache(referenced)
         return self.objects.collect(
-            lambda: self.reader.reachable(referenced()),
-            lambda: {bytes.fromhex(state) for state in referenced()},
+            lambda: self.reader.reachable(named()),
+            lambda: {bytes.fromhex(state) for state in named()},
         )
 
     def remember(self) -> None:

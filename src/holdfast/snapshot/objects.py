@@ -25,18 +25,19 @@ import zstandard
 
 from holdfast.errors import ContentError, DatabaseDamagedError, HoldfastError
 from holdfast.reserve import free_bytes, is_nearly_full
+from holdfast.snapshot import keeping
 from holdfast.snapshot.format import digest_of
 from holdfast.snapshot.packing import new_compressor, pack, unpack
 from holdfast.snapshot.parcels import Parcel, digests_in, pack_parcel, unpack_parcel
 from holdfast.snapshot.tally import Tally
-from holdfast.sqlite import Error, connect, database_error, no_space
+from holdfast.sqlite import Error, connect, database_error, is_read_only, no_space
 
 _ASKED_AT_ONCE = 500
 _UNPACK_FROM_BYTES = 512 << 10
 """So much in parcels is given rows of its own."""
 _ROOM_FOR_A_PAGE = 4
 """In pages: who moves one writes it, what leads to it, and what lists the places and the free pages."""
-_SCHEMA_VERSION = 2
+_SCHEMA_VERSION = 3
 _NEWS_BYTES = 8
 _SOME_IS_LOST = "Run `holdfast doctor` to see which checkpoints it affects."
 _ALL_IS_LOST = (
@@ -47,15 +48,15 @@ _ALL_IS_LOST = (
 _CACHE_KB = 16_000
 """Names are random, so every question meets another page: those of a hundred thousand objects fit."""
 
-_SCHEMA = """
+_SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS object (digest BLOB PRIMARY KEY, size_bytes INTEGER NOT NULL, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS snapshot (
     checkpoint_id TEXT PRIMARY KEY, sandbox_id TEXT NOT NULL, state BLOB NOT NULL, record TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS snapshot_by_sandbox ON snapshot (sandbox_id, checkpoint_id);
 CREATE TABLE IF NOT EXISTS parcel (number INTEGER PRIMARY KEY, digests BLOB NOT NULL, data BLOB NOT NULL);
-"""
-"""Version 1 had no parcels."""
+{keeping.SCHEMA}"""
+"""Version 1 had no parcels, version 2 did not note for which plans content is kept."""
 
 _INSERT = "INSERT OR IGNORE INTO object VALUES (?, ?, ?)"
 _DAMAGED_SCHEMA = "CREATE TABLE IF NOT EXISTS damaged (digest BLOB PRIMARY KEY)"
@@ -82,6 +83,7 @@ class ObjectStore:
         """Another one whenever something more was found damaged."""
         self._parcelled_bytes = 0
         """What came in parcels since they were last unpacked."""
+        self.is_read_only = is_read_only(path)
         self._is_malformed = False
         self._compressor, self._thorough_compressor = new_compressor(), new_compressor(is_thorough=True)
         self._decompressor = zstandard.ZstdDecompressor()
@@ -94,6 +96,7 @@ class ObjectStore:
             self._connection.text_factory = _any_text
             self.store_id = self._prepare()
         self._tally = Tally(self._connection)
+        self.keeping = keeping.Keeping(self._rows, self._connection.execute, self._writing, self._keeping_house)
 
     def _prepare(self) -> str:
         found = self._row("SELECT count(*) FROM sqlite_master WHERE name = 'meta'")[0]
@@ -105,6 +108,11 @@ class ObjectStore:
             raise ContentError(
                 f"{self.path} was written by a newer Holdfast (content format {version}).",
                 hint="Upgrade holdfast to the version that wrote it, or newer.",
+            )
+        if version < _SCHEMA_VERSION and self.is_read_only:
+            raise ContentError(
+                f"{self.path} is read-only, and of an earlier version ({version}) than this Holdfast.",
+                hint="Copy the home to where you can write, and set HOLDFAST_HOME to the copy.",
             )
         if version < _SCHEMA_VERSION:
             self._make_tables()
@@ -372,7 +380,7 @@ class ObjectStore:
 
     def _note_damaged(self) -> None:
         """As well as can be: what cannot be noted now is found again when it is next needed."""
-        if not self._found_damaged or self._is_malformed:
+        if not self._found_damaged or self._is_malformed or self.is_read_only:
             return
         found = tuple(self._found_damaged)
         with suppress(HoldfastError, OSError):
@@ -445,7 +453,7 @@ class ObjectStore:
 
     def unpack_parcels(self) -> None:
         """Give what came in parcels rows of its own, as well as can be: until then it is read from the parcels."""
-        if self._is_malformed:
+        if self._is_malformed or self.is_read_only:
             return
         with suppress(HoldfastError, OSError):
             if self._row("SELECT 1 FROM parcel LIMIT 1") is None:

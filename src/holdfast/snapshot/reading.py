@@ -22,6 +22,7 @@ from holdfast.errors import SandboxError
 from holdfast.snapshot.entries import Moved, read_entry
 from holdfast.snapshot.format import Entry
 from holdfast.snapshot.packing import new_compressor, pack
+from holdfast.stopping import stop_if_asked
 
 PARALLEL_FROM_FILES = 3000
 """Below that, starting the workers costs more than they save."""
@@ -29,6 +30,7 @@ _FILES_AT_ONCE = 200
 _FRAME_BYTES = 4 << 20
 _FRAMES_WAITING = 8
 _LENGTH_BYTES = 4
+_LOOK_SECONDS = 0.05
 
 Place = tuple[bytes, bytes]
 """A directory and a name in it."""
@@ -75,8 +77,10 @@ def read_in_parallel(root: Path, places: Iterable[Place], batch: PackedTaker) ->
     for start in range(0, len(wanted), _FILES_AT_ONCE):
         chunks.put(wanted[start : start + _FILES_AT_ONCE])
     frames: _Frames = queue.Queue(_FRAMES_WAITING)
+    workers: list[subprocess.Popen[bytes]] = []
     threads = [
-        threading.Thread(target=_serve, args=(root, chunks, frames), daemon=True) for _ in range(os.cpu_count() or 1)
+        threading.Thread(target=_serve, args=(root, chunks, frames, workers), daemon=True)
+        for _ in range(os.cpu_count() or 1)
     ]
     for thread in threads:
         chunks.put(None)
@@ -85,12 +89,16 @@ def read_in_parallel(root: Path, places: Iterable[Place], batch: PackedTaker) ->
         yield from _gathered(root, frames, len(threads), batch)
     finally:
         # Whoever stops listening early must not leave workers waiting for room to answer.
-        _end(threads, chunks, frames)
+        _end(threads, chunks, frames, workers)
 
 
 def _gathered(root: Path, frames: _Frames, running: int, batch: PackedTaker) -> Iterator[Found]:
     while running:
-        frame = frames.get()
+        stop_if_asked()
+        try:
+            frame = frames.get(timeout=_LOOK_SECONDS)
+        except queue.Empty:
+            continue
         if frame is None:
             running -= 1
         elif isinstance(frame, BaseException):
@@ -102,19 +110,24 @@ def _gathered(root: Path, frames: _Frames, running: int, batch: PackedTaker) -> 
             yield from frame.found
 
 
-def _end(threads: list[threading.Thread], chunks: _Chunks, frames: _Frames) -> None:
+def _end(
+    threads: list[threading.Thread], chunks: _Chunks, frames: _Frames, workers: list[subprocess.Popen[bytes]]
+) -> None:
     while not chunks.empty():
         chunks.get()
     for _ in threads:
         chunks.put(None)
     while any(thread.is_alive() for thread in threads):
+        # Those that are still there read what nobody waits for. One may only start now.
+        for worker in list(workers):
+            worker.kill()
         try:
             frames.get(timeout=0.05)
         except queue.Empty:
             continue
 
 
-def _serve(root: Path, chunks: _Chunks, frames: _Frames) -> None:
+def _serve(root: Path, chunks: _Chunks, frames: _Frames, workers: list[subprocess.Popen[bytes]]) -> None:
     """Keep one worker busy until there is nothing left to read."""
     try:
         with subprocess.Popen(
@@ -122,7 +135,9 @@ def _serve(root: Path, chunks: _Chunks, frames: _Frames) -> None:
             [sys.executable, "-P", "-m", __name__, os.fspath(root)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            process_group=0,  # Ctrl-C at a terminal is for us alone
         ) as worker:
+            workers.append(worker)
             assert worker.stdin is not None
             assert worker.stdout is not None
             while (chunk := chunks.get()) is not None:

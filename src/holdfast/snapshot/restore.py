@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.calls import fill, set_mtime
+from holdfast.databases import Users
 from holdfast.descent import IS_ROOT, Descent, split
 from holdfast.errors import SandboxError
 from holdfast.progress import UNWATCHED, Metering, Work, meter_of
@@ -44,6 +45,7 @@ from holdfast.snapshot.format import (
     State,
 )
 from holdfast.snapshot.staging import Spare, Staging, mark_of, temporary_names
+from holdfast.stopping import stop_if_asked
 
 _AS_IT_IS = (-1, -1)
 _LONGEST_NAME_SET_ASIDE = 240
@@ -166,6 +168,8 @@ class Workshop(msgspec.Struct, frozen=True):
     is_real: bool = False
     """A sandbox can be made anew from its checkpoints, real files not: all is on the disk when the restore returns, and
     nothing goes that is not what the plan says was there."""
+    owner: str = ""
+    """What the names of temporary files say whose they are."""
 
 
 class Meddled(Exception):
@@ -174,6 +178,14 @@ class Meddled(Exception):
     def __init__(self, path: bytes) -> None:
         super().__init__(path)
         self.path = path
+
+
+class InUse(Meddled):
+    """Some program has the database open that was to be replaced; it is in its place again."""
+
+    def __init__(self, path: bytes, programs: Sequence[str]) -> None:
+        super().__init__(path)
+        self.programs = ", ".join(programs)
 
 
 def carry_out(
@@ -231,7 +243,7 @@ class _Restorer:
 
     @cached_property
     def _names(self) -> Iterator[bytes]:
-        return temporary_names()
+        return temporary_names(self._workshop.owner)
 
     def run(self, plan: RestorePlan) -> None:
         self._shared = plan.shared
@@ -263,9 +275,10 @@ class _Restorer:
     def _make_all(self, makings: Sequence[tuple[bytes, Entry, Entry | None]], plan: RestorePlan) -> None:
         linked = {path for group in plan.links for path in group[1:]} if plan.links else ()
         for path, new, present in makings:
+            stop_if_asked()
             self.at = path
             if new.kind == DIRECTORY:
-                self._make_directory(path)
+                self._make_directory(path, new.mode)
                 continue
             if path not in linked:
                 self._make(path, new, present)
@@ -378,6 +391,7 @@ class _Restorer:
         marked = self._marked_name(name)
         os.rename(temporary, marked, src_dir_fd=parent, dst_dir_fd=parent)
         if present is not None and exchange(marked, parent, name, parent):
+            self._refuse_open_database(marked, name, parent, lambda: exchange(marked, parent, name, parent))
             self._delete_if(present, marked, parent)
             return
         if present is not None:
@@ -387,7 +401,15 @@ class _Restorer:
     def _discard_carefully(self, name: bytes, parent: int, expected: Entry) -> None:
         marked = self._marked_name(name)
         os.rename(name, marked, src_dir_fd=parent, dst_dir_fd=parent)
+        self._refuse_open_database(marked, name, parent, lambda: rename_to_free(marked, name, parent))
         self._delete_if(expected, marked, parent)
+
+    def _refuse_open_database(self, marked: bytes, name: bytes, parent: int, put_back: Callable[[], object]) -> None:
+        """From now on no program can open it by its name, and one that did before would write to what is gone."""
+        programs = Users().of_moved(parent, marked, name)
+        if programs:
+            put_back()
+            raise InUse(self.at, programs)
 
     def _delete_if(self, expected: Entry, marked: bytes, parent: int) -> None:
         """Delete what was in a file's place; if it is somebody's work, it stays for the undoing to put it back."""
@@ -411,9 +433,11 @@ class _Restorer:
                 return
         os.unlink(name, dir_fd=parent)
 
-    def _make_directory(self, path: bytes) -> None:
+    def _make_directory(self, path: bytes, mode: int) -> None:
+        """With its mode, as far as the umask lets it: setting it later would take away a set-group-id bit that it has
+        from the directory above, if this user is not in the group."""
         directory, name = split(path)
-        os.mkdir(name, 0o700, dir_fd=self._writable(directory))
+        os.mkdir(name, mode & 0o777 | 0o700, dir_fd=self._writable(directory))
         self.restored.touch(path)
 
     def _make_temporary(self, entry: Entry, parent: int) -> bytes:
@@ -465,6 +489,7 @@ class _Restorer:
     def _write(self, descriptor: int, entry: Entry, known: bytes | None) -> None:
         """``known``: what is to be in it, if that has been read already."""
         for piece in self._reader.content(entry) if known is None else (known,):
+            stop_if_asked()
             _write_sparsely(descriptor, piece)
             self._meter.advance(size_bytes=len(piece))
         if entry.size >= PIECE_BYTES:
@@ -515,8 +540,9 @@ class _Restorer:
             set_mtime(descriptor, entry.mtime_ns)
         else:
             self._descent.leave_open(path)
-            if not IS_ROOT:
-                os.fchmod(descriptor, entry.mode | 0o700)  # extended attributes of a read-only directory cannot be set
+            mode = os.fstat(descriptor).st_mode
+            if not IS_ROOT and not mode & stat.S_IWUSR:
+                os.fchmod(descriptor, mode & 0o7777 | 0o700)  # extended attributes of one cannot be set otherwise
             _set_attributes_through(descriptor, entry)
         self.restored.touched.setdefault(path, set())
 

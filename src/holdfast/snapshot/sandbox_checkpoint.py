@@ -6,31 +6,79 @@ import json
 from datetime import datetime
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationInfo, field_validator
 
-from holdfast.model import Phase, Unheld
+from holdfast.model import Checkpoint, CheckpointGroup, Phase, Resource, Unheld
+from holdfast.validity import refuse_unless_id, refuse_unless_utc
 
 _Unheld = Annotated[
     Unheld,
     BeforeValidator(lambda value: value if isinstance(value, Unheld) else Unheld.model_validate(value)),
     PlainSerializer(Unheld.model_dump),
 ]
+_NAMED = Field(min_length=1)
 
 
 class SandboxCheckpoint(BaseModel):
+    """The first seven fields are enough: the manager finds the state of a recorded one by its id."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     checkpoint_id: str
-    sandbox_id: str
+    sandbox_id: str = _NAMED
     plan_id: str
     phase: Phase
     created_at: datetime
     metadata: dict[str, Any]
-    snapshot_path: str
+    snapshot_path: str = _NAMED
     """The sandbox the snapshot was taken of."""
-    state_hash: str
-    size_bytes: int
+    state_hash: str = Field(default="", pattern="^([0-9a-f]{64})?$")
+    """Empty if it is not known here."""
+    size_bytes: int = Field(default=0, ge=0)
     unheld: tuple[_Unheld, ...] = ()
+
+    @field_validator("checkpoint_id", "plan_id")
+    @classmethod
+    def _is_id(cls, value: str, info: ValidationInfo) -> str:
+        refuse_unless_id(str(info.field_name), value)
+        return value
+
+    @field_validator("created_at")
+    @classmethod
+    def _is_utc(cls, value: datetime, info: ValidationInfo) -> datetime:
+        refuse_unless_utc(str(info.field_name), value)
+        return value
+
+    @classmethod
+    def recorded(cls, checkpoint: Checkpoint, group: CheckpointGroup) -> Self:
+        """The snapshot that a record is about."""
+        return cls(
+            checkpoint_id=checkpoint.checkpoint_id,
+            sandbox_id=checkpoint.sandbox_ref,
+            plan_id=checkpoint.plan_id,
+            phase=checkpoint.metadata.phase,
+            created_at=checkpoint.created_at,
+            metadata={**checkpoint.metadata.model_dump(), "triggers": list(checkpoint.metadata.triggers)},
+            snapshot_path=checkpoint.filesystem_path,
+            state_hash=checkpoint.metadata.state_hash,
+            size_bytes=checkpoint.size_bytes,
+            unheld=group.unheld.get(checkpoint.resource_id, ()),
+        )
+
+    @classmethod
+    def held_by(cls, group: CheckpointGroup, resource: Resource) -> Self:
+        """What the group holds of a resource, also of one that had not changed, which has no record in it."""
+        return cls(
+            checkpoint_id=group.group_id,
+            sandbox_id=f"{group.plan_id}/{resource.name}",
+            plan_id=group.plan_id,
+            phase=group.phase,
+            created_at=group.created_at,
+            metadata={"reason": group.reason, "triggers": list(group.triggers)},
+            snapshot_path=resource.sandbox_path,
+            state_hash=group.states[resource.name],
+            unheld=group.unheld.get(resource.name, ()),
+        )
 
     def to_json(self) -> str:
         """In ASCII, with escapes: Python's form of a name that is not UTF-8 is nothing that UTF-8 could hold."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -64,7 +64,10 @@ def _entry_now(descent: Descent, path: bytes, taker: Taker) -> Entry | None:
             return directory_entry(b"", parent)
         kind = stat.S_IFMT(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
         if kind == stat.S_IFDIR:
-            return directory_entry(name, descent.open(path))
+            descriptor = descent.open(path)
+            found = os.fstat(descriptor)
+            # It may be one of our own that is closed to ourselves, and open only while we are in it.
+            return directory_entry(name, descriptor, found=found, mode=descent.mode_of(path, found))
         if kind in _HELD:
             return read_entry(parent, name, taker)[0]
         return Entry(name, UNHELD, 0, 0, 0, 0, 0, b"")
@@ -191,10 +194,12 @@ def change(
     links: tuple[tuple[bytes, ...], ...] = (),
     *,
     is_real: bool = True,
+    owner: str = "",
 ) -> None:
     """Carry out exactly these changes; a directory that still holds something else stays.
 
-    Where a real file is not what its difference says it was, ``Meddled`` is raised in the middle.
+    Where a real file is not what its difference says it was, ``Meddled`` is raised in the middle; then, or after a
+    crash, temporary files are left, whose names say that they are ``owner``'s.
     """
     ordered = sorted(differences, key=lambda difference: difference.path)
     going = {difference.path for difference in ordered if difference.new is None}
@@ -204,20 +209,30 @@ def change(
     contents = check_content(reader, plan, root.name)
     with Descent(root) as descent:
         try:
-            carry_out(plan, reader, descent, Workshop(root.name, aside=root, is_real=is_real), contents)
+            carry_out(plan, reader, descent, Workshop(root.name, aside=root, is_real=is_real, owner=owner), contents)
         except OSError as error:
             error.filename = os.path.join(os.fsencode(root), error.filename)
             raise
 
 
 def closed_directories(root: Path, differences: Iterable[Difference]) -> set[bytes]:
-    """Directories in which something is to come, to go or to be replaced, and to which we may not write.
-
-    Our own are none of them: they are opened while something is changed in them.
-    """
-    concerned = {split(each.path)[0] for each in differences if _changes_its_directory(each)}
+    """Directories in which something is to come, to go or to be replaced, and to which we may not write."""
     with Descent(root) as descent:
-        return {path for path in sorted(concerned) if _is_closed(descent, path)}
+        return {path for path in _directories_changed(differences) if _is_closed(descent, path)}
+
+
+def read_only_directories(root: Path, differences: Sequence[Difference]) -> set[bytes]:
+    """Those that their owner may not write to by their mode, root neither: somebody wants them to stay as they are.
+
+    One that the change itself makes writable is none of them.
+    """
+    opened = {path for path, _, new in differences if new is not None and new.mode & stat.S_IWUSR}
+    with Descent(root) as descent:
+        return {path for path in _directories_changed(differences) - opened if _is_read_only(descent, path)}
+
+
+def _directories_changed(differences: Iterable[Difference]) -> set[bytes]:
+    return {split(each.path)[0] for each in differences if _changes_its_directory(each)}
 
 
 def _changes_its_directory(difference: Difference) -> bool:
@@ -234,6 +249,14 @@ def _is_closed(descent: Descent, path: bytes) -> bool:
         return False  # not there yet: it will be ours
     may_write = os.access(b".", os.W_OK | os.X_OK, dir_fd=descriptor, effective_ids=True)
     return not may_write and (IS_ROOT or os.fstat(descriptor).st_uid != os.geteuid())
+
+
+def _is_read_only(descent: Descent, path: bytes) -> bool:
+    try:
+        descriptor = descent.open(path)
+    except OSError:
+        return False  # not there yet
+    return not descent.mode_of(path, os.fstat(descriptor)) & stat.S_IWUSR
 
 
 def directories_in_use(root: Path, going: Collection[bytes]) -> set[bytes]:

@@ -110,9 +110,14 @@ def _new_spare(name: bytes, folder: int) -> Spare:
     return Spare(name, descriptor, (found.st_dev, found.st_ino), (stat.S_IMODE(found.st_mode), *owner_of(found)), found)
 
 
-def temporary_names() -> Iterator[bytes]:
-    own = TEMPORARY_PREFIX + secrets.token_hex(4).encode()
+def temporary_names(owner: str = "") -> Iterator[bytes]:
+    """Names that nothing else has; with an owner they say whose they are."""
+    own = prefix_of(owner) + secrets.token_hex(4).encode()
     return map((own + b"%08x").__mod__, count())  # no generator: two threads may ask at once
+
+
+def prefix_of(owner: str) -> bytes:
+    return TEMPORARY_PREFIX + (f"{owner}-".encode() if owner else b"")
 
 
 def mark_of(name: bytes) -> bytes:
@@ -135,6 +140,7 @@ class Stagings:
         staging = self._stagings.get(root)
         if staging is not None:
             if staging.is_there:
+                os.fchmod(staging.descriptor, 0o700)  # a step may have closed it
                 return staging
             self._stagings.pop(root).close()
         if root not in self._swept:

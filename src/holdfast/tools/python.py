@@ -69,6 +69,7 @@ class _Counterpart:
             case {"request": "call"}:
                 return self._args.model_dump(mode="json")
             case {"request": "record_decision", "decision": dict(decision)}:
+                _refuse_unknown_fields(decision)
                 return {"id": self._context.record_decision(DecisionSpec.model_validate(decision))}
             case {"request": "checkpoint", "label": str() | None as label}:
                 return {"id": self._context.checkpoint(label)}
@@ -76,3 +77,9 @@ class _Counterpart:
                 self.raised = error
                 return {}
         return {"error": "no such request"}
+
+
+def _refuse_unknown_fields(decision: dict[str, Any]) -> None:
+    unknown = sorted(decision.keys() - set(DecisionSpec.__struct_fields__))
+    if unknown:
+        raise msgspec.ValidationError(f"Object contains unknown field `{unknown[0]}`")

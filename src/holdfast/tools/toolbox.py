@@ -91,7 +91,14 @@ class Toolbox:
         return []
 
     def run(self, step: Step, context: ToolContext) -> ToolResult:
-        return self.get_tool(step.tool).run(self.arguments_for(step), context)
+        result: object = self.get_tool(step.tool).run(self.arguments_for(step), context)
+        if not isinstance(result, ToolResult):
+            # A generator or a coroutine has not even begun.
+            raise UsageError(
+                f"the tool {step.tool} returned {result!r:.100} and no ToolResult, so nothing tells whether it ran",
+                hint="Let its `run` return a ToolResult.",
+            )
+        return result
 
     def _installed(self) -> dict[str, EntryPoint]:
         if not self._with_installed:

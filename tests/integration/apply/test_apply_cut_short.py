@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from holdfast import folder_lock
 from holdfast.errors import ConflictError, HoldfastError, LeaseLostError, SandboxError
 from holdfast.model import Lease, Plan, PlanState
 from holdfast.snapshot.staging import mark_of
@@ -188,9 +189,10 @@ def is_applied(desk: Desk, plan: Plan) -> bool:
 def assert_undone_by_the_next_command(
     desk: Desk, plan: Plan, before: dict[bytes, Thing], *, commit: bool = True
 ) -> None:
-    if not is_applied(desk, plan):
-        found = desk.next_command(plan)
-        assert found.state is PlanState.COMPLETE
+    was_applied = is_applied(desk, plan)
+    found = desk.next_command(plan)  # of one that was applied, the mark on its folders may be left
+    assert found.state is (PlanState.APPLIED if was_applied else PlanState.COMPLETE)
+    if not was_applied:
         desk.assert_put_back(before)
         desk.apply(plan, commit=commit)
     assert_applied(desk, plan, commit=commit)
@@ -420,12 +422,14 @@ def test_killed_with_work_of_the_user_that_was_saved_again_it_keeps_both(desk: D
 # Stopped, taken over, continued
 
 
-def stopped_and_silent(desk: Desk, plan: Plan, share: float, **fields: str) -> int:
+def stopped_and_silent(
+    desk: Desk, plan: Plan, share: float, apply: Callable[[Desk, Plan], object] = Desk.apply, **fields: str
+) -> int:
     """An apply that is stopped somewhere in its middle, and has not been heard of for long."""
     desk.keep()
     changes = count_of_changes(lambda: desk.apply(plan))
     desk.start_over()
-    child = stopped_at(int(changes * share), lambda: desk.apply(plan))
+    child = stopped_at(int(changes * share), lambda: apply(desk, plan))
     with desk.open() as holdfast:
         lease = holdfast.store.get(Lease, plan.plan_id)
         silent = lease.model_copy(update={"heartbeat_at": lease.heartbeat_at - timedelta(minutes=5), **fields})
@@ -448,14 +452,37 @@ def test_stopped_for_long_it_is_killed_and_undone_by_the_next_command(desk: Desk
 
 @pytest.mark.parametrize("share", [0.5, 0.7, 0.8, 0.9])
 def test_taken_over_from_elsewhere_it_gives_way_when_it_goes_on(desk: Desk, plan: Plan, share: float):
-    """Nobody can kill an owner on another machine, or in another container."""
+    """Nobody can kill an owner on another machine, and its locks are not seen here."""
     before = desk.what_counts()
-    child = stopped_and_silent(desk, plan, share, host="elsewhere")
+    child = stopped_and_silent(desk, plan, share, applied_without_locks, machine_id="elsewhere")
     assert desk.next_command(plan).state is PlanState.COMPLETE
     os.kill(child, signal.SIGCONT)
     # It notices by the lease, or by a file that was taken away under its hands.
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) in (LeaseLostError.exit_code, SandboxError.exit_code)
     desk.assert_put_back(before)
+    desk.apply(plan)
+    assert_applied(desk, plan)
+
+
+def applied_without_locks(desk: Desk, plan: Plan) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(folder_lock, "changing", nullcontext)
+        desk.apply(plan)
+
+
+def test_in_another_container_it_keeps_its_folders_until_it_ends(
+    desk: Desk, plan: Plan, monkeypatch: pytest.MonkeyPatch
+):
+    """Its process cannot be seen, but its locks can: nothing is undone under its hands."""
+    monkeypatch.setattr(folder_lock, "PATIENCE_SECONDS", 0.2)
+    child = stopped_and_silent(desk, plan, 0.8, pid_namespace="another")
+    half_way = desk.everything()
+    with pytest.raises(ConflictError, match="reads or changes"):
+        desk.next_command(plan)
+    assert compare(half_way, desk.everything()) == []
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    desk.next_command(plan)
     desk.apply(plan)
     assert_applied(desk, plan)
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from holdfast.errors import ConflictError
+from holdfast.app import Holdfast
+from holdfast.errors import ConflictError, SandboxError
 from tests.integration.apply.conftest import Desk
-from tests.support.trees import A_MOMENT_NS, compare, describe, make_odd_tree, make_socket, set_mtime, write
+from tests.support.repositories import settings_of_a_person
+from tests.support.trees import A_MOMENT_NS, Thing, compare, describe, make_odd_tree, make_socket, set_mtime, write
+from tests.support.unprivileged import folder_for_nobody, run_as_a_user
 
 
 def test_every_kind_of_change_arrives_exactly(desk: Desk):
     make_odd_tree(desk.data)
     plan = desk.run(
         data="""
-        chmod u+w 'read only' && echo more > 'read only/added' && chmod u-w 'read only'
+        chmod u+w 'read only' && echo more > 'read only/added'
         rm -r shared && echo file > shared
         rm private && mkdir private && echo x > private/inside
         ln -sfn elsewhere 'relative link'
@@ -35,6 +40,87 @@ def test_every_kind_of_change_arrives_exactly(desk: Desk):
     times = {path: (expected[path].mtime_ns, found[path].mtime_ns) for path in expected if found[path].kind == "file"}
     assert [path for path, (wanted, there) in times.items() if wanted != there] == []
     assert desk.leftovers() == []
+
+
+READ_ONLY_CHANGES = ["echo new > deep/new", "rm deep/three.csv", "echo more >> deep/three.csv"]
+
+
+@pytest.mark.parametrize("change", READ_ONLY_CHANGES)
+def test_a_folder_that_somebody_made_read_only_is_not_written_to(desk: Desk, change: str):
+    plan = desk.run(data=f"{change}; echo more >> one.csv")
+    (desk.data / "deep").chmod(0o555)
+    before = desk.everything()
+    refusals = []
+    for attempt in (Holdfast.apply_preview, Holdfast.apply):
+        with desk.open() as holdfast, pytest.raises(SandboxError, match="read-only") as refusal:
+            attempt(holdfast, plan.plan_id)
+        refusals.append((refusal.value.message, refusal.value.hint))
+    assert refusals[0] == refusals[1]
+    assert refusals[0][0].endswith(f"nothing was changed:\n  {desk.data / 'deep'}")
+    assert "chmod u+w" in refusals[0][1]
+    assert compare(before, desk.everything()) == []
+    (desk.data / "deep").chmod(0o755)
+    desk.apply(plan)
+    (desk.data / "deep").chmod(0o500)
+    for attempt_back in (Holdfast.unapply_preview, Holdfast.unapply):
+        with desk.open() as holdfast, pytest.raises(SandboxError, match="read-only"):
+            attempt_back(holdfast, plan.plan_id)
+
+
+@pytest.mark.parametrize("change", ["echo new > deep/new; chmod u-w deep", "rm -r deep"])
+def test_a_folder_that_was_read_only_before_is_not_written_to_by_a_plan_that_goes_around_it(desk: Desk, change: str):
+    (desk.data / "deep").chmod(0o555)
+    plan = desk.run(data=f"chmod u+w deep; {change}")
+    with pytest.raises(SandboxError, match="read-only"):
+        desk.apply(plan)
+
+
+def test_a_folder_that_the_plan_makes_writable_or_read_only_is_the_plans_decision(desk: Desk):
+    (desk.data / "deep").chmod(0o555)
+    before = describe(desk.data)
+    plan = desk.run(
+        data="chmod 755 deep && echo new > deep/new; mkdir made && echo x > made/x && chmod 500 made; chmod 500 ."
+    )
+    desk.apply(plan)
+    assert compare(describe(desk.sandbox(plan, "data")), describe(desk.data), ignoring=["mtime_ns"]) == []
+    desk.unapply(plan)
+    assert compare(before, describe(desk.data)) == []
+
+
+CLOSED = [0o000, 0o100, 0o300, 0o500, 0o700]
+
+
+def apply_closed_folders(folder: str) -> list[str]:
+    """What differs between the result of a plan and the real files; the plan makes folders closed to their owner."""
+    os.environ.update(settings_of_a_person(Path(folder)))
+    desk = Desk(Path(folder))
+    (desk.data / "deep").chmod(0o755)
+    made = [f"mkdir {mode:o} && echo x > {mode:o}/file && chmod {mode:o} {mode:o}" for mode in CLOSED]
+    plan = desk.run(data="; ".join([*made, "echo more >> deep/three.csv; chmod 100 deep"]))
+    before = opened_up(desk.data)
+    desk.apply(plan)
+    differences = compare(opened_up(desk.sandbox(plan, "data")), opened_up(desk.data), ignoring=["mtime_ns"])
+    desk.unapply(plan)
+    return differences + compare(before, opened_up(desk.data))
+
+
+def opened_up(root: Path) -> dict[bytes, Thing]:
+    """What is in a tree, also in folders that are closed to their owner."""
+    modes = {}
+    for path in sorted(root.iterdir()):
+        if path.is_dir():
+            modes[path] = path.stat().st_mode & 0o7777
+            path.chmod(0o700)
+    tree = describe(root)
+    for path, mode in modes.items():
+        path.chmod(mode)
+        tree[os.fsencode(path.name)] = replace(tree[os.fsencode(path.name)], mode=mode)
+    return tree
+
+
+def test_a_result_with_folders_that_are_closed_to_their_owner_arrives_for_a_user_who_is_not_root():
+    with folder_for_nobody() as folder:
+        assert run_as_a_user(apply_closed_folders, str(folder)) == []
 
 
 def test_what_the_plan_did_not_touch_is_not_touched(desk: Desk):

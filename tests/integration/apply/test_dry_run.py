@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import ConflictError, SandboxError, StateError
+from holdfast.errors import ConflictError, HoldfastError, SandboxError, StateError
 from holdfast.model import Plan
 from tests.integration.apply.conftest import Desk, unchangeable
 from tests.support.crashes import count_of_changes, killed_at
@@ -113,6 +113,67 @@ def test_conflicts_are_the_same_refusal(desk: Desk):
     assert refusals[0] == refusals[1]
 
 
+def same_refusal(desk: Desk, plan: Plan, kind: type[HoldfastError]) -> str:
+    """What both the dry run and the real one say, of an apply or, if that is done, of an unapply."""
+    command = "unapply" if desk.state(plan) == ("apply", "applied") else "apply"
+    said = []
+    for attempt in (lambda: dry_run(desk, plan, command), lambda: getattr(desk, command)(plan)):
+        with pytest.raises(kind) as refusal:
+            attempt()
+        said.append(refusal.value.message)
+    assert said[0] == said[1]
+    return said[0]
+
+
+def dry_run(desk: Desk, plan: Plan, command: str) -> None:
+    """All that the command asks for."""
+    with desk.open() as holdfast:
+        if command == "apply":
+            holdfast.apply_preview(plan.plan_id).commits()
+        else:
+            holdfast.unapply_preview(plan.plan_id)
+
+
+@pytest.mark.parametrize("lock", ["index.lock", "HEAD.lock", "refs/heads/main.lock"])
+def test_a_lock_of_another_git_is_the_same_refusal(desk: Desk, plan: Plan, lock: str):
+    before = desk.what_counts()
+    file = write(desk.app / ".git" / lock, "")
+    assert str(file) in same_refusal(desk, plan, ConflictError)
+    with desk.open() as holdfast:
+        holdfast.apply_preview(plan.plan_id, commit=False)  # that needs no lock
+    file.unlink()
+    assert compare(before, desk.what_counts()) == []
+    desk.apply(plan)
+    write(file, "")
+    assert str(file) in same_refusal(desk, plan, ConflictError)
+    file.unlink()
+    desk.unapply(plan)
+
+
+def test_a_lock_does_not_matter_if_there_will_be_no_commit(desk: Desk):
+    plan = desk.run(app="mkdir empty; chmod 600 a.txt")
+    write(desk.app / ".git" / "index.lock", "")
+    with desk.open() as holdfast:
+        holdfast.apply_preview(plan.plan_id)
+        holdfast.apply(plan.plan_id)
+
+
+def test_a_person_without_a_name_is_the_same_refusal(desk: Desk, plan: Plan):
+    for name in ("user.name", "user.email"):
+        git(desk.app, "config", name, "")
+    git(desk.app, "config", "user.useConfigOnly", "true")
+    assert "Git could not make the commit" in same_refusal(desk, plan, SandboxError)
+
+
+def test_a_commit_that_would_take_more_along_is_the_same_refusal(desk: Desk):
+    write(desk.app / "left" / "out", "x")
+    git(desk.app, "add", "--all")
+    git(desk.app, "commit", "-q", "-m", "more")
+    git(desk.app, "sparse-checkout", "set", "--no-cone", "/*", "!/left/")
+    plan = desk.run(app="echo 'a file now' > left")
+    assert "left/out" in same_refusal(desk, plan, ConflictError)
+
+
 FOLDERS = ["app", "app/.git", "app/.git/objects", "data"]
 
 
@@ -144,11 +205,12 @@ def test_a_folder_in_which_nothing_changes_may_be_closed(desk: Desk, plan: Plan)
         holdfast.apply_preview(on_branch.plan_id, branch="topic")
 
 
-def test_a_sandbox_that_is_gone_is_not_made_anew(desk: Desk, plan: Plan):
+def test_a_sandbox_that_is_gone_is_not_made_anew_and_what_was_recorded_of_it_is_told(desk: Desk, plan: Plan):
     sandbox = desk.sandbox(plan)
-    sandbox.rename(desk.folder / "gone")
-    with desk.open() as holdfast, pytest.raises(SandboxError, match="missing"):
-        holdfast.apply_preview(plan.plan_id)
+    with desk.open() as holdfast:
+        told = holdfast.apply_preview(plan.plan_id).changes
+        sandbox.rename(desk.folder / "gone")
+        assert holdfast.apply_preview(plan.plan_id).changes == told
     assert not sandbox.exists()
 
 

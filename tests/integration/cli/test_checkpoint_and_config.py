@@ -29,7 +29,7 @@ def test_checkpoints_are_listed_oldest_first_with_all_their_fields(ran: Project)
         each.keys()
         == {
             "checkpoint_id", "display_id", "group_id", "resource_id", "triggers", "step_index", "step", "decision_id",
-            "label", "state_hash", "size_bytes", "created_at", "superseded",
+            "title", "label", "source", "git", "state_hash", "size_bytes", "created_at", "superseded", "damaged",
         }
         for each in listed
     )  # fmt: skip
@@ -44,9 +44,9 @@ def test_the_list_tells_people_the_moments_and_what_was_undone(ran: Project) -> 
     ran.json("plan", "rollback", "-y", "latest", ran.checkpoint_before(1))
     assert any(each["superseded"] for each in ran.checkpoints())
     shown = ran.call("checkpoint", "list").stdout
-    assert "before 1 bump" in shown
-    assert "after 2 note (undone)" in shown
-    assert "back at 2 note" in shown
+    assert "before step 1: bump" in shown
+    assert "after step 2: note (undone)" in shown
+    assert "back at step 2: note" in shown
     assert "holdfast plan rollback" in shown
 
 

@@ -272,3 +272,18 @@ def test_shells_can_complete_the_commands(project: Project) -> None:
 
 def test_a_text_that_is_no_plan_and_no_file_is_not_found_however_long(project: Project) -> None:
     assert project.call("plan", "execute", "x" * 5000).exit_code == 3
+
+
+def test_an_empty_argument_is_wrong_and_never_the_current_folder_or_left_out(project: Project) -> None:
+    assert project.call("plan", "execute", str(project.plan("  - {run: 'true'}\n"))).exit_code == 0
+    before = {path.name for path in project.folder.iterdir()}
+    for words, exit_code in (
+        (["--home", "", "plan", "list"], 2),
+        (["plan", "create", ""], 2),
+        (["plan", "execute", ""], 3),
+        (["plan", "diff", "latest", "", ""], 3),
+        (["plan", "rollback", "--yes", "latest", ""], 3),
+        (["plan", "correct", "--yes", "--mode", "append", "--guidance", "x", "--with", "", "latest"], 2),
+    ):
+        assert project.run(*words).exit_code == exit_code, words
+    assert {path.name for path in project.folder.iterdir()} == before

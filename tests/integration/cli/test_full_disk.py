@@ -71,6 +71,107 @@ def test_a_plan_that_filled_the_disk_says_so_and_can_be_deleted(small: Project) 
     assert (small.home / "reserve").stat().st_size == RESERVE_BYTES
 
 
+_FILLS_WITH_WHAT_NOBODY_CAN_STORE = """\
+  - {name: some, resource: data, run: head -c 1500000 /dev/urandom > a}
+  - name: all
+    resource: data
+    run: "head -c 2000 /dev/urandom > a; rm orders.csv; cat /dev/urandom > b"
+"""
+
+
+def _broken_off_in_the_second_step(project: Project, header: str = "") -> tuple[str, str]:
+    """The plan, and the command that its error names as the way out."""
+    ended = project.run("plan", "execute", str(project.plan(_FILLS_WITH_WHAT_NOBODY_CAN_STORE, header=header)))
+    assert ended.exit_code == 8, ended
+    plan = project.run("plan", "status", "latest", "--format", "json").data
+    assert plan["state"] == "errored"
+    said = " ".join(ended.stderr.split())
+    command = said[said.index("holdfast plan rollback --without-keeping") :].partition("`")[0].rstrip(".")
+    assert command in " ".join(plan["error"].split())
+    return plan["plan_id"], command
+
+
+@pytest.mark.parametrize("header", ["", "policy: {on_failure: rollback}\n", "policy: {on_failure: keep}\n"])
+def test_the_way_out_that_is_named_works_without_a_byte_left(small: Project, header: str) -> None:
+    plan, command = _broken_off_in_the_second_step(small, header)
+    _fill(small)
+    sandbox = small.home / "sandboxes" / plan / "data"
+    before = (sandbox / "a").stat().st_size, (sandbox / "b").stat().st_size
+    refused = small.run("plan", "rollback", "--yes", plan, command.split()[-1])
+    assert refused.exit_code == 8, refused
+    assert command in " ".join(refused.stderr.split())
+    assert before == ((sandbox / "a").stat().st_size, (sandbox / "b").stat().st_size)
+
+    looked = small.run(*command.split()[1:], "--dry-run", "--format", "json")
+    assert looked.exit_code == 0, looked
+    assert sorted(looked.data["lost"]) == ["data:a", "data:b", "data:orders.csv"]
+    assert before == ((sandbox / "a").stat().st_size, (sandbox / "b").stat().st_size)
+
+    done = small.run(*command.split()[1:], "--yes", "--format", "json")
+    assert done.exit_code == 0, done
+    assert sorted(done.data["lost"]) == ["data:a", "data:b", "data:orders.csv"]
+    assert done.data["left_checkpoint_id"] is None
+    assert done.data["post_rollback_state"] == looked.data["post_rollback_state"]
+    assert sorted(path.name for path in sandbox.iterdir()) == ["a", "orders.csv"]
+    assert (sandbox / "a").stat().st_size == 1500000
+    (small.home.parent / "filler").unlink()
+    assert small.run("plan", "diff", plan, "--format", "json").exit_code == 0
+    assert small.run("checkpoint", "verify").exit_code == 0
+    again = small.run("plan", "rollback", "--yes", plan, command.split()[-1], "--format", "json")
+    assert again.exit_code == 0, again
+    assert again.data["changes_reverted"] == []
+
+
+def test_going_on_names_the_way_out_of_a_full_disk(small: Project) -> None:
+    plan, command = _broken_off_in_the_second_step(small)
+    ended = small.run("plan", "execute", plan)
+    assert ended.exit_code == 8, ended
+    assert command in " ".join(ended.stderr.split())
+
+
+def test_restoring_single_paths_names_the_way_out_of_a_full_disk(small: Project) -> None:
+    done = small.run("plan", "execute", str(small.plan("  - {name: one, run: echo 2 > version.txt}\n")))
+    assert done.exit_code == 0, done
+    [listed] = small.run("plan", "list", "--format", "json").data["plans"]
+    sandbox = small.home / "sandboxes" / listed["plan_id"] / "data"
+    (sandbox / "b").write_bytes(os.urandom(free_bytes(small.home) - 100_000))
+    refused = small.run("plan", "rollback", "--yes", "--only", "data:b", "latest", listed["last_checkpoint_id"])
+    assert refused.exit_code == 8, refused
+    said = " ".join(refused.stderr.split())
+    assert f"holdfast plan rollback --without-keeping {listed['plan_id']} {listed['last_checkpoint_id']}" in said
+    assert str(sandbox) in refused.stderr.replace("\n", "")
+    both = small.run(
+        "plan", "rollback", "--yes", "--without-keeping", "--only", "data:b", "latest", listed["last_checkpoint_id"]
+    )
+    assert both.exit_code == 2, both
+    (sandbox / "b").unlink()  # by hand, as the hint says
+    assert small.run("plan", "execute", "latest").exit_code == 0
+
+
+def test_going_back_without_keeping_can_be_killed_at_any_moment(small: Project, tmp_path: Path) -> None:
+    plan, command = _broken_off_in_the_second_step(small)
+    checkpoint, kept = command.split()[-1], tmp_path / "kept"
+    subprocess.run(["cp", "-a", small.home, kept], check=True)
+
+    def roll_back() -> None:
+        with Holdfast.open(small.folder, home=small.home, environment=small.environment) as holdfast:
+            holdfast.rollback(plan, checkpoint, keeps_present=False)
+
+    moment, kills = 1, 0
+    while killed_at(moment, roll_back):
+        kills += 1
+        done = small.run(*command.split()[1:], "--yes")
+        assert done.exit_code == 0, done
+        sandbox = small.home / "sandboxes" / plan / "data"
+        assert sorted(path.name for path in sandbox.iterdir()) == ["a", "orders.csv"]
+        assert small.run("plan", "status", plan, "--format", "json").data["state"] == "queued"
+        shutil.rmtree(small.home)
+        subprocess.run(["cp", "-a", kept, small.home], check=True)
+        moment += 1 + moment // 2
+    assert kills >= 4
+    assert small.run("checkpoint", "verify").exit_code == 0
+
+
 def test_pruning_gives_space_back_and_the_plan_goes_on(small: Project) -> None:
     plan = _broken_off(small, _MANY_VERSIONS)
     before = free_bytes(small.home)

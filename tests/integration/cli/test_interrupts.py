@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -73,6 +75,71 @@ def test_interrupting_twice_is_safe(project: Project) -> None:
     (project.sandbox().parent / "go").touch()
     assert project.json("plan", "execute", "latest")["state"] == "complete"
     assert (project.sandbox() / "x").read_text() == "x\n"
+
+
+def _stuck_git(project: Project) -> dict[str, str]:
+    """An environment in which git never comes to an end when it is asked what to leave out of a sandbox."""
+    folder = project.folder / "bin"
+    folder.mkdir()
+    (folder / "git").write_text(
+        f'#!/bin/sh\ncase "$*" in *--ignored*) touch {project.folder}/stuck; exec sleep 1000;; esac\n'
+        f'exec {shutil.which("git")} "$@"\n'
+    )
+    (folder / "git").chmod(0o755)
+    return {**project.environment, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+
+
+def _by_ctrl_c(process: subprocess.Popen[str], _project: Project) -> None:
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all that it started hear it as well
+
+
+def _by_sigterm(process: subprocess.Popen[str], _project: Project) -> None:
+    process.send_signal(signal.SIGTERM)
+
+
+def _by_plan_cancel(_process: subprocess.Popen[str], project: Project) -> None:
+    assert project.run("plan", "cancel", "latest").exit_code == 0
+
+
+def _is_stopped_before_it_began(project: Project, process: subprocess.Popen[str]) -> None:
+    try:
+        process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    assert process.returncode == 130
+    status = project.json("plan", "status")
+    assert (status["state"], status["checkpoints"], status["holder"]) == ("cancelled", 0, None)
+    assert status["error"] == "stopped while its sandboxes were made"
+
+
+@pytest.mark.parametrize("stop", [_by_ctrl_c, _by_sigterm, _by_plan_cancel])
+def test_a_plan_is_stopped_while_git_is_asked_for_its_sandbox(
+    project: Project, stop: Callable[[subprocess.Popen[str], Project], None]
+) -> None:
+    file = project.plan("  - {name: one, run: echo 2 > version.txt}\n")
+    process = project.start("plan", "execute", str(file), env=_stuck_git(project), start_new_session=True)
+    wait_until((project.folder / "stuck").exists)
+    stop(process, project)
+    _is_stopped_before_it_began(project, process)
+    assert project.json("plan", "execute", "latest")["state"] == "complete"
+
+
+@pytest.mark.parametrize("verb", ["execute", "run"])
+def test_the_first_checkpoint_of_much_content_is_stopped_in_the_middle(project: Project, verb: str) -> None:
+    with (project.data / "endless").open("wb") as written:
+        written.truncate(1 << 42)  # a hole, which is copied at once and takes an hour to read
+    file = project.plan("  - {name: one, run: echo 2 > version.txt}\n")
+    commands = {
+        "execute": ["plan", "execute", str(file)],
+        "run": ["run", "--resource", str(project.data), "--", "true"],
+    }
+    process = project.start(*commands[verb], start_new_session=True)
+    wait_until(lambda: any(project.home.glob("sandboxes/*/data")))
+    os.killpg(process.pid, signal.SIGINT)
+    _is_stopped_before_it_began(project, process)
+    (project.data / "endless").unlink()
+    assert project.json("plan", "execute", "latest")["state"] == "complete"
 
 
 def nobody_reads() -> TextIO:

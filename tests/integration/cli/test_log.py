@@ -30,7 +30,7 @@ def test_it_draws_branches_and_where_the_plan_is_now(branched: Project) -> None:
         "@", "│ ✗", "├─╯", "○", "○", "○", "◆", "○", "│ ○", "│ │ ✗", "│ ├─╯", "│ ○", "│ ○", "├─╯", "○", "○", "○", "○",
     ]  # fmt: skip
     assert '"lunch" asked for by a person' in "\n".join(shown)
-    assert "back at 3 three" in shown[3]
+    assert "back at step 3: three" in shown[3]
 
 
 def test_plan_log_says_the_same(branched: Project) -> None:

@@ -61,7 +61,7 @@ def test_a_program_gets_such_a_word_and_its_work_can_be_applied(project: Project
     script = 'echo work > done.txt; mv done.txt "$1"'
     ended = project.run("run", "--", "sh", "-c", script, "sh", NAME, cwd=project.app)
     assert ended.exit_code == 0, ended
-    assert SHOWN in ended.stdout
+    assert SHOWN in ended.stderr
     for command in ("plan status", "plan tree", "plan log", "checkpoint list"):
         assert project.run(*command.split(), "--format", "json", cwd=project.app).exit_code == 0, command
     shown = project.on_terminal("--project", str(project.app), "plan", "status")

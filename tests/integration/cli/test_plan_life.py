@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import yaml
 
+from holdfast.model import now
 from tests.integration.cli.project import Project
 
 GOOD = """\
@@ -353,3 +355,23 @@ def test_the_status_of_a_plan_that_waits_for_a_person_names_what_is_to_be_resolv
     assert re.search(r"conflict +parts", said)
     assert re.search(r"ok +one", said)
     assert "go on    holdfast plan resume" in said
+
+
+def test_a_list_without_plans_suggests_only_what_may_find_some(project: Project) -> None:
+    here, everywhere = project.call("plan", "list").stdout, project.call("plan", "list", "--all").stdout
+    assert "holdfast plan list --all" in here
+    assert everywhere == "There are no plans in any project.\nmake one  holdfast plan create FILE\n"
+
+
+def test_the_latest_plan_is_the_one_made_last_also_if_the_clock_was_set_back(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = str(project.plan("  - {run: 'true'}\n"))
+    made = [project.json("plan", "create", file)["plan_id"]]
+    set_back = now() - timedelta(days=1)
+    monkeypatch.setattr("holdfast.app.now", lambda: set_back)
+    made.append(project.json("plan", "create", file)["plan_id"])
+    assert [each["plan_id"] for each in project.json("plan", "list")["plans"]] == made[::-1]
+    assert project.json("plan", "status", "latest")["plan_id"] == made[1]
+    assert project.call("plan", "delete", "--yes", "latest").exit_code == 0
+    assert [each["plan_id"] for each in project.json("plan", "list")["plans"]] == made[:1]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.integration.cli.damage import damage_content
 from tests.integration.cli.project import Project, wait_until
@@ -86,6 +88,25 @@ def test_a_rollback_is_shown_in_four_parts(ran: Project) -> None:
 _TITLES = ("Rollback Summary", "Changes Reverted", "Impact", "Post-Rollback State")
 
 
+def test_timing_and_messages_of_a_rollback_are_told_in_every_format(ran: Project) -> None:
+    before, words = ran.checkpoint_before(1), ["plan", "rollback", "--yes", "latest"]
+    told = ran.call(*words, before, "--format", "json").envelope
+    assert told["timing"].keys() == {"started", "duration_ms"}
+    (message,) = told["messages"]
+    assert re.fullmatch(r"Went back to cp_\w+; 3 files restored or removed\.", message)
+    lines = [r"timing    started \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, took \d.*s"]
+    lines.append(message.replace("3 files", "0 files").replace(".", r"\."))
+    for shown in (ran.call(*words, before).stdout, ran.on_terminal(*words, before, variables={"NO_COLOR": "1"}).stdout):
+        found = [line.rstrip() for line in shown.splitlines() if line.startswith(("timing", "messages"))]
+        assert len(found) == 2
+        assert re.fullmatch(lines[0], found[0])
+        assert re.fullmatch(f"messages  {lines[1]}", found[1])
+    tried = ran.call(*words[:2], "--dry-run", "latest", before)
+    assert "\nmessages  Nothing was changed.\n" in tried.stdout
+    tried = ran.call(*words[:2], "--dry-run", "latest", before, "--format", "yaml")
+    assert yaml.safe_load(tried.stdout)["messages"] == ["Nothing was changed."]
+
+
 def test_a_terminal_gets_panels(ran: Project) -> None:
     shown = ran.on_terminal("plan", "rollback", "-y", "latest", ran.checkpoint_before(1), columns=70).stdout
     assert all(f" {title} " in shown for title in _TITLES)
@@ -136,7 +157,7 @@ def ambiguous(project: Project) -> str:
         (applied, 4, "StateError"),
         (sandbox_is_missing, 6, "SandboxError"),
         (of_another_plan, 4, "StateError"),
-        (unknown, 3, "NotFoundError"),
+        (unknown, 3, "CheckpointNotFoundError"),
         (ambiguous, 3, "AmbiguousError"),
     ],
 )
@@ -183,7 +204,7 @@ def test_a_no_changes_nothing(ran: Project, answer: str) -> None:
     before = everything(ran)
     declined = ran.on_terminal("plan", "rollback", "latest", target, answer=answer)
     assert declined.exit_code == 4
-    assert "(before 2 note): 3 files will be restored or removed" in " ".join(declined.stdout.split())
+    assert "(before step 2: note): 3 files will be restored or removed" in " ".join(declined.stdout.split())
     assert "nothing was changed" in declined.stdout
     assert everything(ran) == before
 

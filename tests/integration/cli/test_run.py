@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import select
+import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -58,20 +62,42 @@ def test_a_program_that_edits_waits_edits_and_deletes_can_be_taken_back_point_by
 
 def test_its_exit_code_is_the_programs_and_its_output_goes_where_it_would_have_gone(project: Project) -> None:
     ended = run(project, "--", "sh", "-c", "echo out; echo wrong >&2; exit 3")
-    assert ended.exit_code == 3
-    assert "out\n" in ended.stdout
-    assert ended.stderr == "wrong\n"
-    assert "sh ended with exit code 3." in ended.stdout
+    assert (ended.exit_code, ended.stdout) == (3, "out\n")
+    assert "wrong\n" in ended.stderr
+    assert "sh ended with exit code 3." in ended.stderr
 
 
 def test_a_program_ended_by_a_signal_ends_as_shells_say_it(project: Project) -> None:
     assert run(project, "--", "sh", "-c", "kill -TERM $$").exit_code == 128 + signal.SIGTERM
 
 
-def test_a_program_that_does_not_exist_is_said_and_nothing_changes(project: Project) -> None:
-    ended = run(project, "--", "no-such-program")
-    assert ended.exit_code == 127
-    assert "no-such-program cannot be started" in ended.stdout
+def test_a_program_that_does_not_exist_is_said_before_anything_is_made(project: Project) -> None:
+    (project.app / "not-executable").write_text("#!/bin/sh\n")
+    (project.app / "our-script").write_text("#!/bin/sh\nexit 5\n")
+    (project.app / "our-script").chmod(0o755)
+    for program in ("no-such-program", "./no-such-program", "/no/such/program", "our-script", "./not-executable", ""):
+        ended = run(project, "--", program)
+        assert ended.exit_code == 127, ended
+        assert f"""{program or '""'} cannot be started""" in ended.stderr
+    assert run(project, "--format", "json", "--", "typo").data["error"]["type"] == "ProgramError"
+    assert project.json("plan", "list", "--all")["plans"] == []
+    assert not list(project.home.glob("sandboxes/*"))
+
+
+def test_a_program_is_looked_for_in_the_folder_it_starts_in_and_on_the_path_it_sees(project: Project) -> None:
+    for folder in (project.app / "src", project.folder):
+        (folder / "our-script").write_text("#!/bin/sh\necho in $PWD\nexit 5\n")
+        (folder / "our-script").chmod(0o755)
+    assert run(project, "--", "./our-script", cwd=project.app / "src").exit_code == 5
+    assert run(project, "--", "../app/src/our-script").exit_code == 5
+    assert run(project, "--", "./src/our-script").exit_code == 5
+    assert run(project, "--", "./our-script").exit_code == 127
+    assert run(project, "--", str(project.folder / "our-script")).exit_code == 5
+    path = os.environ["PATH"]
+    assert run(project, "--", "our-script", variables={"PATH": f"{path}:src"}).exit_code == 5
+    assert run(project, "--", "our-script", variables={"PATH": f"{path}:{project.folder}"}).exit_code == 5
+    hidden = {"PATH": f"{path}:{project.folder}", "HOLDFAST_SANDBOX_PASS_ENV": "HOME"}
+    assert run(project, "--", "our-script", variables=hidden).exit_code == 127
 
 
 def test_afterwards_it_shows_the_difference_and_the_commands_that_go_on(project: Project) -> None:
@@ -84,7 +110,7 @@ def test_afterwards_it_shows_the_difference_and_the_commands_that_go_on(project:
         f"holdfast plan apply {plan_id}",
         f"holdfast plan delete {plan_id}",
     ):
-        assert line in ended.stdout
+        assert line in ended.stderr
     applied = project.run("plan", "apply", "--yes", "latest", cwd=project.app)
     assert applied.exit_code == 0, applied
     assert (project.app / "new.txt").read_text() == "new\n"
@@ -135,6 +161,127 @@ def test_an_envelope_has_standard_output_for_itself(project: Project) -> None:
     assert ended.stderr == "out\n"
 
 
+def test_standard_output_is_the_programs_alone(project: Project) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "holdfast", "run", "--", "cat"],
+        cwd=project.app,
+        env=project.environment,
+        input=b"all\0of it\xff",
+        capture_output=True,
+        check=True,
+    )
+    assert ended.stdout == b"all\0of it\xff"
+    assert b"No file changed." in ended.stderr
+
+
+def test_a_program_whose_reader_has_gone_away_gets_a_broken_pipe(project: Project) -> None:
+    command = f"{shlex.quote(sys.executable)} -m holdfast run -- yes; echo $? > ../code"
+    shown = subprocess.run(
+        ["/bin/bash", "-c", f"({command}) | head -2"],
+        cwd=project.app,
+        env=project.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert shown.stdout == "y\ny\n"
+    assert "yes was ended by SIGPIPE" in shown.stderr
+    assert (project.folder / "code").read_text() == f"{128 + signal.SIGPIPE}\n"
+
+
+def test_a_program_whose_output_cannot_be_written_is_told_and_so_is_the_user(project: Project) -> None:
+    for script, exit_code in (("echo once; exit 0", 6), ("echo once; exit 4", 4), ("exec yes", 128 + signal.SIGPIPE)):
+        with open("/dev/full", "w") as full:
+            ended = subprocess.run(
+                [sys.executable, "-m", "holdfast", "run", "--", "sh", "-c", f"echo 2 > version.txt; {script}"],
+                cwd=project.app,
+                env=project.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+                timeout=60,
+            )
+        assert ended.returncode == exit_code, ended
+        assert "Standard output could not be written" in ended.stderr
+        assert "M  version.txt" in ended.stderr
+
+
+def test_a_program_can_be_stopped_while_nothing_reads_what_it_prints(project: Project) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "run", "--", "sh", "-c", "echo 2 > version.txt; exec yes"],
+        cwd=project.app,
+        env=project.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        wait_until(lambda: any(each.read_text() == "2\n" for each in project.home.glob("sandboxes/*/app/version.txt")))
+        wait_until(lambda: is_full(process.stdout))
+        process.terminate()
+        told = process.stderr.read()
+        assert process.wait(timeout=60) == 130
+    assert "keep its work" in told
+
+
+def is_full(pipe: IO[Any]) -> bool:
+    """Whether a pipe holds more than any reader has taken, up to its last page."""
+    waiting = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
+    return waiting >= fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) - select.PIPE_BUF
+
+
+def test_what_a_slow_reader_takes_is_whole_and_in_order(project: Project) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "run", "--", "seq", "60000"],
+        cwd=project.app,
+        env=project.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdout is not None
+        wait_until(lambda: is_full(process.stdout))
+        shown = process.stdout.read()
+    assert (process.returncode, shown.split()) == (0, [str(each).encode() for each in range(1, 60001)])
+
+
+def test_a_variable_that_cannot_be_passed_is_refused_before_anything_is_made(project: Project) -> None:
+    variables = {"MY_KEY": "mine"}
+    for name, said in (
+        ("MY_KEY=other", "MY_KEY=… holdfast run --pass-env MY_KEY"),
+        ("UNSET", "The variable UNSET is not set"),
+        ("MY-KEY", 'found "MY-KEY"'),
+        ("", 'found ""'),
+    ):
+        ended = run(project, "--pass-env", name, "--", "true", variables=variables)
+        assert ended.exit_code == 2, ended
+        assert said in ended.stderr
+    assert project.json("plan", "list", "--all")["plans"] == []
+    shown = run(
+        project, "--pass-env", "MY_*", "--pass-env", "NO_SUCH_*", "--", "sh", "-c", "echo $MY_KEY", variables=variables
+    )
+    assert shown.stdout == "mine\n"
+    seldom = {**variables, "HOLDFAST_SANDBOX_PASS_ENV": "PATH,MY_KEY,UNSET"}
+    assert run(project, "--", "sh", "-c", "echo $MY_KEY", variables=seldom).stdout == "mine\n"
+
+
+def test_a_place_that_cannot_be_allowed_is_refused_before_anything_is_made(project: Project) -> None:
+    for place, said in (
+        ("", "--allow-write: an empty path"),
+        ("nowhere", "nowhere does not exist"),
+        ("/", "what Holdfast keeps"),
+    ):
+        ended = run(project, "--allow-write", place, "--", "true")
+        assert ended.exit_code == 2, ended
+        assert said in ended.stderr
+    assert project.json("plan", "list", "--all")["plans"] == []
+
+
 def test_wrong_arguments_are_refused(project: Project) -> None:
     assert run(project, "--settle", "soon", "--", "true").exit_code == 2
     assert run(project).exit_code == 2
@@ -147,6 +294,58 @@ def test_the_home_of_holdfast_is_no_resource(project: Project) -> None:
     assert "holds Holdfast's own home" in ended.stderr
 
 
+@pytest.mark.parametrize("inside", [".", "sandboxes", "indexes", "own/deep"])
+@pytest.mark.parametrize("through_a_symlink", [False, True])
+def test_what_lies_inside_of_the_home_is_no_resource(project: Project, inside: str, through_a_symlink: bool) -> None:
+    assert run(project, "--", "true").exit_code == 0  # now there are sandboxes
+    folder = project.home / inside
+    folder.mkdir(parents=True, exist_ok=True)
+    if through_a_symlink:
+        (project.folder / "link").symlink_to(folder)
+        folder = project.folder / "link"
+    before = project.run("plan", "list", "--all", "--format", "json").data["plans"]
+    for ended in (run(project, "--resource", str(folder), "--", "true"), run(project, "--", "true", cwd=folder)):
+        assert ended.exit_code == 6, ended
+        assert "Holdfast's own home" in ended.stderr
+    file = project.folder / "inside.yaml"
+    file.write_text(f"name: inside\nresources: {{r: {{type: directory, path: {folder}}}}}\nsteps: [{{run: 'true'}}]\n")
+    assert project.run("plan", "create", str(file)).exit_code == 6
+    assert project.run("plan", "list", "--all", "--format", "json").data["plans"] == before
+
+
+@pytest.mark.parametrize("name", ["r" * 250, "é" * 127, "ab-" * 85, "9" * 255])
+def test_a_folder_whose_name_is_as_long_as_can_be_is_worked_on_like_any_other(project: Project, name: str) -> None:
+    folder = project.folder / name
+    folder.mkdir()
+    ended = project.run("run", "--format", "json", "--", "sh", "-c", "echo 1 > new; rm -f gone", cwd=folder)
+    assert ended.exit_code == 0, ended
+    plan = ended.data["plan_id"]
+    assert project.run("plan", "apply", "--yes", plan).exit_code == 0
+    assert (folder / "new").read_text() == "1\n"
+    first = project.run("checkpoint", "list", plan, "--format", "json").data["checkpoints"][0]["checkpoint_id"]
+    assert project.run("plan", "unapply", "--yes", plan).exit_code == 0
+    assert project.run("plan", "rollback", "--yes", plan, first).exit_code == 0
+    assert project.run("plan", "delete", "--yes", plan).exit_code == 0
+    assert list((project.home / "sandboxes").iterdir()) == []
+    assert list((project.home / "indexes").iterdir()) == []
+
+
+def test_folders_whose_long_names_begin_alike_have_sandboxes_of_their_own(project: Project) -> None:
+    folders = [project.folder / f"{'r' * 240}-{number}" for number in range(3)]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "own").write_text(folder.name[-1])
+    chosen = [argument for folder in folders for argument in ("--resource", str(folder))]
+    ended = project.run("run", "--format", "json", *chosen, "--", "sh", "-c", "cat ../*/own > all")
+    assert ended.exit_code == 0, ended
+    names = [each["name"] for each in ended.data["resources"]]
+    assert len(set(names)) == 3
+    assert max(map(len, names)) <= 80
+    assert project.run("plan", "apply", "--yes", ended.data["plan_id"]).exit_code == 0
+    assert sorted((folders[0] / "all").read_text()) == ["0", "1", "2"]
+    assert not (folders[1] / "all").exists()
+
+
 def test_a_program_can_be_cancelled_from_elsewhere_and_its_work_stays(project: Project) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "holdfast", "run", "--settle", "100ms", "--", "sh", "-c", "echo 1 > f; sleep 60"],
@@ -154,6 +353,7 @@ def test_a_program_can_be_cancelled_from_elsewhere_and_its_work_stays(project: P
         env=project.environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
     )
 
@@ -180,8 +380,8 @@ def test_stopping_it_while_its_sandbox_is_made_says_that_it_never_began(project:
     variables = {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
     ended = run(project, "--", "sh", "-c", "echo 1 > f", variables=variables)
     assert (ended.exit_code, "error" in ended.stderr) == (130, False)
-    assert "Stopped before it began." in ended.stdout
-    assert f"holdfast plan delete {in_app(project, 'plan', 'status')['plan_id']}" in ended.stdout
+    assert "Stopped before it began." in ended.stderr
+    assert f"holdfast plan delete {in_app(project, 'plan', 'status')['plan_id']}" in ended.stderr
     ended = run(project, "--format", "json", "--", "true", variables=variables)
     assert (ended.exit_code, ended.data["state"], ended.data["program_exit_code"]) == (130, "cancelled", None)
 

@@ -62,7 +62,8 @@ def test_the_status_of_a_failed_plan_fits_one_page(project: Project) -> None:
     failed = screen(project, 80, "plan", "execute", str(file))
     assert len(failed[failed.index("Step 2 (break it) failed: the command ended with exit code 3") :]) < 24
     status = screen(project, 80, "plan", "status")
-    assert len(status) < 24
+    # The folder of the test may have a path so long that it gets a line of its own.
+    assert len([line for line in status if not line.lstrip().startswith("/")]) < 24
     assert sum(line.startswith("  | ") for line in status) == 4
     assert "  | 40" in status
 

@@ -86,7 +86,7 @@ def a_checkpoint(group: CheckpointGroup, sequence: int, **fields: Any) -> Checkp
         "sequence": sequence,
         "sandbox_ref": "app",
         "resource_id": "app",
-        "checkpoint_type": "automatic",
+        "checkpoint_type": "pre_execute",
         "filesystem_path": "/sandboxes/app",
         "size_bytes": 1 << 40,
         "metadata": metadata,

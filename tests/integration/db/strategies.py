@@ -10,7 +10,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 import msgspec
 from hypothesis import strategies as st
 
-from holdfast.model import Record, Subplan
+from holdfast.ids import id_text
+from holdfast.model import CHECKPOINT_TYPES, Checkpoint, Record, Subplan
 
 M = TypeVar("M", bound=Record)
 
@@ -40,11 +41,23 @@ _LIMITED: dict[str, st.SearchStrategy[Any]] = {
     "subplans": st.deferred(lambda: st.lists(any_of(Subplan), max_size=1).map(tuple)),
 }
 
+_ID = st.integers(0, (1 << 128) - 1).map(id_text)
+_CHECKED: dict[str, st.SearchStrategy[Any]] = {
+    "checkpoint_id": _ID,
+    "plan_id": _ID,
+    "group_id": _ID,
+    "decision_id": st.none() | _ID,
+    "checkpoint_type": st.sampled_from(sorted(CHECKPOINT_TYPES)),
+    "size_bytes": st.integers(0, (1 << 63) - 1),
+}
+"""What a checkpoint checks when it is made."""
+
 
 def any_of(model: type[M]) -> st.SearchStrategy[M]:
     """Any value of the model, valid in itself."""
+    limited = _LIMITED | _CHECKED if model is Checkpoint else _LIMITED
     fields = {
-        field.name: _LIMITED[field.name] if field.name in _LIMITED else _values(field.type)
+        field.name: limited[field.name] if field.name in limited else _values(field.type)
         for field in msgspec.structs.fields(model)
     }
     return st.builds(model, **fields)

@@ -1,18 +1,27 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+import holdfast.db.store
+import holdfast.lease
 from holdfast.db.store import Store
 from holdfast.errors import ConflictError, DatabaseError, LeaseLostError, NotFoundError
+from holdfast.identity import FILE_NAME
+from holdfast.lease import EXPIRES_AFTER, holder_of, leased
 from holdfast.model import Lease, Plan
 from tests.integration.db.children import Child, context, holding
-from tests.integration.db.database import Database
-from tests.integration.db.samples import a_decision, a_lease, interrupted
+from tests.integration.db.database import Database, PostgresDatabase
+from tests.integration.db.samples import a_decision, a_lease, interrupted, saved_plan
+from tests.postgres import PostgresServer
 
 
 def acquire(store: Store, plan: Plan, owner: str = "me", *, is_dead: Callable[[Lease], bool] | None = None) -> Lease:
@@ -193,3 +202,75 @@ def test_a_heartbeat_from_another_thread_is_kept_when_a_transaction_is_undone(st
     thread.join()
     assert store.get(Lease, plan.plan_id).heartbeat_at > lease.heartbeat_at
     assert store.decisions_of(plan.plan_id) == []
+
+
+# Who counts as dead, for those who share the records
+
+
+@pytest.fixture
+def taken(store: Store, plan: Plan) -> Iterator[Lease]:
+    """A lease that a living process holds: this one."""
+    with leased(store, plan.plan_id, "plan execute") as lease:
+        yield lease
+
+
+def elsewhere(database: Database, tmp_path: Path) -> Store:
+    """The same records, as another machine has them: its home is another."""
+    home = tmp_path / "another home"
+    home.mkdir()
+    return Store(database.engine(), home)
+
+
+def written(store: Store, lease: Lease, **fields: Any) -> None:
+    store.save(lease.model_copy(update=fields))
+
+
+def test_a_living_lease_is_not_taken_by_a_machine_of_the_same_name_that_was_started_another_time(
+    store: Store, database: Database, taken: Lease, tmp_path: Path
+) -> None:
+    written(store, taken, boot_id="another start", pid=2**22 + 1)
+    with elsewhere(database, tmp_path) as other:
+        assert holder_of(other, taken.plan_id) is not None
+        with pytest.raises(ConflictError, match="is in use by"), leased(other, taken.plan_id, "plan execute"):
+            pass
+
+
+def test_a_copied_home_is_another_machine(store: Store, database: Database, taken: Lease, tmp_path: Path) -> None:
+    written(store, taken, boot_id="another start")
+    home = tmp_path / "copied"
+    home.mkdir()
+    shutil.copy2(store.home / FILE_NAME, home)
+    with Store(database.engine(), home) as copied:
+        assert holder_of(copied, taken.plan_id) is not None
+
+
+def test_the_owner_does_not_survive_a_start_of_its_own_machine(store: Store, taken: Lease) -> None:
+    written(store, taken, boot_id="the start before")
+    assert holder_of(store, taken.plan_id) is None
+
+
+def test_one_of_another_machine_that_has_been_silent_for_long_is_replaced(
+    store: Store, database: Database, taken: Lease, tmp_path: Path
+) -> None:
+    written(store, taken, heartbeat_at=taken.heartbeat_at - EXPIRES_AFTER)
+    with elsewhere(database, tmp_path) as other:
+        assert holder_of(other, taken.plan_id) is None
+        with leased(other, taken.plan_id, "plan execute") as lease:
+            assert lease.token > taken.token
+
+
+def test_a_machine_whose_clock_is_wrong_neither_takes_a_living_lease_nor_holds_one_for_longer(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = PostgresDatabase(postgres.new_database(), tmp_path)
+    with database.open() as store, elsewhere(database, tmp_path) as other:
+        plan = saved_plan(store)
+        with leased(store, plan.plan_id, "plan execute"):
+            for module in (holdfast.lease, holdfast.db.store):
+                monkeypatch.setattr(module, "now", lambda: datetime.now(UTC) + timedelta(seconds=90))
+            assert holder_of(other, plan.plan_id) is not None
+            with pytest.raises(ConflictError), leased(other, plan.plan_id, "plan execute"):
+                pass
+        with leased(other, plan.plan_id, "plan execute") as lease:
+            assert abs(lease.heartbeat_at - datetime.now(UTC)) < timedelta(seconds=80)
+            assert store.heartbeat(lease).heartbeat_at - datetime.now(UTC) < timedelta(seconds=80)

@@ -78,7 +78,7 @@ def test_migrating_from_every_version_gives_what_making_anew_gives(
 
 
 def test_the_descriptions_compared_hold_tables_columns_references_and_indexes(made_anew: Schema) -> None:
-    assert set(made_anew) == {"alembic_version", *(table.name for table in TABLES)}
+    assert set(made_anew) == {"alembic_version", "record_store", *(table.name for table in TABLES)}
     for table in TABLES:
         described = repr(made_anew[table.name])
         assert all(f"'{name}'" in described for name in table.names)
@@ -135,6 +135,24 @@ def test_eight_processes_migrate_an_old_database_at_once(database: Database, mad
     bring_to(database, BASE)
     assert run_at_once(8, opening, database.url, database.home) == [(0, None)] * 8
     assert database.schema() == made_anew
+
+
+def test_records_have_an_id_of_their_own_that_stays(database: Database, tmp_path: Path) -> None:
+    with database.open() as store:
+        first = store.records_id
+    with database.open() as store:
+        assert store.records_id == first
+    (tmp_path / "other").mkdir()
+    with SqliteDatabase(tmp_path / "other").open() as other:
+        assert other.records_id != first
+
+
+def test_records_of_a_version_without_an_id_get_one_that_stays(database: Database) -> None:
+    bring_to(database, "0004")
+    with database.open() as store:
+        first = store.records_id
+    with database.open() as store:
+        assert (len(first), store.records_id) == (26, first)
 
 
 KILLED_AT = ["CREATE TABLE project", "CREATE TABLE step_run", "CREATE INDEX operation", "INSERT INTO alembic", "COMMIT"]

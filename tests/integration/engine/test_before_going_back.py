@@ -293,14 +293,16 @@ def test_an_attempt_there_never_was_is_refused_with_those_there_were(workshop: W
 # A sandbox that is gone
 
 
-def test_a_missing_sandbox_is_made_anew_before_going_back(workshop: Workshop, plan: Plan) -> None:
+def test_a_missing_sandbox_is_made_anew_by_going_on_and_not_by_going_back(workshop: Workshop, plan: Plan) -> None:
     shutil.rmtree(workshop.sandbox(plan))
     opened = workshop.open()
     target = _before_step(opened, plan, 1)
-    with pytest.raises(SandboxError, match="is missing") as refusal:
-        opened.rollback_preview(plan.plan_id, target)
-    assert "not in a dry run" in refusal.value.hint
-    assert not workshop.sandbox(plan).exists()
+    for go_back in (opened.rollback_preview, opened.rollback):
+        with pytest.raises(SandboxError, match="is missing") as refusal:
+            go_back(plan.plan_id, target)
+        assert f"`holdfast plan resume {plan.plan_id}`" in refusal.value.hint
+        assert not workshop.sandbox(plan).exists()
+    assert opened.execute(plan.plan_id).made_anew == ("app",)
     result = opened.rollback(plan.plan_id, target)
     assert isinstance(result, RollbackResult)
     assert files(workshop.sandbox(plan)) == {"one": "1\n", "version.txt": "1\n"}

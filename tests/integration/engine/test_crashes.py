@@ -134,7 +134,7 @@ def test_a_plan_that_runs_elsewhere_is_left_alone(workshop: Workshop) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "code"),
-    [({}, -signal.SIGKILL), ({"host": "elsewhere"}, LeaseLostError.exit_code)],
+    [({}, -signal.SIGKILL), ({"machine_id": "elsewhere"}, LeaseLostError.exit_code)],
     ids=["here", "elsewhere"],
 )
 def test_a_stopped_owner_that_is_replaced_writes_nothing_more(

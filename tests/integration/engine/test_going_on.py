@@ -414,6 +414,23 @@ def test_steps_of_subplans_are_checked_as_well(workshop: Workshop) -> None:
         workshop.create({"name": "divided", "subplans": [inner]})
 
 
+def test_what_is_not_copied_takes_no_space(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    (workshop.app / ".gitignore").write_text("built/\n*.log\n")
+    (workshop.app / "built").mkdir()
+    for name in ("built/large", "large.log"):
+        (workshop.app / name).write_bytes(bytes(3_000_000))
+    plan = workshop.create(run("true"))
+    leftover = workshop.sandbox(plan, "app").with_name(".app.unfinished")
+    leftover.mkdir(parents=True)
+    usage = type("Usage", (), {"free": 1_000_000})()
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    with pytest.raises(SandboxError, match=r"The sandboxes need 3 MB"):
+        workshop.open(sandbox__include_ignored="*.log").execute(plan.plan_id)
+    assert not leftover.exists()
+    assert workshop.open().execute(plan.plan_id).succeeded
+    assert not (workshop.sandbox(plan, "app") / "built").exists()
+
+
 def test_a_plan_whose_sandboxes_do_not_fit_on_the_disk_does_not_start(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

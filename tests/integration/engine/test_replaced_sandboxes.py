@@ -68,6 +68,9 @@ def test_whatever_needs_the_sandbox_is_refused_until_it_is_moved_away(
         assert "Move it away" in refusal.value.hint
     assert files(mine) == before
     place.rename(workshop.folder / "moved away")
+    assert opened.execute(plan.plan_id).made_anew == tuple(
+        ["app", "data"] if replace is _folder_by_a_symlink else ["app"]
+    )
     assert isinstance(opened.rollback(plan.plan_id, first), RollbackResult)
     assert files(sandbox) == {"version.txt": "1\n"}
     assert files(mine) == before

@@ -325,14 +325,16 @@ def test_the_same_things_forbid_it_as_forbid_a_rollback(workshop: Workshop, plan
         _restored(workshop.open(), plan, "src", checkpoint=good)
 
 
-def test_a_missing_sandbox_is_made_anew_first_but_not_in_a_dry_run(workshop: Workshop, plan: Plan) -> None:
+def test_a_missing_sandbox_forbids_it_and_its_dry_run(workshop: Workshop, plan: Plan) -> None:
     opened = workshop.open()
     good, data = _good(opened, plan), workshop.sandbox(plan, "data")
     before = files(data)
     shutil.rmtree(data)
-    with pytest.raises(SandboxError, match="missing"):
-        opened.rollback_preview(plan.plan_id, good, only=["src"])
-    assert not data.exists()
+    for restore in (opened.rollback_preview, opened.rollback):
+        with pytest.raises(SandboxError, match="missing"):
+            restore(plan.plan_id, good, only=["src"])
+        assert not data.exists()
+    opened.execute(plan.plan_id)
     _restored(opened, plan, "src", checkpoint=good)
     assert files(data) == before
 

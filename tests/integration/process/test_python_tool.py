@@ -82,6 +82,39 @@ def test_a_coroutine_function_is_really_run(call):
     assert (result.succeeded, result.output) == (True, "awaited\n")
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def step(context):\n    return main()",
+        "class Later:\n    def __await__(self): return main().__await__()\ndef step(context):\n    return Later()",
+        "import functools\nasync def go(word, context):\n    await main()\nstep = functools.partial(go, 'a word')",
+    ],
+    ids=["returned", "awaitable object", "partial"],
+)
+def test_whatever_can_be_awaited_is_really_run(call, source):
+    result = call(f"async def main():\n    print('awaited')\n{source}")
+    assert (result.succeeded, result.output) == (True, "awaited\n")
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        ("def step(context):\n    open('ran', 'w')\n    yield", "a generator"),
+        ("def step(context):\n    return (open('ran', 'w') for _ in '1')", "a generator"),
+        ("async def step(context):\n    open('ran', 'w')\n    yield", "an async generator"),
+        ("async def step(context):\n    return (open('ran', 'w') for _ in '1')", "a generator"),
+        ("async def go():\n    open('ran', 'w')\nasync def step(context):\n    return go()", "an awaitable"),
+    ],
+    ids=["generator function", "generator", "async generator function", "generator of a coroutine", "coroutine of one"],
+)
+def test_a_function_whose_work_is_left_undone_in_what_it_returns_fails_and_says_so(call, tmp_path, source, what):
+    result = call(source)
+    assert not (tmp_path / "ran").exists()
+    assert not result.succeeded
+    assert f"work:step returned {what}, and what that would do was not done" in (result.error or "")
+    assert "never awaited" not in result.output
+
+
 def test_decisions_and_checkpoints_reach_the_executor_at_that_moment(call, recorded):
     result = call(
         """

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.db.rows import fields_of, record_of, row_of, stored_text
+from holdfast.db.rows import _checksum, fields_of, record_of, row_of, stored_text
 from holdfast.db.tables import TABLE_OF, Column
-from holdfast.errors import DatabaseError
-from holdfast.model import Operation, OperationKind, Project
+from holdfast.errors import DamagedRecordError, DatabaseError
+from holdfast.ids import new_id
+from holdfast.model import Checkpoint, CheckpointMetadata, Operation, OperationKind, Phase, Project
 
 PROJECTS = TABLE_OF[Project]
 OPERATIONS = TABLE_OF[Operation]
@@ -82,3 +83,35 @@ def test_the_order_in_a_mapping_is_kept() -> None:
         operation_id="01A", plan_id="01B", kind=OperationKind.APPLY, data={"z": 1, "a": 2}, created_at=at
     )
     assert list(fields_of(OPERATIONS, row_of(OPERATIONS, operation))["data"]) == ["z", "a"]
+
+
+CHECKPOINTS = TABLE_OF[Checkpoint]
+
+
+def checkpoint_row(metadata: str) -> list[object]:
+    """A row that was written so."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    plain = CheckpointMetadata(
+        reason="r", source="s", phase=Phase.EXECUTE, step_index=None, step=None, state_hash="h", label=None, triggers=()
+    )
+    record = Checkpoint(
+        checkpoint_id=new_id(), plan_id=new_id(), group_id=new_id(), sequence=1, sandbox_ref="x", resource_id="x",
+        checkpoint_type="manual", filesystem_path="/x", size_bytes=0, metadata=plain, created_at=at,
+    )  # fmt: skip
+    row = row_of(CHECKPOINTS, record)
+    row[CHECKPOINTS.names.index("metadata_json")] = metadata
+    return [*row[:-1], _checksum(CHECKPOINTS, row[:-1])]
+
+
+def test_a_field_that_a_later_version_stored_is_left_out() -> None:
+    known = '"reason":"r","source":"s","phase":"execute","step_index":null,"step":null,"state_hash":"h"'
+    row = checkpoint_row(f'{{{known},"label":null,"triggers":["manual"],"mood":"good"}}')
+    record = record_of(CHECKPOINTS, fields_of(CHECKPOINTS, row))
+    assert isinstance(record, Checkpoint)
+    assert record.metadata.triggers == ("manual",)
+
+
+@pytest.mark.parametrize("metadata", ["", "not JSON", "[]", "{}", '{"reason": 7}'])
+def test_metadata_that_says_something_else_is_damage_even_if_it_was_written_so(metadata: str) -> None:
+    with pytest.raises(DamagedRecordError, match="in table checkpoint_metadata"):
+        record_of(CHECKPOINTS, fields_of(CHECKPOINTS, checkpoint_row(metadata)))

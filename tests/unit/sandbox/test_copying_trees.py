@@ -57,6 +57,16 @@ def test_a_tree_is_copied_however_deep_it_is_and_however_long_its_paths(
         remove_tree(target)
 
 
+def test_the_copy_is_not_copied_into_itself(source: Path):
+    write(source / "file", "x")
+    (source / "place").mkdir()
+    copy = TreeCopy(source, source / "place" / "copy", name="source").run()
+    assert [(each.path, each.reason) for each in copy.left_out] == [("place/copy", "the sandbox that is being made")]
+    assert sorted(str(path.relative_to(source)) for path in source.rglob("*")) == [
+        "file", "place", "place/copy", "place/copy/file", "place/copy/place",
+    ]  # fmt: skip
+
+
 def test_entries_asked_for_by_name_are_copied_with_the_directories_on_their_way(source: Path, target: Path):
     leaf = make_deep(source, 20, name=b"n" * 250)
     write(source / "closed" / "wanted", "x")

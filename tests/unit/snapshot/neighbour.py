@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from holdfast.ids import new_id
 from holdfast.model import Phase
 from holdfast.snapshot.manager import CheckpointManager
 from holdfast.snapshot.objects import ObjectStore
@@ -44,7 +45,7 @@ def take(manager: CheckpointManager, root: Path, records: Records, *, sandbox_id
     """A snapshot whose content is held until a record names it, as the checkpoint service does it."""
     with manager.taking() as batch:
         checkpoint = manager.create_checkpoint(
-            batch, sandbox_id=sandbox_id, plan_id="plan", phase=Phase.EXECUTE, path=root, metadata={}
+            batch, sandbox_id=sandbox_id, plan_id=new_id(), phase=Phase.EXECUTE, path=root, metadata={}
         )
         batch.commit()
         records.add(checkpoint.state_hash)
@@ -85,7 +86,7 @@ class Neighbour:
 
     def _go_back(self) -> None:
         state = self._chance.choice(list(self._taken))
-        self._manager.rollback_to(self._root, state, aside=self._root.with_name("neighbour aside"))
+        self._manager.restore(self._root, state, aside=self._root.with_name("neighbour aside"))
         found = compare(self._taken[state], describe(self._root))
         if found:
             raise SystemExit(f"the neighbour's tree is not what it was: {found}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from holdfast.ids import new_id
 from holdfast.model import Phase
 from holdfast.snapshot.manager import CheckpointManager
 from holdfast.snapshot.objects import ObjectStore
@@ -26,7 +27,7 @@ def test_files_that_a_given_up_look_had_not_read_are_found_by_the_next(tmp_path:
     def taken() -> str:
         with manager.taking() as batch:
             found = manager.create_checkpoint(
-                batch, sandbox_id="x", plan_id="p", phase=Phase.EXECUTE, path=box, metadata={}
+                batch, sandbox_id="x", plan_id=new_id(), phase=Phase.EXECUTE, path=box, metadata={}
             )
             batch.commit()
         return found.state_hash

@@ -251,7 +251,7 @@ def test_a_file_that_a_rollback_takes_away_is_still_heard_of(tmp_path: Path):
             manager.state_of(each, thorough=False)
         descriptor = opened(one / "name")
         try:
-            manager.rollback_to(one, before, aside=place.aside)
+            manager.restore(one, before, aside=place.aside)
             manager.state_of(two, thorough=False)
             seen = manager.state_of(two, thorough=False)
             os.pwrite(descriptor, BAD, 0)

@@ -20,7 +20,7 @@ from holdfast.snapshot import objects
 from holdfast.snapshot.format import Entry, encode_directory, with_entry_replaced
 from holdfast.snapshot.objects import ObjectStore
 from holdfast.snapshot.verify import Verifier
-from tests.support.snapshots import Place
+from tests.support.snapshots import PLAN_ID, SANDBOX_ID, Place
 from tests.support.trees import compare, describe, write
 
 
@@ -318,7 +318,7 @@ def test_where_there_is_a_limit_new_content_counts_as_what_it_takes_in_the_end(p
         (place.root / f"file {number}").write_bytes(b"%d" % number + same)
     with pytest.raises(QuotaError), place.manager.taking(limit_bytes) as batch:
         place.manager.create_checkpoint(
-            batch, sandbox_id="plan/app", plan_id="plan", phase=Phase.EXECUTE, path=place.root, metadata={}
+            batch, sandbox_id=SANDBOX_ID, plan_id=PLAN_ID, phase=Phase.EXECUTE, path=place.root, metadata={}
         )
 
 
@@ -375,7 +375,7 @@ def test_a_store_without_parcels_gets_them(place: Place):
     [(store_id,)] = question(place, "SELECT value FROM meta WHERE key = 'store_id'")
     place._open()
     assert place.manager.objects.store_id == store_id
-    assert question(place, "SELECT value FROM meta WHERE key = 'version'") == [("2",)]
+    assert question(place, "SELECT value FROM meta WHERE key = 'version'") == [("3",)]
     place.take()
     write(place.root / "one", "changed")
     place.take()

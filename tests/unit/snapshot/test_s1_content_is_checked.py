@@ -16,7 +16,7 @@ from holdfast.snapshot.difference import StateReader
 from holdfast.snapshot.format import encode_directory, encode_pieces, encode_state
 from holdfast.snapshot.objects import ObjectStore
 from holdfast.snapshot.verify import Verifier
-from tests.support.snapshots import SANDBOX_ID, Place
+from tests.support.snapshots import PLAN_ID, SANDBOX_ID, Place
 from tests.support.trees import compare, describe, write
 
 WANTED = b"what the snapshot holds " * 50
@@ -246,7 +246,7 @@ def test_s1_what_was_read_into_a_snapshot_that_was_given_up_is_not_taken_for_hea
     assert bad_objects(place, checkpoint.state_hash)
     with place.manager.taking() as batch:
         place.manager.create_checkpoint(
-            batch, sandbox_id=SANDBOX_ID, plan_id="plan", phase=Phase.EXECUTE, path=root, metadata={}
+            batch, sandbox_id=SANDBOX_ID, plan_id=PLAN_ID, phase=Phase.EXECUTE, path=root, metadata={}
         )
     assert bad_objects(place, checkpoint.state_hash)
     place.take()

@@ -91,7 +91,7 @@ def test_s4_a_snapshot_can_be_restored_into_an_empty_directory(place: Place, roo
     before, checkpoint = describe(root), place.take()
     elsewhere = place.folder / "elsewhere"
     elsewhere.mkdir()
-    place.manager.rollback_to(elsewhere, checkpoint.state_hash, aside=place.aside)
+    place.manager.restore(elsewhere, checkpoint.state_hash, aside=place.aside)
     assert compare(before, describe(elsewhere)) == []
 
 

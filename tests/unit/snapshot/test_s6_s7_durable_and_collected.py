@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ContentError, NotFoundError
-from tests.support.snapshots import SANDBOX_ID, Place
+from tests.support.snapshots import PLAN_ID, SANDBOX_ID, Place
 from tests.support.trees import compare, describe, make_odd_tree, write
 
 MIB = 1 << 20
@@ -101,7 +101,7 @@ def batch_state(place: Place, batch: object) -> str:
     from holdfast.model import Phase
 
     return place.manager.create_checkpoint(
-        batch, sandbox_id=SANDBOX_ID, plan_id="plan", phase=Phase.EXECUTE, path=place.root, metadata={}
+        batch, sandbox_id=SANDBOX_ID, plan_id=PLAN_ID, phase=Phase.EXECUTE, path=place.root, metadata={}
     ).state_hash
 
 
@@ -218,7 +218,7 @@ TAKES_AND_RECORDS = """
 import os, sys
 from pathlib import Path
 from holdfast.model import Phase
-from tests.support.snapshots import Place
+from tests.support.snapshots import PLAN_ID, SANDBOX_ID, Place
 
 place = Place(Path(sys.argv[1]), Path(sys.argv[2]), watching=sys.argv[4] == "watching")
 records = os.open(sys.argv[3], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -229,7 +229,7 @@ for number in range(70):
     (place.root / f"directory {number % 4}" / "file").write_text(f"{number % 5}" * 3000)
     with place.manager.taking() as batch:
         checkpoint = place.manager.create_checkpoint(
-            batch, sandbox_id="s", plan_id="p", phase=Phase.EXECUTE, path=place.root, metadata={}
+            batch, sandbox_id=SANDBOX_ID, plan_id=PLAN_ID, phase=Phase.EXECUTE, path=place.root, metadata={}
         )
         batch.commit()
         os.write(records, checkpoint.state_hash.encode() + b"\\n")

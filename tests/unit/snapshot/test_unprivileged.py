@@ -102,6 +102,41 @@ def remove_directory(root: Path) -> None:
     shutil.rmtree(root / "d")
 
 
+def plain_root(root: Path) -> None:
+    write(root / "d" / "file", "x")
+    write(root / "file", "x")
+    set_mtime(root, A_MOMENT_NS)
+
+
+def root_0000(root: Path) -> None:
+    plain_root(root)
+    root.chmod(0o000)
+
+
+def root_0300(root: Path) -> None:
+    plain_root(root)
+    root.chmod(0o300)
+
+
+def close_root(root: Path) -> None:
+    write(root / "file", "changed")
+    (root / "d").chmod(0o000)
+    root.chmod(0o000)
+
+
+def change_closed_root(root: Path) -> None:
+    mode = stat.S_IMODE(root.stat().st_mode)
+    root.chmod(0o700)
+    write(root / "d" / "file", "changed")
+    write(root / "added", "new")
+    root.chmod(mode)
+
+
+def open_root(root: Path) -> None:
+    root.chmod(0o755)
+    write(root / "added", "new")
+
+
 def open_directories(root: Path) -> None:
     for name in ("d", "e/f"):
         write(root / name / "file", "x")
@@ -212,6 +247,11 @@ def touch_directory(root: Path) -> None:
 
 
 CASES = [
+    (plain_root, close_root),
+    (root_0000, change_closed_root),
+    (root_0000, open_root),
+    (root_0300, change_closed_root),
+    (root_0300, close_root),
     (directory_0000, touch_directory),
     (directory_0300, touch_directory),
     (directory_0500, touch_directory),

@@ -201,3 +201,20 @@ def test_the_problems_of_a_call_are_told_with_their_place():
 def test_text_that_no_file_can_hold_is_refused_as_an_argument():
     with pytest.raises(UsageError, match="content"):
         Toolbox.standard().arguments_for(step("write_file", args={"path": "file", "content": "\ud800"}))
+
+
+def _generator(_self, _args, _context):
+    yield ToolResult.done("")
+
+
+async def _coroutine(_self, _args, _context):
+    return ToolResult.done("")
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("run", [_generator, _coroutine, lambda _self, _args, _context: None])
+def test_a_tool_that_returns_no_result_is_not_taken_for_one_that_ran(tmp_path, run):
+    tool = type("Own", (), {"declaration": ToolDeclaration(name="own", args=NoArgs), "run": run})()
+    toolbox = Toolbox([tool])
+    with pytest.raises(UsageError, match=r"the tool own returned .* and no ToolResult"):
+        toolbox.run(step("own"), context(tmp_path))

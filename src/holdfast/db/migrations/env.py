@@ -1,8 +1,40 @@
-"""What Alembic runs to migrate: on the connection, and in the transaction, that ``schema.upgrade`` hands over."""
+"""What Alembic runs to migrate: on the connection that ``schema.upgrade`` hands over, or, started by itself, on ours.
+
+In both cases everything is done in one transaction.
+"""
 
 from __future__ import annotations
 
-from alembic import context
+import os
+from logging.config import fileConfig
 
-context.configure(connection=context.config.attributes["connection"])
-context.run_migrations()
+from alembic import context
+from alembic.util import CommandError
+from sqlalchemy import Connection
+
+
+def migrate(connection: Connection) -> None:
+    context.configure(connection=connection, transactional_ddl=True)
+    context.run_migrations()
+
+
+def migrate_by_itself() -> None:
+    """For ``alembic`` on the command line: the records are those that Holdfast would use."""
+    from holdfast.config import home_directory, load_settings
+    from holdfast.db.by_alembic import our_errors_as_alembics, records_to_migrate
+
+    if context.is_offline_mode():
+        raise CommandError("Holdfast's migrations look at the records, so they cannot be written as SQL only.")
+    if context.config.config_file_name is not None:
+        fileConfig(context.config.config_file_name, disable_existing_loggers=False)
+    with our_errors_as_alembics():
+        home = home_directory(os.environ)
+        url = load_settings(home, None, os.environ).database_url
+    with records_to_migrate(url, home) as connection:
+        migrate(connection)
+
+
+if "connection" in context.config.attributes:
+    migrate(context.config.attributes["connection"])
+else:
+    migrate_by_itself()

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from alembic import op
 
+from holdfast.db.by_alembic import refuse_while_in_use, refuse_with_any
+
 revision = "0001"
 down_revision = None
+
+_TABLES = (
+    "lease", "operation", "checkpoint_metadata", "checkpoint_group", "step_run", "decision", "plan_revision", "plan",
+    "project",
+)  # fmt: skip
+"""In an order in which they can be dropped."""
 
 _STATEMENTS = (
     """CREATE TABLE project (
@@ -176,3 +184,10 @@ _STATEMENTS = (
 def upgrade() -> None:
     for statement in _STATEMENTS:
         op.execute(statement)
+
+
+def downgrade() -> None:
+    refuse_while_in_use()
+    refuse_with_any("plan", "all plans")
+    for table in _TABLES:
+        op.execute(f"DROP TABLE {table}")

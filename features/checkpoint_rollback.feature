@@ -223,23 +223,37 @@ Feature: Rollback
       Then it ends with exit code 4
       And it says
         """
-        (start): 2 files will be restored
+        (before the first step): 2 files will be
         Go back? [y/N]
         nothing was changed
         """
       And nothing has changed
 
     @unchanged
-    Scenario: A dry run does not make a missing sandbox anew
+    Scenario Outline: A sandbox is missing: <command>
       Given the sandbox of "data" is lost
-      When I run "holdfast plan rollback --dry-run latest {start}"
+      When I run "holdfast plan <command>"
       Then it ends with exit code 6
       And it says
         """
         The sandbox of resource 'data' is missing
-        but not in a dry run
+        `holdfast plan resume {plan}` makes it anew
         """
       And nothing has changed
+
+      Examples:
+        | command                                     |
+        | rollback --dry-run latest {start}           |
+        | rollback --yes latest {start}               |
+        | rollback --yes --only data:. latest {start} |
+
+    Scenario: A missing sandbox is made anew by resuming the plan, which can then be rolled back
+      Given the sandbox of "data" is lost
+      When I run "holdfast plan resume latest"
+      Then it ends with exit code 0
+      And it says "The sandbox of data was gone and is made anew."
+      When I run "holdfast plan rollback --yes latest {start}"
+      Then it ends with exit code 0
 
     Scenario: The checkpoint belongs to another plan, the plan is being executed, or may not be rolled back
       Given I note {start} as {the other plan's start}

@@ -1,0 +1,73 @@
+"""A plan whose own record, or that of a subplan, is damaged: deleted without relying on what its record says."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.checkpoints import CheckpointService
+from holdfast.db.store import Store
+from holdfast.errors import ContentError, StateError
+from holdfast.lease import leased
+from holdfast.model import Plan
+from holdfast.process import end_leftovers
+from holdfast.sandbox.making import remove_tree, sync_directory
+
+
+def find_damaged_plan(store: Store, plan_id: str) -> str | None:
+    """The id of that plan, if it can only be deleted; it must be named in full."""
+    plan_id = plan_id.strip().upper()
+    damaged = set(store.damaged_plans())
+    if damaged.isdisjoint(_family(store, plan_id)):
+        return None
+    parent = store.parent_of_damaged(plan_id)
+    if parent is not None:
+        raise StateError(
+            f"Plan {plan_id} is damaged, and says that it is a subplan of {parent}.",
+            hint=f"It goes with the whole plan: `holdfast plan delete {parent}`.",
+        )
+    return plan_id
+
+
+def delete_damaged_plan(service: CheckpointService, home: Path, plan_id: str, *, is_shared: bool) -> None:
+    """Delete its sandboxes and its records; refused if it may have left something half done outside of them."""
+    store = service.store
+    family = _family(store, plan_id)
+    sandboxes = [home / "sandboxes" / each for each in family]
+    if is_shared and not any(folder.is_dir() for folder in sandboxes):
+        raise StateError(
+            f"Plan {plan_id} is damaged, and there is no sandbox of it here: it may be another machine's.",
+            hint="Run the command on the machine that made it.",
+        )
+    with leased(store, plan_id, "plan delete") as lease:
+        for each in family:
+            _refuse_half_done(store, each)
+            for run in store.runs_of(each, sound_only=True):
+                if run.finished_at is None:
+                    end_leftovers(run.run_id)
+        # The records go last: killed before that, the plan can be deleted again.
+        for folder in sandboxes:
+            remove_tree(folder)
+        with suppress(FileNotFoundError):
+            sync_directory(home / "sandboxes")
+        with suppress(ContentError):  # a damaged content store is no reason to keep the plan, and frees nothing
+            service.release.let_go(plan_id)
+        with store.transaction(lease):
+            store.delete(Plan, plan_id)
+
+
+def _refuse_half_done(store: Store, plan_id: str) -> None:
+    for operation in store.unfinished_operations(plan_id):
+        raise StateError(
+            f"The {operation.kind} of plan {plan_id} was cut short, and cannot be put right while its record is "
+            "damaged.",
+            hint="Restore the database from a backup, then run the command again.",
+        )
+
+
+def _family(store: Store, plan_id: str) -> list[str]:
+    """The plan and all below it; a damaged record may say that it is below itself."""
+    found = [plan_id]
+    for each in found:
+        found += [below for below in store.subplan_ids(each) if below not in found]
+    return found

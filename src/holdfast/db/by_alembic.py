@@ -1,0 +1,112 @@
+"""The records for Alembic's own command, and what its migrations need in order to go back a step and lose nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy.exc
+from alembic import op
+from alembic.util import CommandError
+from blake3 import blake3
+from sqlalchemy import Connection, text
+
+from holdfast.db.engine import Dialect, SqliteDialect
+from holdfast.db.store import FILE, postgres
+from holdfast.errors import HoldfastError
+from holdfast.sqlite import is_empty, is_read_only
+
+
+@contextmanager
+def records_to_migrate(url: str | None, home: Path) -> Iterator[Connection]:
+    """A connection in one transaction that is alone with the schema; our errors become Alembic's."""
+    with our_errors_as_alembics():
+        dialect: Dialect = _in_home(home) if url is None else postgres(url)
+        try:
+            with dialect.sqlalchemy_engine().begin() as connection:
+                if dialect.schema_lock:
+                    connection.exec_driver_sql(dialect.schema_lock)
+                yield connection
+        except sqlalchemy.exc.DBAPIError as error:
+            raise dialect.translated(error.orig or error) from error
+
+
+@contextmanager
+def our_errors_as_alembics() -> Iterator[None]:
+    """Alembic's command prints its own, and a traceback for others."""
+    try:
+        yield
+    except HoldfastError as error:
+        raise CommandError(f"{error.message} {error.hint}".strip()) from error
+
+
+def _in_home(home: Path) -> SqliteDialect:
+    path = home / FILE
+    if is_empty(path):
+        raise CommandError(f"There are no records in {home}. Set HOLDFAST_HOME; the first plan makes them.")
+    if is_read_only(path):
+        raise CommandError(f"The records {path} are read-only.")
+    return SqliteDialect(path)
+
+
+# Going back
+
+
+def refuse_while_in_use() -> None:
+    """A process that works on a plan needs the columns it knows."""
+    in_use = _rows("SELECT plan_id, host, pid FROM lease WHERE owner IS NOT NULL")
+    if in_use:
+        plan_id, host, pid = in_use[0]
+        raise CommandError(
+            f"Nothing was changed: plan {plan_id} is in use by process {pid} on {host}, or was when that died. "
+            f"Wait for it, or put the plan right with `holdfast plan resume {plan_id}`."
+        )
+
+
+def drop_columns(table: str, *columns: str) -> None:
+    """Refuses if there is anything in them: it would be lost, and the checksums of their rows count it."""
+    for column in columns:
+        found = _rows(f"SELECT count(*) FROM {table} WHERE {column} IS NOT NULL")[0][0]
+        if found:
+            raise would_lose(f"{column} of {found} records in {table}")
+    for column in columns:
+        op.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+
+
+def forget(table: str, key: str, columns: Sequence[str], where: str) -> None:
+    """Empty these columns where nothing is lost by it; a row that is damaged stays, and is refused later."""
+    result = op.get_bind().execute(text(f"SELECT * FROM {table} WHERE {where}"))
+    for row in result.mappings().all():
+        values = {name: value for name, value in row.items() if name != "checksum"}
+        if row["checksum"] != _checksum(values):
+            continue
+        kept = {name: None if name in columns else value for name, value in values.items()}
+        emptied = ", ".join(f"{name} = NULL" for name in columns)
+        op.get_bind().execute(
+            text(f"UPDATE {table} SET {emptied}, checksum = :checksum WHERE {key} = :key"),
+            {"checksum": _checksum(kept), "key": row[key]},
+        )
+
+
+def refuse_with_any(table: str, what: str) -> None:
+    if _rows(f"SELECT count(*) FROM {table}")[0][0]:
+        raise would_lose(what)
+
+
+def would_lose(what: str) -> CommandError:
+    return CommandError(f"Nothing was changed: going back to the revision before would lose {what}.")
+
+
+def _rows(sql: str) -> Sequence[Any]:
+    return op.get_bind().execute(text(sql)).all()
+
+
+def _checksum(values: dict[str, Any]) -> str:
+    """As docs/format.md has it; not that of ``rows``, which knows only the columns there are now."""
+    counted = {name: value for name, value in values.items() if value is not None}
+    return blake3(json.dumps(counted, default=repr, sort_keys=True, separators=(",", ":")).encode()).hexdigest(
+        length=16
+    )

@@ -1,0 +1,93 @@
+"""A mark on a real folder from before its first file is changed until all of them are: whose change it is.
+
+Whatever finds it, while nothing changes the folder, knows that a change was cut short there, also if it was begun from
+another home. It is an extended attribute: it has no name in the folder, moves no time, and is part of no copy, snapshot
+or commit. If the file system has none, or we may not write to the folder, there is no mark.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from holdfast.errors import StateError
+from holdfast.names import name_text
+
+ATTRIBUTE = "user.holdfast.changing"
+_CANNOT = (
+    errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES, errno.EPERM, errno.EROFS, errno.E2BIG, errno.ERANGE, errno.ENOSPC,
+)  # fmt: skip
+"""A folder that cannot be marked can still be changed; if there is no space at all, changing it says so."""
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Which operation changes the folder."""
+
+    home: str = ""
+    plan_id: str = ""
+    """The plan whose lease it needs: the one at the root."""
+    operation_id: str = ""
+    kind: str = "change"
+
+
+def put_on(folder: Path, mark: Mark) -> None:
+    """Mark the folder; the mark is on the disk when this returns."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.setxattr(descriptor, ATTRIBUTE, msgspec.json.encode(mark))
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def find_on(folder: Path | int) -> Mark | None:
+    try:
+        return msgspec.json.decode(os.getxattr(folder, ATTRIBUTE), type=Mark)
+    except msgspec.MsgspecError:
+        return Mark()  # a later version of Holdfast wrote it, or something else
+    except OSError:
+        return None
+
+
+def take_off(folder: Path, operation_id: str) -> None:
+    """Remove the mark, if it is that operation's."""
+    mark = find_on(folder)
+    if mark is not None and mark.operation_id == operation_id:
+        with suppress(OSError):  # the records tell that nothing is under way there
+            os.removexattr(folder, ATTRIBUTE)
+
+
+def found_around(folder: Path) -> Iterator[tuple[Path, Mark]]:
+    """The marks of a folder and of those that it is in."""
+    folder = folder.resolve()
+    for place in (folder, *folder.parents):
+        mark = find_on(place)
+        if mark is not None:
+            yield place, mark
+
+
+def half_changed(folder: Path, mark: Mark) -> StateError:
+    """The refusal to use a folder with that mark."""
+    shown = name_text(str(folder))
+    by_hand = (
+        "bring its files in order yourself, and remove the mark with a program of the package `attr`: "
+        f"`setfattr -x {ATTRIBUTE} {shlex.quote(shown)}`."
+    )
+    if not mark.plan_id:
+        return StateError(f"A change of {shown} was cut short: its files are a mixture.", hint=f"Please {by_hand}")
+    home = shlex.quote(name_text(mark.home))
+    return StateError(
+        f"The {mark.kind} of plan {mark.plan_id} to {shown} was cut short, from the home {name_text(mark.home)}: "
+        "the files there are a mixture.",
+        hint=f"Run `HOLDFAST_HOME={home} holdfast plan execute {mark.plan_id}`: it puts that right first. "
+        f"If that home is gone, or this is a copy of the folder, {by_hand}",
+    )

@@ -1,0 +1,56 @@
+"""Where what a command prints is handed on to: a descriptor that may be slow, full, or closed by its reader."""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+from types import TracebackType
+
+
+class Outlet:
+    """Takes bytes for a descriptor of another owner, and never waits for it by itself."""
+
+    def __init__(self, descriptor: int) -> None:
+        # A number of its own, because two outlets may lead to one descriptor, and a selector knows each number once.
+        self.descriptor = os.dup(descriptor)
+        self.waiting = b""
+        """What it was given and could not be written yet."""
+        self.failure: OSError | None = None
+        """Why nothing more can be written."""
+        kind = os.fstat(self.descriptor).st_mode
+        never_blocks = stat.S_ISREG(kind) or (stat.S_ISCHR(kind) and not os.isatty(self.descriptor))
+        # What is ready to be written to takes at least so much without blocking.
+        self._portion_bytes = None if never_blocks else select.PIPE_BUF
+
+    def __enter__(self) -> Outlet:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        os.close(self.descriptor)
+
+    def give(self, data: bytes) -> None:
+        self.waiting += data
+        self.write()
+
+    def write(self) -> None:
+        """As much as goes without blocking; once a write has failed, everything that was given is dropped."""
+        try:
+            while self.waiting and self.failure is None and self.is_ready(0.0):
+                self.waiting = self.waiting[os.write(self.descriptor, self.waiting[: self._portion_bytes]) :]
+        except BlockingIOError:
+            return  # another process that has it open made it non-blocking
+        except OSError as error:
+            self.failure = error
+        if self.failure is not None:
+            self.waiting = b""
+
+    def is_ready(self, patience_seconds: float) -> bool:
+        """Whether a write would not block, or would fail at once."""
+        if self._portion_bytes is None:
+            return True
+        poll = select.poll()
+        poll.register(self.descriptor, select.POLLOUT)
+        return bool(poll.poll(patience_seconds * 1000))

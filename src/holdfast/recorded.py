@@ -1,0 +1,30 @@
+"""The snapshots that the records know of: every moment of a sandbox, also those at which nothing had changed."""
+
+from __future__ import annotations
+
+from holdfast.db.store import Store
+from holdfast.model import Checkpoint, CheckpointGroup
+from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
+
+
+class RecordedSnapshots:
+    """What a ``CheckpointManager`` asks beside its own catalogue, which names each state once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def of_sandbox(self, sandbox_id: str) -> list[SandboxCheckpoint]:
+        """In their order; one whose record is damaged is not among them."""
+        plan_id = sandbox_id.partition("/")[0]
+        groups = {group.group_id: group for group in self._store.groups_of(plan_id, sound_only=True)}
+        return [
+            SandboxCheckpoint.recorded(each, groups[each.group_id])
+            for each in self._store.checkpoints_of(plan_id)
+            if each.sandbox_ref == sandbox_id and each.group_id in groups
+        ]
+
+    def find(self, checkpoint_id: str) -> SandboxCheckpoint | None:
+        found = self._store.find(Checkpoint, checkpoint_id)
+        if found is None:
+            return None
+        return SandboxCheckpoint.recorded(found, self._store.get(CheckpointGroup, found.group_id))

@@ -1,0 +1,70 @@
+"""What a step sees of the user's environment, and whether a program can be started from there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from holdfast.errors import ProgramError, UsageError
+from holdfast.names import name_text
+
+_VARIABLE = re.compile(r"[A-Za-z_*][A-Za-z0-9_*]*")
+
+
+def is_variable_pattern(text: str) -> bool:
+    """The name of a variable, in which ``*`` stands for any characters."""
+    return _VARIABLE.fullmatch(text) is not None
+
+
+def passed_variables(environment: Mapping[str, str], patterns: Iterable[str]) -> dict[str, str]:
+    wanted = tuple(patterns)
+    return {name: value for name, value in environment.items() if any(fnmatchcase(name, pattern) for pattern in wanted)}
+
+
+def refuse_what_cannot_be_passed(names: Iterable[str], environment: Mapping[str, str]) -> None:
+    """What is asked for by name must be there; a pattern takes whatever there is."""
+    for name in names:
+        variable, is_assignment, _ = name.partition("=")
+        if is_assignment and is_variable_pattern(variable):
+            raise UsageError(
+                f"A variable is passed by its name alone, so {name_text(variable)}=… cannot be passed.",
+                hint=f"Set it for this call: `{variable}=… holdfast run --pass-env {variable} …`.",
+            )
+        if not is_variable_pattern(name):
+            raise UsageError(f'Expected the name of an environment variable to pass, found "{name_text(name)}".')
+        if "*" not in name and name not in environment:
+            raise UsageError(
+                f"The variable {name} is not set, so it cannot be passed.",
+                hint="Set and export it first, or do not ask for it. The setting `sandbox.pass-env` takes variables "
+                "that are only set at times.",
+            )
+
+
+def refuse_unknown_program(program: str, search_path: str, folder: Path, root: Path) -> None:
+    """Refuse a program that surely cannot be started in the sandbox's copy of ``folder``, which lies in ``root``.
+
+    What a path leads to outside of ``root`` is another file in the sandbox than here, so nothing is said about it.
+    """
+    if "/" in program:
+        places, where = [Path(program)], ""
+    else:
+        places, where = [Path(each, program) for each in search_path.split(os.pathsep)], " on the PATH that it sees"
+    reason = errno.ENOENT
+    for place in places if program else ():
+        found = Path(os.path.normpath(folder / place))
+        if not place.is_absolute() and not found.is_relative_to(root):
+            return
+        if os.path.isfile(found):
+            if os.access(found, os.X_OK):
+                return
+            reason = errno.EACCES
+    shown = name_text(program) or '""'
+    raise ProgramError(
+        f"{shown} cannot be started: {os.strerror(reason)}{where}.",
+        hint="Nothing was made. Check how it is spelled, and that it may be executed; what only your shell knows, "
+        "an alias for example, is started with `sh -c`.",
+    )

@@ -1,0 +1,141 @@
+"""Two machines, each with a home of its own, on the same records in PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast import sqlite
+from holdfast.app import Holdfast
+from holdfast.errors import ConflictError, StateError
+from holdfast.executor import ExecutionResult
+from holdfast.lease import leased
+from holdfast.model import Lease, Plan, PlanState
+from tests.integration.engine.workshop import Workshop, run
+from tests.postgres import PostgresServer
+
+
+class Machines:
+    """The one that plans are made on, and another."""
+
+    def __init__(self, workshop: Workshop, url: str, other_home: Path) -> None:
+        self.workshop, self._url, self._other_home = workshop, url, other_home
+        self.here = workshop.open(database__url=url)
+        self.there = Holdfast.open(
+            workshop.app, home=other_home, environment=dict(os.environ), overrides={"database.url": url}
+        )
+
+    def created(self, *commands: str) -> Plan:
+        return self.here.create_plan(self.workshop.plan_file(*map(run, commands)))
+
+    @contextmanager
+    def running(self, plan: Plan, started: Path) -> Iterator[list[ExecutionResult]]:
+        """Here, while this lasts; how it ended is in the list then."""
+        results: list[ExecutionResult] = []
+        mine = self.workshop.open(database__url=self._url)
+        stop = threading.Event()
+        thread = threading.Thread(target=lambda: results.append(mine.execute(plan.plan_id, cancelled=stop)))
+        thread.start()
+        try:
+            while not started.exists():
+                thread.join(0.01)
+                assert thread.is_alive()
+            yield results
+        finally:
+            stop.set()
+            thread.join()
+
+    def damage_noted_there(self) -> int:
+        with closing(sqlite.connect(self._other_home / "objects.db")) as content:
+            return int(content.execute("SELECT count(*) FROM sqlite_master WHERE name = 'damaged'").fetchone()[0])
+
+
+@pytest.fixture
+def machines(postgres: PostgresServer, tmp_path: Path) -> Iterator[Machines]:
+    (tmp_path / "one").mkdir()
+    workshop = Workshop(tmp_path / "one")
+    made = Machines(workshop, postgres.new_database(), tmp_path / "another home")
+    yield made
+    made.there.close()
+    workshop.close()
+
+
+LOOKS: dict[str, Callable[[Holdfast, Plan], object]] = {
+    "diff": lambda there, plan: there.diff(plan.plan_id),
+    "diff of checkpoints": lambda there, plan: there.diff(
+        plan.plan_id, *(each.checkpoint.checkpoint_id for each in there.checkpoints(plan.plan_id)[:2])
+    ),
+    "explain": lambda there, plan: there.explain(there.decisions(plan.plan_id)[-1].decision_id),
+    "checkpoint show": lambda there, plan: there.changed_files(there.checkpoints(plan.plan_id)[-1]),
+    "checkpoint verify": lambda there, plan: there.verify(plan.plan_id),
+    "rollback --dry-run": lambda there, plan: there.rollback_preview(
+        plan.plan_id, there.checkpoints(plan.plan_id)[0].checkpoint.checkpoint_id
+    ),
+    "apply --dry-run": lambda there, plan: there.apply_preview(plan.plan_id),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS.keys())
+def test_what_needs_content_that_is_elsewhere_says_so_and_notes_no_damage(
+    machines: Machines, look: Callable[[Holdfast, Plan], object]
+) -> None:
+    plan = machines.created("echo 1 > one")
+    machines.here.execute(plan.plan_id)
+    with pytest.raises(StateError, match="kept on another machine or in another home") as caught:
+        look(machines.there, plan)
+    assert "there" in caught.value.hint
+    machines.there.close()
+    assert not machines.damage_noted_there()
+
+
+def test_what_needs_only_records_works_from_everywhere(machines: Machines) -> None:
+    plan = machines.created("echo 1 > one")
+    machines.here.execute(plan.plan_id)
+    there = machines.there
+    assert [each.plan_id for each in there.list_plans()] == [plan.plan_id]
+    assert there.status(plan.plan_id).plan.state is PlanState.COMPLETE
+    shown = [(each.display_id, each.group) for each in there.checkpoints(plan.plan_id)]
+    assert shown == [(each.display_id, each.group) for each in machines.here.checkpoints(plan.plan_id)]
+    trees = [each.decision_tree(plan.plan_id) for each in (there, machines.here)]
+    assert trees[0].roots[0].decision == trees[1].roots[0].decision
+
+
+def test_a_run_is_stopped_from_another_machine(machines: Machines) -> None:
+    started = machines.workshop.outside / "started"
+    plan = machines.created("echo 1 > one", f"touch {started}; sleep 60")
+    with machines.running(plan, started) as results:
+        assert machines.there.status(plan.plan_id).holder is not None
+        assert machines.there.cancel(plan.plan_id).state is PlanState.CANCELLED
+    assert results[0].plan.state is PlanState.CANCELLED
+
+
+def test_a_plan_that_does_not_run_is_cancelled_only_where_its_content_is(machines: Machines) -> None:
+    plan = machines.created("false")
+    machines.here.execute(plan.plan_id)
+    before = machines.here.find_plan(plan.plan_id)
+    with pytest.raises(StateError, match="kept on another machine"):
+        machines.there.cancel(plan.plan_id)
+    assert machines.here.find_plan(plan.plan_id) == before
+
+
+def test_a_cancel_that_is_refused_asks_nobody_to_stop(machines: Machines) -> None:
+    plan = machines.created("echo 1 > one")
+    machines.here.execute(plan.plan_id)
+    with leased(machines.here.store, plan.plan_id, "plan execute"):
+        with pytest.raises(StateError, match="nothing to stop"):
+            machines.there.cancel(plan.plan_id)
+        assert not machines.here.store.get(Lease, plan.plan_id).stop_requested
+
+
+def test_what_cannot_be_stopped_is_not_asked_to(machines: Machines) -> None:
+    plan = machines.created("false")
+    machines.here.execute(plan.plan_id)
+    with leased(machines.here.store, plan.plan_id, "plan rollback"):
+        with pytest.raises(ConflictError, match="in use by `plan rollback`"):
+            machines.there.cancel(plan.plan_id, patience_seconds=0)
+        assert not machines.here.store.get(Lease, plan.plan_id).stop_requested
