@@ -85,6 +85,6 @@ $(LOCKED): requirements.lock
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
 	@touch $@
 
-$(INSTALLED): $(LOCKED) pyproject.toml setup.py src/holdfast/_calls.c
+$(INSTALLED): $(LOCKED) pyproject.toml setup.py src/holdfast/system/_calls.c
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@

@@ -16,8 +16,8 @@ for left in Path(__file__).parent.glob("build/lib*"):
 # The stable interface that one build for all versions uses is not there without the interpreter's lock.
 is_compiled = sys.platform == "linux" and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
-# Optional: without a compiler Holdfast does the same, more slowly (holdfast/calls.py).
-calls = Extension("holdfast._calls", ["src/holdfast/_calls.c"], py_limited_api=True, optional=True)
+# Optional: without a compiler Holdfast does the same, more slowly (holdfast/system/calls.py).
+calls = Extension("holdfast.system._calls", ["src/holdfast/system/_calls.c"], py_limited_api=True, optional=True)
 
 setup(
     ext_modules=[calls] if is_compiled else [],

@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 
 from holdfast.app import Holdfast
-from holdfast.ids import new_id
 from holdfast.model import Checkpoint, CheckpointGroup, CheckpointMetadata, Decision, Phase, Plan, Revision, now
+from holdfast.system.ids import new_id
 
 PROGRAM = str(Path(sys.executable).with_name("holdfast"))
 BARE = {

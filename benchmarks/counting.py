@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-sys.modules["holdfast._calls"] = None  # type: ignore[assignment]
+sys.modules["holdfast.system._calls"] = None  # type: ignore[assignment]
 
 import holdfast  # noqa: E402 - after the line that keeps the compiled module out
 

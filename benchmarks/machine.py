@@ -10,7 +10,7 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from holdfast.sqlite import sqlite_version
+from holdfast.system.sqlite import sqlite_version
 
 
 def machine_facts(workdir: Path) -> list[tuple[str, str]]:

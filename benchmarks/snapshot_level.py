@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from holdfast.ids import new_id
+from holdfast.content.store import ObjectStore
 from holdfast.model import Phase
-from holdfast.snapshot.changes import ChangeTracker
 from holdfast.snapshot.manager import CheckpointManager
-from holdfast.snapshot.objects import ObjectStore
+from holdfast.snapshot.scan.watching import ChangeTracker
+from holdfast.system.ids import new_id
 
 _PLAN_ID = new_id()
 

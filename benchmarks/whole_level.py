@@ -6,11 +6,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.snapshot_level import open_manager
-from holdfast.checkpoints import CheckpointService, Occasion
+from holdfast.checkpoints.service import CheckpointService, Occasion
+from holdfast.db.lease import leased
 from holdfast.db.store import open_store
-from holdfast.ids import new_id
-from holdfast.lease import leased
 from holdfast.model import Checkpoint, Moment, Phase, Plan, Policy, Resource, ResourceType, Revision, Step, now
+from holdfast.system.ids import new_id
 
 
 class WholeLevel:

@@ -11,7 +11,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 from features.scratch import Scratch
 
-from holdfast.confinement import FIRST_ABI_WITH_SCOPES, landlock_abi
+from holdfast.process.confinement import FIRST_ABI_WITH_SCOPES, landlock_abi
 
 # What scenarios with these tags need of the kernel.
 NEEDED_LANDLOCK = {"landlock": 1, "landlock_scopes": FIRST_ABI_WITH_SCOPES}

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
-    from holdfast.checkpoints import CheckpointService
-    from holdfast.correct import CorrectionService
+    from holdfast.checkpoints.service import CheckpointService
+    from holdfast.decisions.correct import CorrectionService
     from holdfast.errors import CheckpointNotFoundError, HoldfastError, NotFoundError
-    from holdfast.executor import PlanExecutor
+    from holdfast.execution.executor import PlanExecutor
     from holdfast.model import Checkpoint, CheckpointRetentionPolicy, RollbackResult
     from holdfast.snapshot.manager import CheckpointManager
     from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
@@ -31,10 +31,10 @@ __all__ = [
 
 _MODULES = {
     "app": ("Holdfast",),
-    "checkpoints": ("CheckpointService",),
-    "correct": ("CorrectionService",),
+    "checkpoints.service": ("CheckpointService",),
+    "decisions.correct": ("CorrectionService",),
     "errors": ("CheckpointNotFoundError", "HoldfastError", "NotFoundError"),
-    "executor": ("PlanExecutor",),
+    "execution.executor": ("PlanExecutor",),
     "model": ("Checkpoint", "CheckpointRetentionPolicy", "RollbackResult"),
     "snapshot.manager": ("CheckpointManager",),
     "snapshot.sandbox_checkpoint": ("SandboxCheckpoint",),

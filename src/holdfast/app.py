@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.config import Settings, home_directory, load_settings
+from holdfast.config.settings import Settings, home_directory, load_settings
 from holdfast.db.store import FILE as RECORDS_FILE
 from holdfast.db.store import Store, in_use, open_store
 from holdfast.errors import (
@@ -29,7 +29,6 @@ from holdfast.errors import (
     StateError,
     UsageError,
 )
-from holdfast.ids import new_id
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
@@ -53,27 +52,28 @@ from holdfast.model import (
     now,
 )
 from holdfast.names import name_text
-from holdfast.place import is_there
-from holdfast.reserve import Reserve, full_disk
-from holdfast.sqlite import is_empty, is_read_only
+from holdfast.system.ids import new_id
+from holdfast.system.place import is_there
+from holdfast.system.reserve import Reserve, full_disk
+from holdfast.system.sqlite import is_empty, is_read_only
 
 if TYPE_CHECKING:
-    from holdfast.apply import ApplyResult
-    from holdfast.apply_preview import ApplyOptions, ApplyPreview
-    from holdfast.checkpoints import CheckpointService, VerifyResult
-    from holdfast.confinement import Confinement
-    from holdfast.correct import CorrectionPreview, CorrectionService
-    from holdfast.diff import FileDiff
+    from holdfast.apply.apply import ApplyResult
+    from holdfast.apply.preview import ApplyOptions, ApplyPreview
+    from holdfast.apply.unapply import UnapplyPreview
+    from holdfast.checkpoints.file_diffs import FileDiff
+    from holdfast.checkpoints.releasing import HeldBack
+    from holdfast.checkpoints.service import CheckpointService, VerifyResult
+    from holdfast.decisions.correct import CorrectionPreview, CorrectionService
+    from holdfast.decisions.explain import DecisionTree, Explanation
     from holdfast.events import Listener
-    from holdfast.executor import Choices, ExecutionResult, PlanExecutor
-    from holdfast.explain import DecisionTree, Explanation
+    from holdfast.execution.executor import Choices, ExecutionResult, PlanExecutor
+    from holdfast.execution.resume import ResumePreview
     from holdfast.planfile.draft import PlanDraft
-    from holdfast.process import Passthrough
-    from holdfast.releasing import HeldBack
-    from holdfast.resume import ResumePreview
-    from holdfast.rollback import RollbackPreview
+    from holdfast.process.command import Passthrough
+    from holdfast.process.confinement import Confinement
+    from holdfast.rollback.rollback import RollbackPreview
     from holdfast.tools import Toolbox
-    from holdfast.unapply import UnapplyPreview
 
 T = TypeVar("T")
 
@@ -173,7 +173,7 @@ class Holdfast:
 
     @cached_property
     def store(self) -> Store:
-        from holdfast.snapshot.keeping import kept_records
+        from holdfast.content.keeping import kept_records
 
         self._make_home()
         self._reserve.keep()
@@ -183,7 +183,7 @@ class Holdfast:
     @contextmanager
     def _other_records(self) -> Iterator[Sequence[Store]]:
         """Those in the home, while the present ones are in PostgreSQL: they may need content of this home as well."""
-        from holdfast.snapshot.keeping import kept_records
+        from holdfast.content.keeping import kept_records
 
         if self.settings.database_url is None or is_empty(self.home / RECORDS_FILE):
             yield ()
@@ -235,9 +235,9 @@ class Holdfast:
 
     @cached_property
     def service(self) -> CheckpointService:
-        from holdfast.checkpoints import CheckpointService
+        from holdfast.checkpoints.service import CheckpointService
+        from holdfast.content.store import ObjectStore
         from holdfast.snapshot.manager import CheckpointManager
-        from holdfast.snapshot.objects import ObjectStore
 
         store = self.store
         objects = self._opened(lambda: ObjectStore(self.home / "objects.db"))
@@ -256,7 +256,7 @@ class Holdfast:
 
     def allowed_paths(self, more: Sequence[str] = ()) -> tuple[Path, ...]:
         """Where steps may write besides their sandboxes; a ConfigError if the setting names what cannot be allowed."""
-        from holdfast.confinement import allowed_paths
+        from holdfast.process.confinement import allowed_paths
 
         return allowed_paths((*self.settings.allow_write, *more), user_home=self._user_home, holdfast_home=self.home)
 
@@ -286,7 +286,7 @@ class Holdfast:
         there is a plan.
         """
         from holdfast.planfile.program import program_draft
-        from holdfast.step_environment import passed_variables, refuse_unknown_program, refuse_what_cannot_be_passed
+        from holdfast.process.environment import passed_variables, refuse_unknown_program, refuse_what_cannot_be_passed
 
         refuse_what_cannot_be_passed(pass_env, self._environment)
         self._refuse_what_cannot_be_written(allow_write)
@@ -299,7 +299,7 @@ class Holdfast:
         return self._created(draft)
 
     def _refuse_what_cannot_be_written(self, places: Sequence[str]) -> None:
-        from holdfast.confinement import allowed_paths
+        from holdfast.process.confinement import allowed_paths
 
         self.allowed_paths()
         try:
@@ -308,7 +308,7 @@ class Holdfast:
             raise UsageError(error.message, hint=error.hint) from error
 
     def _created(self, draft: PlanDraft) -> Plan:
-        from holdfast.preflight import check_plan
+        from holdfast.execution.preflight import check_plan
 
         self._refuse_read_only()
         plan_id = new_id()
@@ -363,7 +363,7 @@ class Holdfast:
         if found:
             listed = ", ".join(plan.plan_id for plan in found[:10])
             raise AmbiguousError(f"{len(found)} plans begin with {reference!r}.", hint=f"Say which one: {listed}.")
-        from holdfast.policy import did_you_mean
+        from holdfast.checkpoints.policy import did_you_mean
 
         guess = did_you_mean(reference, [LATEST]) or "."
         raise NotFoundError(f"There is no plan {reference!r}{guess}", hint="See them with `holdfast plan list`.")
@@ -376,7 +376,7 @@ class Holdfast:
 
     def is_interrupted(self, plan: Plan) -> bool:
         """It says processing, but its process is dead."""
-        from holdfast.lease import holder_of
+        from holdfast.db.lease import holder_of
 
         with suppress(DamagedRecordError):  # then that is not known
             root_id = self.store.root_of(plan).plan_id
@@ -384,8 +384,8 @@ class Holdfast:
         return False
 
     def status(self, reference: str) -> PlanStatus:
-        from holdfast.confinement import confinement_of, expanded
-        from holdfast.lease import holder_of
+        from holdfast.db.lease import holder_of
+        from holdfast.process.confinement import confinement_of, expanded
 
         plan = self.find_plan(reference)
         holder, root_id = None, plan.plan_id
@@ -427,10 +427,10 @@ class Holdfast:
         listener: Listener | None = None,
     ) -> Iterator[tuple[Plan, Lease]]:
         """The plan, ours alone, with everything put right that a dead process left."""
-        from holdfast.operations import recover
-        from holdfast.progress import watched_by
-        from holdfast.real_folders import unmark_settled
-        from holdfast.restore import finish_restore
+        from holdfast.apply.real_folders import unmark_settled
+        from holdfast.recovery import recover
+        from holdfast.rollback.paths import finish_restore
+        from holdfast.system.progress import watched_by
 
         service = self.service
 
@@ -460,7 +460,7 @@ class Holdfast:
         self, reference: str, command: str, on_stop_request: Callable[[], None] = lambda: None
     ) -> Iterator[tuple[Plan, Plan, Lease]]:
         """The plan and the one whose lease it needs, ours alone, as a dead process may have left them."""
-        from holdfast.lease import leased
+        from holdfast.db.lease import leased
 
         plan = self.find_plan(reference)
         self._refuse_read_only()
@@ -512,7 +512,7 @@ class Holdfast:
                 self.service.keep_for(lease)
 
     def _undo(self, plan: Plan, lease: Lease, operation: Operation) -> Plan:
-        from holdfast.real_files import undo_change
+        from holdfast.apply.real_files import undo_change
 
         return undo_change(plan, lease, self.service, operation)
 
@@ -521,9 +521,9 @@ class Holdfast:
 
         Whatever is alive has the folders locked, and is waited for when they are used.
         """
+        from holdfast.apply.real_folders import unfinished_in
+        from holdfast.db.lease import holder_of, leased
         from holdfast.events import RealFilesPutBack
-        from holdfast.lease import holder_of, leased
-        from holdfast.real_folders import unfinished_in
 
         for other, operation in unfinished_in(plan.resources, self.service):
             root = self.store.root_of(other)
@@ -538,8 +538,8 @@ class Holdfast:
 
     def _at_rest(self, reference: str, command: str) -> Plan:
         """The plan, only to be looked at; refused while somebody works on it, or something of it was cut short."""
-        from holdfast.lease import refuse_if_held
-        from holdfast.operations import refuse_cut_short
+        from holdfast.db.lease import refuse_if_held
+        from holdfast.recovery import refuse_cut_short
 
         plan = self.find_plan(reference)
         self._refuse_read_only()
@@ -554,7 +554,7 @@ class Holdfast:
         """The plan whose lease the command needs."""
         root = self.store.root_of(plan)
         if root != plan and command not in _FOR_SUBPLANS_TOO:
-            from holdfast.subplans import goes_on_with_another
+            from holdfast.checkpoints.history import goes_on_with_another
 
             raise StateError(goes_on_with_another(plan), hint=self._for_the_whole_plan(plan, root, command))
         return root
@@ -564,7 +564,7 @@ class Holdfast:
             return f"Go back in the whole plan: `holdfast checkpoint list {root.plan_id}` tells where to."
         if command != "plan correct":
             return f"Run the command for the whole plan: `holdfast {command} {root.plan_id}`."
-        from holdfast.correct import CorrectionService
+        from holdfast.decisions.correct import CorrectionService
 
         corrections = CorrectionService(self.service, self.tools)
         found = corrections.correctable_for(subplan, self.store.decisions_of(subplan.plan_id)[0])
@@ -575,7 +575,7 @@ class Holdfast:
 
     def can_go_back(self, plan: Plan, group: CheckpointGroup | None = None) -> bool:
         """Whether `plan rollback` to that group, or to any, is not refused already for what the plan is now."""
-        from holdfast.rollback import refuse_if_disabled
+        from holdfast.rollback.rollback import refuse_if_disabled
 
         if plan.head_group_id is None:
             return False
@@ -629,9 +629,9 @@ class Holdfast:
         outfit: Outfit | None = None,
     ) -> ExecutionResult:
         """Start the plan, or go on with it; what is complete stays as it is."""
-        from holdfast.executor import Choices, ExecutionResult, refuse_to_skip_nothing
-        from holdfast.preflight import check_plan, check_space
-        from holdfast.stopping import Stopped, stoppable
+        from holdfast.execution.executor import Choices, ExecutionResult, refuse_to_skip_nothing
+        from holdfast.execution.preflight import check_plan, check_space
+        from holdfast.system.stopping import Stopped, stoppable
 
         cancelled = cancelled or threading.Event()
         changing = self._changing(reference, "plan execute", on_stop_request=cancelled.set, listener=listener)
@@ -667,9 +667,9 @@ class Holdfast:
 
     def _with_all_sandboxes(self, plan: Plan, lease: Lease, listener: Listener | None) -> tuple[Plan, tuple[str, ...]]:
         """The plan with sandboxes that were gone made anew; what was resolved in one is to be resolved again."""
+        from holdfast.checkpoints.missing import make_anew
         from holdfast.events import SandboxesMadeAnew
-        from holdfast.operations import make_anew
-        from holdfast.subplans import refuse_unresolved
+        from holdfast.execution.subplans import refuse_unresolved
 
         if plan.state is PlanState.APPLIED:
             return plan, ()
@@ -692,7 +692,7 @@ class Holdfast:
         choices: Choices | None = None,
         outfit: Outfit | None = None,
     ) -> PlanExecutor:
-        from holdfast.executor import Choices, ExecutorSettings, PlanExecutor
+        from holdfast.execution.executor import Choices, ExecutorSettings, PlanExecutor
 
         outfit = outfit or Outfit()
         settings = ExecutorSettings(
@@ -724,8 +724,8 @@ class Holdfast:
         ``keeps_present``: the state that is left gets a checkpoint of its own. Without it, what no checkpoint holds is
         lost: for a disk that has no room for it.
         """
-        from holdfast.restore import restore_paths
-        from holdfast.rollback import roll_back
+        from holdfast.rollback.paths import restore_paths
+        from holdfast.rollback.rollback import roll_back
 
         wanted = self._checkpoint_of(self.find_plan(reference), checkpoint)
         with (
@@ -752,8 +752,8 @@ class Holdfast:
     def _rollback_preview(
         self, plan: Plan, checkpoint: Checkpoint, only: Sequence[str], keeps_present: bool
     ) -> RollbackPreview:
-        from holdfast.restore import preview_restore
-        from holdfast.rollback import preview_rollback, preview_unkept_rollback
+        from holdfast.rollback.paths import preview_restore
+        from holdfast.rollback.rollback import preview_rollback, preview_unkept_rollback
 
         if only and not keeps_present:
             raise UsageError(
@@ -775,7 +775,7 @@ class Holdfast:
         confirm: Callable[[CorrectionPreview], bool] = lambda _: True,
         listener: Listener | None = None,
     ) -> Plan | Declined:
-        from holdfast.correct import CorrectionService
+        from holdfast.decisions.correct import CorrectionService
 
         decision = self.find_decision(decision_reference)
         corrections = CorrectionService(self.service, self.tools)
@@ -806,15 +806,15 @@ class Holdfast:
         self, decision_reference: str, *, mode: str = "revert", steps_file: Path | None = None
     ) -> CorrectionPreview:
         """What a correction would do; changes nothing, and refuses what the correction would refuse."""
-        from holdfast.correct import CorrectionService
+        from holdfast.decisions.correct import CorrectionService
 
         decision = self.find_decision(decision_reference)
         plan = self._at_rest(decision.plan_id, "plan correct")
         return self._correction(CorrectionService(self.service, self.tools), plan, decision, mode, steps_file)
 
     def _steps_from(self, file: Path | None, plan: Plan) -> tuple[Step, ...] | None:
+        from holdfast.execution.preflight import check_steps
         from holdfast.planfile import load_steps_file
-        from holdfast.preflight import check_steps
 
         if file is None:
             return None
@@ -842,7 +842,7 @@ class Holdfast:
         listener: Listener | None = None,
     ) -> ApplyResult | Declined:
         """Bring the result into the real files, or leave it on a new branch of the real repositories."""
-        from holdfast.apply import apply_plan
+        from holdfast.apply.apply import apply_plan
 
         options = self._apply_options(commit, branch)
         with self._changing(reference, "plan apply", listener=listener) as (plan, lease):
@@ -851,13 +851,13 @@ class Holdfast:
 
     def apply_preview(self, reference: str, *, commit: bool = True, branch: str | None = None) -> ApplyPreview:
         """What applying would do; refuses whatever it would refuse, and changes nothing."""
-        from holdfast.apply_preview import preview_apply
+        from holdfast.apply.preview import preview_apply
 
         plan = self._at_rest(reference, "plan apply")
         return preview_apply(plan, self.service, self._apply_options(commit, branch))
 
     def _apply_options(self, commit: bool, branch: str | None) -> ApplyOptions:
-        from holdfast.apply_preview import ApplyOptions
+        from holdfast.apply.preview import ApplyOptions
 
         if branch is not None and not commit:
             raise UsageError("A branch is a commit: `--branch` and `--no-commit` exclude each other.", hint="Use one.")
@@ -871,7 +871,7 @@ class Holdfast:
         listener: Listener | None = None,
     ) -> UnapplyPreview | Declined:
         """Put the real files back as they were before the plan was applied."""
-        from holdfast.unapply import unapply_plan
+        from holdfast.apply.unapply import unapply_plan
 
         with self._changing(reference, "plan unapply", listener=listener) as (plan, lease):
             self._put_right_around(plan, listener)
@@ -879,7 +879,7 @@ class Holdfast:
 
     def unapply_preview(self, reference: str) -> UnapplyPreview:
         """What that would do; changes nothing."""
-        from holdfast.unapply import preview_unapply
+        from holdfast.apply.unapply import preview_unapply
 
         return preview_unapply(self._at_rest(reference, "plan unapply"), self.service)
 
@@ -908,7 +908,7 @@ class Holdfast:
 
         One that does not hear such a request is waited for; one that was stopped and forgotten is ended.
         """
-        from holdfast.lease import end_if_stopped, holder_of
+        from holdfast.db.lease import end_if_stopped, holder_of
 
         deadline, was_asked = time.monotonic() + patience_seconds, False
         while True:
@@ -937,9 +937,9 @@ class Holdfast:
 
         Not a dry run: going on follows, which takes the plan over from an owner that was stopped and forgotten.
         """
-        from holdfast.executor import Choices
-        from holdfast.lease import refuse_if_held
-        from holdfast.resume import preview_resume
+        from holdfast.db.lease import refuse_if_held
+        from holdfast.execution.executor import Choices
+        from holdfast.execution.resume import preview_resume
 
         plan = self.find_plan(reference)
         root = self._root_for(plan, "plan resume")
@@ -950,8 +950,8 @@ class Holdfast:
 
     def delete(self, reference: str) -> Plan:
         """Forget a plan: its sandboxes, its records and the content only it needs."""
-        from holdfast.operations import put_right_outside
-        from holdfast.real_files import undo_change
+        from holdfast.apply.real_files import undo_change
+        from holdfast.recovery import put_right_outside
 
         def compensate(plan: Plan, lease: Lease, operation: Operation) -> Plan:
             self.service.compensate_rollback(plan, lease, operation, self._executor().compensate)
@@ -984,7 +984,7 @@ class Holdfast:
             self.service.collect()
 
     def _delete(self, plan: Plan, lease: Lease) -> None:
-        from holdfast.sandbox.making import remove_tree, sync_directory
+        from holdfast.system.trees import remove_tree, sync_directory
 
         for resource in plan.resources:
             self.service.manager.forget(Path(resource.sandbox_path))
@@ -1009,8 +1009,8 @@ class Holdfast:
         self, reference: str, label: str | None = None, *, listener: Listener | None = None
     ) -> CheckpointView:
         """Take a checkpoint of the sandboxes as they are now; one with a label is never pruned."""
-        from holdfast.checkpoints import Occasion
-        from holdfast.policy import refuse_label
+        from holdfast.checkpoints.policy import refuse_label
+        from holdfast.checkpoints.service import Occasion
 
         with self._changing(reference, "checkpoint create", listener=listener) as (plan, lease):
             if plan.head_group_id is None:
@@ -1040,7 +1040,7 @@ class Holdfast:
 
     def find_damaged_checkpoint(self, reference: str, checkpoint: str) -> DamagedCheckpoint | None:
         """The checkpoint that is meant, if it is one that can only be deleted."""
-        from holdfast.damage import find_damaged_checkpoint
+        from holdfast.checkpoints.damage import find_damaged_checkpoint
 
         with suppress(NotFoundError):
             return find_damaged_checkpoint(self.store, self.find_plan(reference).plan_id, checkpoint)
@@ -1074,7 +1074,7 @@ class Holdfast:
     # Looking
 
     def checkpoints(self, reference: str) -> list[CheckpointView]:
-        from holdfast.policy import display_ids
+        from holdfast.checkpoints.policy import display_ids
 
         plan = self.find_plan(reference)
         listed = self.service.list_checkpoints(plan.plan_id)
@@ -1094,7 +1094,7 @@ class Holdfast:
 
     def damaged_checkpoints(self, reference: str) -> list[tuple[DamagedCheckpoint, str]]:
         """Those of the plan whose records, or those of their moments, are damaged, with the ids they are shown by."""
-        from holdfast.policy import display_ids
+        from holdfast.checkpoints.policy import display_ids
 
         plan = self.find_plan(reference)
         shown = display_ids(self._checkpoint_ids(plan.plan_id))
@@ -1135,7 +1135,7 @@ class Holdfast:
 
     def changed_files(self, view: CheckpointView) -> list[FileDiff]:
         """What changed between the group before this one and this one."""
-        from holdfast.diff import file_diff
+        from holdfast.checkpoints.file_diffs import file_diff
 
         plan = self.store.get(Plan, view.checkpoint.plan_id)
         self._refuse_without_content(plan)
@@ -1148,7 +1148,7 @@ class Holdfast:
 
     def diff(self, reference: str, old: str | None = None, new: str | None = None) -> list[FileDiff]:
         """Base against now, a checkpoint against now, or one checkpoint against another."""
-        from holdfast.diff import file_diff
+        from holdfast.checkpoints.file_diffs import file_diff
 
         plan = self.find_plan(reference)
         if plan.head_group_id is None:
@@ -1156,7 +1156,7 @@ class Holdfast:
         self._refuse_without_content(plan)
         before = self.store.first_group(plan.plan_id).states if old is None else self._states_at(plan, old)
         if new is None and self.is_read_only and self._is_whole(plan):
-            from holdfast.present import diff_to_present
+            from holdfast.checkpoints.present import diff_to_present
 
             return diff_to_present(plan, self.service.manager, before)
         after = self._states_now(plan) if new is None else self._states_at(plan, new)
@@ -1166,7 +1166,7 @@ class Holdfast:
 
     def result_of_attempt(self, reference: str, attempt: int) -> Checkpoint:
         """The first checkpoint of the last group of an attempt, also of one that a correction put an end to."""
-        from holdfast.diff import results_by_attempt
+        from holdfast.checkpoints.file_diffs import results_by_attempt
 
         plan = self.find_plan(reference)
         results = results_by_attempt(self.store.groups_of(plan.plan_id))
@@ -1195,7 +1195,7 @@ class Holdfast:
 
         Where the structure of the store is damaged, objects that can be read are still told from those that cannot.
         """
-        from holdfast.sqlite import damage_in
+        from holdfast.system.sqlite import damage_in
 
         if reference is not None:
             plans = [self.find_plan(reference)]
@@ -1223,13 +1223,13 @@ class Holdfast:
 
     def decision_tree(self, reference: str, *, with_superseded: bool = False) -> DecisionTree:
         """The decisions of a plan and of its subplans, each below the one it came from."""
-        from holdfast.explain import decision_tree
+        from holdfast.decisions.explain import decision_tree
 
         return decision_tree(self.find_plan(reference), self.service, with_superseded=with_superseded)
 
     def explain(self, decision_reference: str) -> Explanation:
         """One decision: why, what it changed, and what depends on it."""
-        from holdfast.explain import explain_decision
+        from holdfast.decisions.explain import explain_decision
 
         decision = self.find_decision(decision_reference)
         plan = self.store.get(Plan, decision.plan_id)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.checkpoints import CheckpointService
+from holdfast.checkpoints.service import CheckpointService
+from holdfast.db.lease import leased
 from holdfast.db.store import Store
 from holdfast.errors import ContentError, StateError
-from holdfast.lease import leased
 from holdfast.model import Plan
-from holdfast.process import end_leftovers
-from holdfast.sandbox.making import remove_tree, sync_directory
+from holdfast.process.command import end_leftovers
+from holdfast.system.trees import remove_tree, sync_directory
 
 
 def find_damaged_plan(store: Store, plan_id: str) -> str | None:

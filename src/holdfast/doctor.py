@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from holdfast.calls import ARE_COMPILED
-from holdfast.confinement import Confinement, confinement_of, gaps, landlock_abi
+from holdfast.content.keeping import kept_plans, kept_records
 from holdfast.errors import ConfigError, ContentError, DamagedRecordError, DatabaseError, HoldfastError, SandboxError
 from holdfast.model import Plan, PlanState
-from holdfast.place import is_missing, is_there
-from holdfast.reserve import Reserve
-from holdfast.snapshot.keeping import kept_plans, kept_records
-from holdfast.sqlite import damage_in, is_empty
+from holdfast.process.confinement import Confinement, confinement_of, gaps, landlock_abi
+from holdfast.system.calls import ARE_COMPILED
+from holdfast.system.place import is_missing, is_there
+from holdfast.system.reserve import Reserve
+from holdfast.system.sqlite import damage_in, is_empty
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -108,7 +108,7 @@ def _calls() -> Finding:
 
 
 def _sqlite() -> Finding:
-    from holdfast.sqlite import SAFE_VERSION, sqlite_is_safe, sqlite_version
+    from holdfast.system.sqlite import SAFE_VERSION, sqlite_is_safe, sqlite_version
 
     if sqlite_is_safe():
         return Finding("sqlite", "ok", sqlite_version)
@@ -121,7 +121,7 @@ def _sqlite() -> Finding:
 
 
 def _git() -> Finding:
-    from holdfast.sandbox.git import run_git
+    from holdfast.git.run import run_git
 
     try:
         said = run_git(["--version"], cwd=Path("/")).stdout.decode(errors="replace")
@@ -264,7 +264,7 @@ def _all_plans(store: Store) -> list[Plan]:
 
 
 def _plans(store: Store, plans: Sequence[Plan]) -> Iterator[Finding]:
-    from holdfast.lease import holder_of
+    from holdfast.db.lease import holder_of
 
     yield Finding("plans", "ok", f"{len(plans)} known")
     for plan in plans:
@@ -352,7 +352,7 @@ def _content(holdfast: Holdfast, store: Store, plans: Sequence[Plan], *, is_malf
 
 
 def _held_back(holdfast: Holdfast) -> Iterator[Finding]:
-    from holdfast.releasing import not_released
+    from holdfast.checkpoints.releasing import not_released
 
     try:
         held_back = holdfast.held_back()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.model import CheckpointGroup, Conflict, OperationKind, Plan, Resource, SideEffect, StepRun
-from holdfast.progress import Working as Working
+from holdfast.system.progress import Working as Working
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 from msgspec import Meta, field
 
-from holdfast.ids import new_id
-from holdfast.validity import refuse_unless_at_least, refuse_unless_id, refuse_unless_utc
+from holdfast.system.ids import new_id
+from holdfast.system.validity import refuse_unless_at_least, refuse_unless_id, refuse_unless_utc
 
 
 def now() -> datetime:

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from holdfast import Holdfast, config, errors, events
+from holdfast import Holdfast, errors, events
+from holdfast.config import settings as config
 from holdfast.db.tables import TABLES
 from holdfast.model import Moment, Step, Trigger
 from holdfast.planfile import plan_file_schema

@@ -139,7 +139,7 @@ def records_lost(bench: Bench, seed: int) -> Outcome:
 
 
 def _keeps_content(world: World) -> bool:
-    from holdfast.snapshot.keeping import kept_records
+    from holdfast.content.keeping import kept_records
 
     return bool(kept_records(world.home / "objects.db"))
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast import folder_mark
+from holdfast.system import folder_mark
 from tests.faults.gate import stop_at
 from tests.faults.judging import doctor_says, leftovers
 from tests.faults.trial import Bench, Outcome, left_processes

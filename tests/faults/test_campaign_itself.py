@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import sqlite
-from holdfast.releasing import Release
-from holdfast.snapshot.batch import Batch
+from holdfast.checkpoints.releasing import Release
+from holdfast.content.batch import Batch
+from holdfast.content.store import ObjectStore
 from holdfast.snapshot.manager import CheckpointManager
-from holdfast.snapshot.objects import ObjectStore
+from holdfast.system import sqlite
 from tests.faults import homes
 from tests.faults.gate import FAILURES, fail_at, stop_at
 from tests.faults.power import bench_on, why_not
@@ -116,7 +116,7 @@ def test_a_collection_that_asks_only_the_records_in_use_is_found(bench: Bench, m
 
 
 def test_records_that_are_made_anew_in_place_of_lost_ones_are_found(bench: Bench, monkeypatch: Patch) -> None:
-    monkeypatch.setattr("holdfast.snapshot.keeping.kept_records", lambda _: {})
+    monkeypatch.setattr("holdfast.content.keeping.kept_records", lambda _: {})
     monkeypatch.setattr(homes, "_keeps_content", lambda _: True)
     problems = homes.records_lost(bench, 0).problems
     assert any("with missing records" in each for each in problems), problems

@@ -217,7 +217,7 @@ VERBS = (
 
 def available_verbs() -> tuple[Verb, ...]:
     """Those this version of Holdfast has."""
-    from holdfast.cli.plan import group
+    from holdfast.cli.commands.plan import group
 
     return tuple(verb for verb in VERBS if verb.name != "unapply" or "unapply" in group.commands)
 

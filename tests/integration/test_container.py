@@ -98,4 +98,4 @@ def test_what_is_copied_is_enough_to_install_from(tmp_path: Path) -> None:
     assert shown.stdout.strip() == str(target / "holdfast" / "__init__.py")
     assert (target / "holdfast" / "db" / "migrations" / "versions" / "0001_initial.py").is_file()
     if shutil.which("gcc"):
-        assert list((target / "holdfast").glob("_calls*.so"))
+        assert list((target / "holdfast" / "system").glob("_calls*.so"))

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.sqlite import module
+from holdfast.system.sqlite import module
 
 ROWS = 400
 TOTAL = ROWS * 100
 _WRITER = """
 import os, random, sys, time
-from holdfast.sqlite import module
+from holdfast.system.sqlite import module
 connection = module.connect(sys.argv[1], timeout=60, isolation_level=None)
 connection.execute("PRAGMA synchronous = OFF")
 count = 0
@@ -31,7 +31,7 @@ while True:
 """
 _HOLDER = """
 import sys
-from holdfast.sqlite import module
+from holdfast.system.sqlite import module
 connection = module.connect(sys.argv[1], isolation_level=None)
 connection.execute("SELECT count(*) FROM account").fetchone()
 print("open", flush=True)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from holdfast import sqlite
+from holdfast.content.batch import Batch
+from holdfast.content.store import ObjectStore
 from holdfast.model import Phase
-from holdfast.snapshot.batch import Batch
 from holdfast.snapshot.manager import CheckpointManager
-from holdfast.snapshot.objects import ObjectStore
-from holdfast.snapshot.restore import Restored
+from holdfast.snapshot.restore.restore import Restored
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
+from holdfast.system import sqlite
 
 PLAN_ID = "01K0000000000000000000SNAP"
 SANDBOX_ID = f"{PLAN_ID}/app"

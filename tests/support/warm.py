@@ -26,7 +26,7 @@ import coverage
 
 import holdfast
 
-_SCRIPTS = ("__main__", "supervisor", "python_tool", "migrations")
+_SCRIPTS = ("__main__", "supervisor", "python_child", "migrations")
 _MEASURING = "COVERAGE_PROCESS_CONFIG"
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import Checkpoint, CheckpointRetentionPolicy, SandboxCheckpoint
-from holdfast.ids import new_id
 from holdfast.model import CheckpointMetadata, Moment, Phase, Trigger
+from holdfast.system.ids import new_id
 
 SEVEN = {
     "checkpoint_id": new_id(),

@@ -63,7 +63,7 @@ def _plans(invocation: Invocation, _: click.Context) -> Iterable[tuple[str, str]
 
 
 def _checkpoints(invocation: Invocation, context: click.Context) -> Iterable[tuple[str, str]]:
-    from holdfast.cli.checkpoint import title_text
+    from holdfast.cli.commands.checkpoint import title_text
 
     with invocation.opened() as holdfast:
         views = holdfast.checkpoints(str(context.params.get("plan") or "latest"))
@@ -79,7 +79,7 @@ def _decisions(invocation: Invocation, _: click.Context) -> Iterable[tuple[str, 
 
 
 def _keys(_: Invocation, __: click.Context) -> Iterable[tuple[str, str]]:
-    from holdfast.config import KEYS
+    from holdfast.config.settings import KEYS
 
     return [(key.name, key.description) for key in KEYS.values()]
 

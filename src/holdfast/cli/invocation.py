@@ -60,9 +60,9 @@ class Invocation:
     @contextmanager
     def opened(self) -> Iterator[Holdfast]:
         from holdfast.app import Holdfast
-        from holdfast.cli.bar import Bar
-        from holdfast.config import parse_overrides
-        from holdfast.progress import watched_by
+        from holdfast.cli.screen.bar import Bar
+        from holdfast.config.settings import parse_overrides
+        from holdfast.system.progress import watched_by
 
         watcher = Bar(self.screen) if self.screen.is_live else None
         with (

@@ -36,14 +36,14 @@ _FIRST_WORD = re.compile(r"\A[a-z]+(?= )")
 
 # Known without importing the modules, so that help costs nothing.
 _COMMANDS = {
-    "plan": ("holdfast.cli.plan:group", "Make plans, run them, go back, correct, apply."),
-    "run": ("holdfast.cli.run:run", "Run any program in a sandbox, with checkpoints while it works."),
-    "log": ("holdfast.cli.log:log", "The timeline of the latest plan as a graph."),
-    "checkpoint": ("holdfast.cli.checkpoint:group", "Look at the checkpoints of a plan."),
-    "config": ("holdfast.cli.config:group", "Show and change settings."),
-    "doctor": ("holdfast.cli.doctor:doctor", "Check everything Holdfast keeps; changes nothing."),
+    "plan": ("holdfast.cli.commands.plan:group", "Make plans, run them, go back, correct, apply."),
+    "run": ("holdfast.cli.commands.run:run", "Run any program in a sandbox, with checkpoints while it works."),
+    "log": ("holdfast.cli.commands.log:log", "The timeline of the latest plan as a graph."),
+    "checkpoint": ("holdfast.cli.commands.checkpoint:group", "Look at the checkpoints of a plan."),
+    "config": ("holdfast.cli.commands.config:group", "Show and change settings."),
+    "doctor": ("holdfast.cli.commands.doctor:doctor", "Check everything Holdfast keeps; changes nothing."),
     "completion": ("holdfast.cli.completion:completion", "The script that switches on completion in your shell."),
-    "demo": ("holdfast.cli.demo:demo", "See Holdfast at work, in a minute and in a temporary folder."),
+    "demo": ("holdfast.cli.commands.demo:demo", "See Holdfast at work, in a minute and in a temporary folder."),
 }
 
 

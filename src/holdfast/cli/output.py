@@ -289,7 +289,7 @@ def screen_for(chosen: Format | None, environment: Mapping[str, str], *, is_for_
     stream = sys.stderr if is_for_errors else sys.stdout
     if chosen is Format.PLAIN or not _is_terminal(stream):
         return PlainScreen(stream)
-    from holdfast.cli.terminal import TerminalScreen
+    from holdfast.cli.screen.terminal import TerminalScreen
 
     return TerminalScreen(with_colour=not environment.get("NO_COLOR"), is_for_errors=is_for_errors)
 

@@ -24,7 +24,7 @@ from holdfast.names import name_text
 
 if TYPE_CHECKING:
     from holdfast.app import CheckpointView, Holdfast, PlanStatus
-    from holdfast.diff import FileDiff
+    from holdfast.checkpoints.file_diffs import FileDiff
     from holdfast.events import EffectsOutside, RealFilesPutBack
 
 PENDING = "pending"

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, text
 from holdfast.db.engine import Dialect, SqliteDialect
 from holdfast.db.store import FILE, postgres
 from holdfast.errors import HoldfastError
-from holdfast.sqlite import is_empty, is_read_only
+from holdfast.system.sqlite import is_empty, is_read_only
 
 
 @contextmanager

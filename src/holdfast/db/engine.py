@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast import sqlite
 from holdfast.errors import DatabaseError
+from holdfast.system import sqlite
 
 if TYPE_CHECKING:
     import sqlalchemy

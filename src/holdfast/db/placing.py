@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from holdfast.model import Checkpoint, Plan, Record, StepRun
-from holdfast.place import in_home, relative_to_home
+from holdfast.system.place import in_home, relative_to_home
 
 
 def without_home(record: Record, home: Path) -> Record:

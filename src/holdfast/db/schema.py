@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.db.engine import Engine
 from holdfast.db.tables import TABLES
 from holdfast.errors import DatabaseError
-from holdfast.ids import new_id
+from holdfast.system.ids import new_id
 
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """The migrations in order, known without importing Alembic; the last is what ``tables.py`` says."""

@@ -27,7 +27,6 @@ from holdfast.errors import (
     LeaseLostError,
     NotFoundError,
 )
-from holdfast.ids import new_id
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
@@ -45,7 +44,8 @@ from holdfast.model import (
     StepRun,
     now,
 )
-from holdfast.sqlite import is_empty
+from holdfast.system.ids import new_id
+from holdfast.system.sqlite import is_empty
 
 M = TypeVar("M", bound=Record)
 

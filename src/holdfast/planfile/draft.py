@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.checkpoints.policy import parse_triggers
 from holdfast.model import (
     SUBPLANS_TOOL,
     Compensation,
@@ -20,7 +21,6 @@ from holdfast.model import (
 )
 from holdfast.planfile.document import shortened
 from holdfast.planfile.format import DecisionEntry, PlanFile, PolicyEntry, StepEntry
-from holdfast.policy import parse_triggers
 
 LONGEST_DERIVED_NAME = 80
 

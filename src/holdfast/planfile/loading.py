@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from holdfast.checkpoints.policy import did_you_mean, resource_variable
 from holdfast.model import SUBPLANS_TOOL, Policy, Step
 from holdfast.names import name_text
 from holdfast.planfile.document import Document, KeyPath, parse, quote, refused, shortened
@@ -26,7 +27,6 @@ from holdfast.planfile.format import (
     keys_at,
 )
 from holdfast.planfile.source import Source, read_source
-from holdfast.policy import did_you_mean, resource_variable
 
 CheckStep = Callable[[str, dict[str, Any]], Sequence[tuple[KeyPath, str]]]
 """A toolbox's opinion of a tool and its arguments: problems as (path inside the step, message)."""

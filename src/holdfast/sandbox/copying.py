@@ -19,8 +19,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast import folder_mark
-from holdfast.databases import (
+from holdfast.errors import SandboxError
+from holdfast.model import Unheld
+from holdfast.names import name_text
+from holdfast.sandbox.databases import (
     COMPANIONS,
     Users,
     copy_as_of_one_moment,
@@ -29,12 +31,10 @@ from holdfast.databases import (
     moment_of,
     settled_moment_of,
 )
-from holdfast.descent import IS_ROOT, OWN_GROUPS, Descent, join, made_accessible, shown, split
-from holdfast.errors import SandboxError
-from holdfast.model import Unheld
-from holdfast.names import name_text
-from holdfast.progress import UNWATCHED, Metering, Totals, Work, meter_of
-from holdfast.stopping import stop_if_asked
+from holdfast.system import folder_mark
+from holdfast.system.directories import IS_ROOT, OWN_GROUPS, Descent, join, made_accessible, shown, split
+from holdfast.system.progress import UNWATCHED, Metering, Totals, Work, meter_of
+from holdfast.system.stopping import stop_if_asked
 
 _FICLONE = 0x40049409
 _CHUNK = 1 << 24

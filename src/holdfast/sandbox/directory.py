@@ -7,8 +7,9 @@ from pathlib import Path
 from holdfast.errors import SandboxError
 from holdfast.model import Resource, Strategy
 from holdfast.sandbox.copying import TreeCopy
-from holdfast.sandbox.making import made_whole, remove_tree
+from holdfast.sandbox.making import made_whole
 from holdfast.sandbox.sizing import size_on_disk
+from holdfast.system.trees import remove_tree
 
 
 class DirectorySandbox:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.model import Resource
-from holdfast.place import refuse_replaced
 from holdfast.sandbox.copying import TreeCopy
 from holdfast.sandbox.making import made_whole
+from holdfast.system.place import refuse_replaced
 
 
 def fork(parent: Resource, child: Resource) -> Resource:

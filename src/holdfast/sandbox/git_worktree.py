@@ -13,14 +13,15 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from holdfast.descent import split
 from holdfast.errors import SandboxError
+from holdfast.git.repository import GitRepository
+from holdfast.git.run import run_git
 from holdfast.model import Resource, Strategy
 from holdfast.sandbox.copying import TreeCopy
-from holdfast.sandbox.git import run_git
-from holdfast.sandbox.making import made_whole, remove_tree
-from holdfast.sandbox.repository import GitRepository
+from holdfast.sandbox.making import made_whole
 from holdfast.sandbox.sizing import size_on_disk
+from holdfast.system.directories import split
+from holdfast.system.trees import remove_tree
 
 _BRANCH = "holdfast/{plan_id}"
 _COPIED = ("info/exclude", "info/attributes", "shallow", "hooks")

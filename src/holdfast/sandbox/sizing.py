@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from itertools import chain
 from pathlib import Path
 
-from holdfast.stopping import stop_if_asked
+from holdfast.system.stopping import stop_if_asked
 
 _BLOCK_BYTES = 512
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.snapshot.format import Entry
+from holdfast.content.format import Entry
 
 _ACCESS_LIST = b"system.posix_acl_access"
 _ACCESS, _USER, _GROUP = "access", "user", "group"

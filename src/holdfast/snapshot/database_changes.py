@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from holdfast.databases import (
+from holdfast.content.difference import Difference, StateReader
+from holdfast.content.format import PIECES, Entry
+from holdfast.sandbox.databases import (
     PAGE_BYTES,
     Users,
     begins_as_database,
@@ -18,9 +20,7 @@ from holdfast.databases import (
     logs_beside,
     without_counters,
 )
-from holdfast.descent import Descent, join, split
-from holdfast.snapshot.difference import Difference, StateReader
-from holdfast.snapshot.format import PIECES, Entry
+from holdfast.system.directories import Descent, join, split
 
 
 def holds_database(reader: StateReader, entry: Entry | None) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.descent import join
-from holdfast.sandbox.git_index import mean_the_same
+from holdfast.content.difference import Difference, StateReader
+from holdfast.content.format import DIRECTORY, Entry
+from holdfast.git.index import mean_the_same
 from holdfast.sandbox.protocol import Sandbox
-from holdfast.snapshot.difference import Difference, StateReader
-from holdfast.snapshot.format import DIRECTORY, Entry
+from holdfast.system.directories import join
 
 _INDEX = b"index"
 

@@ -10,23 +10,23 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+from holdfast.content.batch import Batch
+from holdfast.content.difference import Difference, StateReader
+from holdfast.content.directory_cache import RecentDirectories
+from holdfast.content.format import State
+from holdfast.content.store import ObjectStore
 from holdfast.errors import CheckpointNotFoundError, ContentError
-from holdfast.ids import new_id
 from holdfast.model import Phase, Unheld, now
-from holdfast.place import in_home, is_there, relative_to_home
-from holdfast.snapshot.batch import Batch
-from holdfast.snapshot.changes import NOTHING_TOLD, ChangeTracker, Company, Told
-from holdfast.snapshot.difference import Difference, StateReader
-from holdfast.snapshot.directories import RecentDirectories
-from holdfast.snapshot.format import State
-from holdfast.snapshot.going_back import GoingBack, refreshed
-from holdfast.snapshot.index import TreeIndex
-from holdfast.snapshot.leaving import bad_objects_left
-from holdfast.snapshot.objects import ObjectStore
-from holdfast.snapshot.restore import Restored, Workshop, plan_restore, unheld_name
+from holdfast.snapshot.restore.carry_out import GoingBack, refreshed
+from holdfast.snapshot.restore.leaving import bad_objects_left
+from holdfast.snapshot.restore.restore import Restored, Workshop, plan_restore, unheld_name
+from holdfast.snapshot.restore.staging import Stagings
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
-from holdfast.snapshot.staging import Stagings
+from holdfast.snapshot.scan.index import TreeIndex
+from holdfast.snapshot.scan.watching import NOTHING_TOLD, ChangeTracker, Company, Told
 from holdfast.snapshot.unstored import UnstoredTree
+from holdfast.system.ids import new_id
+from holdfast.system.place import in_home, is_there, relative_to_home
 
 
 class Taking:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationInfo, field_validator
 
 from holdfast.model import Checkpoint, CheckpointGroup, Phase, Resource, Unheld
-from holdfast.validity import refuse_unless_id, refuse_unless_utc
+from holdfast.system.validity import refuse_unless_id, refuse_unless_utc
 
 _Unheld = Annotated[
     Unheld,

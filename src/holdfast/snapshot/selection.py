@@ -14,14 +14,14 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.descent import IS_ROOT, Descent, depth, join, split, with_ancestors
+from holdfast.content.batch import Batch
+from holdfast.content.difference import Difference, StateReader
+from holdfast.content.format import DIRECTORY, Entry, encode_directory, encode_state
 from holdfast.errors import SandboxError
-from holdfast.progress import Work, meter_of
-from holdfast.snapshot.batch import Batch
-from holdfast.snapshot.difference import Difference, StateReader
-from holdfast.snapshot.entries import Moved, Taker, Xattrs, directory_entry, read_entry
-from holdfast.snapshot.format import DIRECTORY, Entry, encode_directory, encode_state
-from holdfast.snapshot.restore import RestorePlan, Workshop, carry_out, check_content
+from holdfast.snapshot.restore.restore import RestorePlan, Workshop, carry_out, check_content
+from holdfast.snapshot.scan.entries import Moved, Taker, Xattrs, directory_entry, read_entry
+from holdfast.system.directories import IS_ROOT, Descent, depth, join, split, with_ancestors
+from holdfast.system.progress import Work, meter_of
 
 Selection = Mapping[bytes, Entry]
 """Entries by path. A directory stands for itself only: what it holds is selected by its own paths."""

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from holdfast.descent import Descent
+from holdfast.content.batch import Batch
+from holdfast.content.difference import Difference, StateReader
+from holdfast.content.directory_cache import RecentDirectories
+from holdfast.content.format import DIRECTORY, State
+from holdfast.content.store import ObjectStore
 from holdfast.errors import SandboxError, described
-from holdfast.snapshot.batch import Batch
-from holdfast.snapshot.changes import NOTHING_TOLD
-from holdfast.snapshot.difference import Difference, StateReader
-from holdfast.snapshot.directories import RecentDirectories
-from holdfast.snapshot.format import DIRECTORY, State
-from holdfast.snapshot.going_back import GoingBack, refreshed
-from holdfast.snapshot.index import TreeIndex
-from holdfast.snapshot.objects import ObjectStore
-from holdfast.snapshot.restore import Restored, RestorePlan, Workshop, carry_out, plan_restore
+from holdfast.snapshot.restore.carry_out import GoingBack, refreshed
+from holdfast.snapshot.restore.restore import Restored, RestorePlan, Workshop, carry_out, plan_restore
+from holdfast.snapshot.scan.index import TreeIndex
+from holdfast.snapshot.scan.watching import NOTHING_TOLD
+from holdfast.system.directories import Descent
 
 
 class UnstoredTree:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from holdfast.model import DecisionSpec
-from holdfast.process import DEFAULT_OUTPUT_LIMIT_BYTES, Passthrough
+from holdfast.process.command import DEFAULT_OUTPUT_LIMIT_BYTES, Passthrough
 
 
 class ToolArgs(BaseModel):

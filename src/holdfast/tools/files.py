@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from holdfast import paths
 from holdfast.errors import HoldfastError
-from holdfast.sandbox.git import apply_patch
+from holdfast.git.run import apply_patch
+from holdfast.system import paths
 from holdfast.tools.declaration import ToolArgs, ToolContext, ToolDeclaration, ToolResult
 
 

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from pydantic import Field, field_validator
 
 from holdfast.model import PROGRAM_TOOL
-from holdfast.process import run_supervised
+from holdfast.process.command import run_supervised
 from holdfast.tools.declaration import ToolArgs, ToolContext, ToolDeclaration, ToolResult
 from holdfast.tools.shell import result_of
 

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 from pydantic import Field, JsonValue
 
-from holdfast import python_tool
 from holdfast.errors import HoldfastError
 from holdfast.model import DecisionSpec
-from holdfast.process import run_supervised
+from holdfast.process.command import run_supervised
+from holdfast.tools import python_child
 from holdfast.tools.declaration import ToolArgs, ToolContext, ToolDeclaration, ToolResult
 from holdfast.tools.shell import result_of
 
@@ -33,7 +33,7 @@ class Python:
         counterpart = _Counterpart(args, context)
         result = run_supervised(
             # -P: neither the directory of the script nor the sandbox may shadow what the child itself imports.
-            [sys.executable, "-P", python_tool.__file__],
+            [sys.executable, "-P", python_child.__file__],
             cwd=context.root,
             environment=context.environment,
             timeout_seconds=context.timeout_seconds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from holdfast.process import ProcessResult, run_supervised
+from holdfast.process.command import ProcessResult, run_supervised
 from holdfast.tools.declaration import ToolArgs, ToolContext, ToolDeclaration, ToolResult
 
 

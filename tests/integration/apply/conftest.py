@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from holdfast.app import Holdfast
-from holdfast.apply import ApplyResult
+from holdfast.apply.apply import ApplyResult
+from holdfast.apply.unapply import UnapplyPreview
 from holdfast.model import Plan
-from holdfast.unapply import UnapplyPreview
 from tests.support.repositories import git, make_repository, settings_of_a_person
 from tests.support.trees import IS_ROOT, Thing, compare, describe, write
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import folder_lock
 from holdfast.errors import ConflictError, HoldfastError, LeaseLostError, SandboxError
 from holdfast.model import Lease, Plan, PlanState
-from holdfast.snapshot.staging import mark_of
+from holdfast.snapshot.restore.staging import mark_of
+from holdfast.system import folder_lock
 from tests.integration.apply.conftest import Desk, unchangeable
 from tests.support.crashes import CHANGES, count_of_changes, killed_at, stopped_at
 from tests.support.moments import just_before
@@ -356,7 +356,7 @@ def test_what_is_saved_while_it_is_being_put_back_is_not_lost_either(desk: Desk,
 
 def test_so_it_is_where_files_cannot_change_places_in_one_step(desk: Desk, monkeypatch: pytest.MonkeyPatch):
     """An old file system, or one over the network."""
-    monkeypatch.setattr("holdfast.snapshot.exchange.rename_specially", lambda *_: errno.ENOSYS)
+    monkeypatch.setattr("holdfast.snapshot.restore.exchange.rename_specially", lambda *_: errno.ENOSYS)
     plan = desk.run(data="echo more >> one.csv; echo new > new.csv; rm two.csv")
     for name in ("one.csv", "new.csv", "two.csv"):
         desk.keep()

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConflictError, HoldfastError, SandboxError, StateError
-from holdfast.sandbox.git_apply import refuse_a_branch_used_elsewhere
-from holdfast.sandbox.repository import GitRepository
+from holdfast.git.commit import refuse_a_branch_used_elsewhere
+from holdfast.git.repository import GitRepository
 from tests.integration.apply.conftest import Desk
 from tests.support.repositories import AUTHOR, git, head, log, make_repository, status
 from tests.support.trees import IS_ROOT, compare, describe, write

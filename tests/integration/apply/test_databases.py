@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConflictError
-from holdfast.snapshot.staging import mark_of
+from holdfast.snapshot.restore.staging import mark_of
 from tests.integration.apply.conftest import Desk
 from tests.support.databases import TOTAL, busy_writer, change, make_database, open_connection, sum_in
 from tests.support.moments import just_before

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.apply_preview import ApplyPreview
+from holdfast.apply.preview import ApplyPreview
+from holdfast.apply.unapply import UnapplyPreview
 from holdfast.errors import ConflictError
-from holdfast.unapply import UnapplyPreview
 from tests.integration.apply.conftest import Desk
 from tests.support.crashes import count_of_changes, killed_at
 from tests.support.trees import compare, write

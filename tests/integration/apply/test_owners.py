@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import folder_lock, folder_mark
 from holdfast.errors import ConflictError, HoldfastError, StateError
 from holdfast.events import Event, RealFilesPutBack
 from holdfast.model import Plan
+from holdfast.system import folder_lock, folder_mark
 from tests.integration.apply.conftest import Desk
 from tests.support.crashes import killed_at, stopped_at
 from tests.support.repositories import git, log, status
@@ -361,7 +361,7 @@ def test_a_folder_that_cannot_be_marked_is_changed_without(desk: Desk, monkeypat
         raise OSError(95, "no such thing here")
 
     plan = desk.run(data="echo more >> one.csv")
-    monkeypatch.setattr("holdfast.folder_mark.os.setxattr", refuse)
+    monkeypatch.setattr("holdfast.system.folder_mark.os.setxattr", refuse)
     desk.apply(plan)
     assert (desk.data / "one.csv").read_text() == "one.csv\nmore\n"
 

@@ -12,7 +12,7 @@ import pytest
 from holdfast.app import Declined
 from holdfast.errors import ConflictError, SandboxError, StateError
 from holdfast.model import Plan
-from holdfast.snapshot.staging import mark_of
+from holdfast.snapshot.restore.staging import mark_of
 from tests.integration.apply.conftest import Desk
 from tests.support.crashes import count_of_changes, killed_at
 from tests.support.moments import just_before

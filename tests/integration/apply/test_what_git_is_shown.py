@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.app import Holdfast
-from holdfast.apply_preview import ApplyPreview
+from holdfast.apply.preview import ApplyPreview
 from holdfast.errors import ConflictError, SandboxError, StateError
 from holdfast.model import Plan
 from tests.integration.apply.conftest import Desk
@@ -136,7 +136,7 @@ def test_a_temporary_folder_without_room_is_named(desk: Desk, monkeypatch: pytes
     def no_room(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("holdfast.shown_to_git.change", no_room)
+    monkeypatch.setattr("holdfast.apply.git_view.change", no_room)
     with pytest.raises(SandboxError, match="No space left on device") as refusal:
         desk.apply(plan)
     assert "TMPDIR" in (refusal.value.hint or "")

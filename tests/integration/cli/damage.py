@@ -6,7 +6,7 @@ from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
 
-from holdfast.sqlite import module  # another library would drop the locks of this process
+from holdfast.system.sqlite import module  # another library would drop the locks of this process
 
 
 def damage_content(database: Path) -> None:

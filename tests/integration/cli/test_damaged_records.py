@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.sqlite import module  # another library would drop the locks of this process
+from holdfast.system.sqlite import module  # another library would drop the locks of this process
 from tests.integration.cli.project import Project
 
 STEPS = "".join(

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.app import Holdfast
-from holdfast.lease import leased
-from holdfast.reserve import RESERVE_BYTES, free_bytes
+from holdfast.db.lease import leased
+from holdfast.system.reserve import RESERVE_BYTES, free_bytes
 from tests.integration.cli.project import Project
 from tests.support.crashes import killed_at
 from tests.support.trees import IS_ROOT
@@ -279,7 +279,7 @@ def test_a_full_disk_that_no_database_met_is_named(small: Project, monkeypatch: 
     def write(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("holdfast.checkpoints.CheckpointManager.create_checkpoint", write)
+    monkeypatch.setattr("holdfast.checkpoints.service.CheckpointManager.create_checkpoint", write)
     ended = small.call("checkpoint", "create", "latest")
     assert ended.exit_code == 6
     assert f"There is no space left on the disk of {small.home}." in ended.stderr

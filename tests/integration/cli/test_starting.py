@@ -41,15 +41,15 @@ def test_status_imports_neither_what_only_execute_needs_nor_what_only_a_terminal
 
 
 _FOR_EXECUTION = (
-    "holdfast.executor",
+    "holdfast.execution.executor",
     "holdfast.tools",
     "holdfast.snapshot",
     "holdfast.sandbox",
-    "holdfast.checkpoints",
-    "holdfast.process",
+    "holdfast.checkpoints.service",
+    "holdfast.process.command",
     "holdfast.planfile",
 )
-_FOR_EVERY_COMMAND = {"holdfast.snapshot", "holdfast.snapshot.keeping"}
+_FOR_EVERY_COMMAND = {"holdfast.snapshot", "holdfast.content.keeping"}
 """They tell whether the records are those that content is kept for, before any command relies on them."""
 
 

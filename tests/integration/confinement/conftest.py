@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.confinement import landlock_abi
+from holdfast.process.confinement import landlock_abi
 from tests.integration.confinement.yard import Yard
 
 ALL_OF_IT = 6

@@ -7,8 +7,8 @@ import shlex
 
 import pytest
 
-from holdfast.config import set_value, user_file
-from holdfast.executor import ExecutionResult
+from holdfast.config.settings import set_value, user_file
+from holdfast.execution.executor import ExecutionResult
 from tests.integration.confinement.yard import Yard
 
 

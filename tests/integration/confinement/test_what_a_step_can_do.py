@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.confinement import landlock_abi
 from holdfast.errors import ConfigError
 from holdfast.model import PlanState
+from holdfast.process.confinement import landlock_abi
 from tests.integration.confinement.yard import Yard
-from tests.integration.engine.workshop import files, run
+from tests.support.workshop import files, run
 
 PYTHON = sys.executable
 

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.events import Event, StepFinished, StepStarted
 from tests.integration.confinement.yard import Yard
-from tests.integration.engine.workshop import run
+from tests.support.workshop import run
 
 PYTHON = sys.executable
 

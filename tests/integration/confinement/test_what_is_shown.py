@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.confinement import landlock_abi
+from holdfast.process.confinement import landlock_abi
 from tests.integration.confinement.yard import Yard
-from tests.integration.engine.workshop import run
+from tests.support.workshop import run
 
 
 def holdfast(yard: Yard, *arguments: str) -> str:

@@ -6,9 +6,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.confinement import landlock_abi, rules_for
-from holdfast.refusals import Border, explain
-from holdfast.supervisor import confine
+from holdfast.process.confinement import landlock_abi, rules_for
+from holdfast.process.refusals import Border, explain
+from holdfast.process.supervisor import confine
 from tests.support.unprivileged import folder_for_nobody, run_unprivileged
 
 

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from holdfast.executor import ExecutionResult
-from tests.integration.engine.workshop import Workshop, run
+from holdfast.execution.executor import ExecutionResult
+from tests.support.workshop import Workshop, run
 
 
 class Yard(Workshop):

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import psycopg
 
-from holdfast import sqlite
 from holdfast.db.engine import Engine, PostgresDialect, SqliteDialect
 from holdfast.db.store import Store, open_store
+from holdfast.system import sqlite
 
 Schema = dict[str, list[tuple[Any, ...]]]
 

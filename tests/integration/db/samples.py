@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from holdfast.db.store import Store
-from holdfast.ids import new_id
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
@@ -28,6 +27,7 @@ from holdfast.model import (
     StepRun,
     now,
 )
+from holdfast.system.ids import new_id
 
 
 def a_plan(project: Project, **fields: Any) -> Plan:

@@ -10,8 +10,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 import msgspec
 from hypothesis import strategies as st
 
-from holdfast.ids import id_text
 from holdfast.model import CHECKPOINT_TYPES, Checkpoint, Record, Subplan
+from holdfast.system.ids import id_text
 
 M = TypeVar("M", bound=Record)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.db import schema
+from holdfast.db.lease import leased
 from holdfast.db.store import Store
-from holdfast.lease import leased
 from holdfast.model import Lease, Plan
 from tests.integration.db.database import Database, SqliteDatabase
 from tests.integration.db.samples import a_decision, saved_plan

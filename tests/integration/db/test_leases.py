@@ -11,13 +11,13 @@ from typing import Any
 import psutil
 import pytest
 
+import holdfast.db.lease
 import holdfast.db.store
-import holdfast.lease
+from holdfast.db.lease import EXPIRES_AFTER, holder_of, leased
 from holdfast.db.store import Store
 from holdfast.errors import ConflictError, DatabaseError, LeaseLostError, NotFoundError
-from holdfast.identity import FILE_NAME
-from holdfast.lease import EXPIRES_AFTER, holder_of, leased
 from holdfast.model import Lease, Plan
+from holdfast.system.identity import FILE_NAME
 from tests.integration.db.children import Child, context, holding
 from tests.integration.db.database import Database, PostgresDatabase
 from tests.integration.db.samples import a_decision, a_lease, interrupted, saved_plan
@@ -266,7 +266,7 @@ def test_a_machine_whose_clock_is_wrong_neither_takes_a_living_lease_nor_holds_o
     with database.open() as store, elsewhere(database, tmp_path) as other:
         plan = saved_plan(store)
         with leased(store, plan.plan_id, "plan execute"):
-            for module in (holdfast.lease, holdfast.db.store):
+            for module in (holdfast.db.lease, holdfast.db.store):
                 monkeypatch.setattr(module, "now", lambda: datetime.now(UTC) + timedelta(seconds=90))
             assert holder_of(other, plan.plan_id) is not None
             with pytest.raises(ConflictError), leased(other, plan.plan_id, "plan execute"):

@@ -9,8 +9,8 @@ from blake3 import blake3
 
 from holdfast.errors import DatabaseError
 from holdfast.model import Plan
-from tests.integration.engine.workshop import Workshop, run
 from tests.postgres import PostgresServer
+from tests.support.workshop import Workshop, run
 
 
 class TwoStores(Workshop):

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import sqlite
 from holdfast.app import Holdfast
+from holdfast.db.lease import leased
 from holdfast.errors import ConflictError, StateError
-from holdfast.executor import ExecutionResult
-from holdfast.lease import leased
+from holdfast.execution.executor import ExecutionResult
 from holdfast.model import Lease, Plan, PlanState
-from tests.integration.engine.workshop import Workshop, run
+from holdfast.system import sqlite
 from tests.postgres import PostgresServer
+from tests.support.workshop import Workshop, run
 
 
 class Machines:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from holdfast.db.store import Store
 from holdfast.db.tables import TABLE_OF
 from holdfast.errors import DamagedRecordError, DatabaseError, NotFoundError
-from holdfast.ids import new_id
 from holdfast.model import (
     CheckpointGroup,
     Decision,
@@ -31,6 +30,7 @@ from holdfast.model import (
     Unheld,
     now,
 )
+from holdfast.system.ids import new_id
 from tests.integration.db.database import Database
 from tests.integration.db.samples import (
     a_checkpoint,

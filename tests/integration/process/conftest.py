@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast.process import ProcessResult, run_supervised
+from holdfast.process.command import ProcessResult, run_supervised
 
 PATIENCE_SECONDS = 20.0
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import process
 from holdfast.errors import SandboxError
-from holdfast.process import MARK_VARIABLE, end_leftovers
+from holdfast.process import command as process
+from holdfast.process.command import MARK_VARIABLE, end_leftovers
 
 DAEMON = "(setsid sh -c 'echo $$ > daemon; exec sleep 1000' &)"
 WAIT_FOR_DAEMON = "until test -s daemon; do sleep 0.01; done"
@@ -119,11 +119,11 @@ def executor_at_work(tmp_path: Path) -> subprocess.Popen[bytes]:
         "import os, pathlib, signal\n"
         # Who runs the tests in the background may have it ignored.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from holdfast.process import run_supervised\n"
+        "from holdfast.process.command import run_supervised\n"
         f"run_supervised({f'echo $PPID > supervisor; {DAEMON}; {CHILD_IN_GROUP}; sleep 1000'!r},"
         " cwd=pathlib.Path.cwd(), environment=dict(os.environ), mark='the-mark')\n"
     )
-    package = Path(process.__file__).parents[1]
+    package = Path(process.__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(package)}
     return subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
 
@@ -178,12 +178,12 @@ def test_a_stopped_supervisor_does_not_hold_up_a_timeout(run, pid_file, monkeypa
 
 def test_a_step_inside_a_step_ends_with_the_outer_one(run, tmp_path, pid_file):
     inner = (
-        "import os, pathlib\nfrom holdfast.process import run_supervised\n"
+        "import os, pathlib\nfrom holdfast.process.command import run_supervised\n"
         f"run_supervised({f'{CHILD_IN_GROUP}; touch ready; sleep 1000'!r},"
         " cwd=pathlib.Path.cwd(), environment=dict(os.environ))\n"
     )
     (tmp_path / "inner.py").write_text(inner)
-    package = str(Path(process.__file__).parents[1])
+    package = str(Path(process.__file__).parents[2])
     run(
         f"setsid {sys.executable} inner.py & until test -e ready; do sleep 0.01; done",
         environment={**os.environ, "PYTHONPATH": package},

@@ -14,8 +14,8 @@ import pytest
 
 from holdfast.errors import StateError
 from holdfast.model import DecisionSpec, DecisionType, Step
-from holdfast.python_tool import Executor, RequestRefused
 from holdfast.tools import Toolbox, ToolContext, ToolResult
+from holdfast.tools.python_child import Executor, RequestRefused
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def test_an_exception_fails_the_step_with_a_traceback_of_the_function_only(call)
     assert result.error == "work:step raised KeyError: 'x'"
     assert result.output.startswith("before\nTraceback")
     assert 'work.py", line 3, in step' in result.output
-    assert "python_tool.py" not in result.output
+    assert "python_child.py" not in result.output
 
 
 def test_a_module_that_is_not_there_fails_the_step(call):

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.confinement import landlock_abi
 from holdfast.errors import SandboxError
-from holdfast.process import MARK_VARIABLE
+from holdfast.process.command import MARK_VARIABLE
+from holdfast.process.confinement import landlock_abi
 
 
 def test_output_holds_both_streams_in_the_order_they_were_printed(run):

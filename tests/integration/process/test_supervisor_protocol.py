@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import supervisor
-from holdfast.confinement import landlock_abi, rules_for
+from holdfast.process import supervisor
+from holdfast.process.confinement import landlock_abi, rules_for
 
 needs_landlock = pytest.mark.skipif(not landlock_abi(), reason="the kernel has no Landlock")
 

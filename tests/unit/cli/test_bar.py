@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.cli.bar import Bar, bar_line
 from holdfast.cli.output import PlainScreen, Row, cell_width, plain_text
-from holdfast.progress import Work, Working
+from holdfast.cli.screen.bar import Bar, bar_line
+from holdfast.system.progress import Work, Working
 
 HALF_WAY = Working(
     Work.COPYING, "app", 12_340, 48_000, 310_000_000, 1_200_000_000, seconds=3.0, seconds_left=8.2, is_over=False

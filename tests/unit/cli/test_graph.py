@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from holdfast.cli.graph import Node, drawn
+from holdfast.cli.screen.graph import Node, drawn
 
 
 def picture(*parents: tuple[str, str | None]) -> list[str]:

@@ -25,10 +25,10 @@ from holdfast.cli.output import (
     table_rows,
     wrapped,
 )
-from holdfast.cli.plan_text import show_plans
-from holdfast.ids import new_id
+from holdfast.cli.screen.plan_text import show_plans
 from holdfast.model import Lease, Plan, PlanState
 from holdfast.names import name_text
+from holdfast.system.ids import new_id
 
 WIDTHS = [60, 80, 120, 200]
 LONG = "a plan with quite a long name that says everything about what it is going to do in this repository of the shop"

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from holdfast.db.rows import _checksum, fields_of, record_of, row_of, stored_text
 from holdfast.db.tables import TABLE_OF, Column
 from holdfast.errors import DamagedRecordError, DatabaseError
-from holdfast.ids import new_id
 from holdfast.model import Checkpoint, CheckpointMetadata, Operation, OperationKind, Phase, Project
+from holdfast.system.ids import new_id
 
 PROJECTS = TABLE_OF[Project]
 OPERATIONS = TABLE_OF[Operation]

@@ -4,17 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.ids import new_id
 from holdfast.model import Plan, Resource, ResourceType, now
 from holdfast.sandbox import sandbox_for
 from holdfast.sandbox.protocol import Sandbox
-from tests.support.repositories import settings_of_a_person
+from holdfast.system.ids import new_id
+from tests.support.places import person
 
-
-@pytest.fixture(autouse=True)
-def person(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in settings_of_a_person(tmp_path_factory.mktemp("person")).items():
-        monkeypatch.setenv(name, value)
+__all__ = ["person"]
 
 
 class Bench:

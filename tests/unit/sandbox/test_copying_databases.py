@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import databases
 from holdfast.errors import SandboxError
+from holdfast.sandbox import databases
 from holdfast.sandbox.copying import TreeCopy
 from tests.support.databases import TOTAL, busy_writer, change, make_database, open_connection, sum_in
 from tests.support.moments import just_before

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.sandbox.copying import TreeCopy
-from holdfast.sandbox.making import remove_tree
+from holdfast.system.trees import remove_tree
 from tests.support.limits import few_open_files
 from tests.support.moments import just_before
 from tests.support.trees import IS_ROOT, compare, describe, difference_of, make_deep, read_deep, write

@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from holdfast.ids import new_id
+from holdfast.content.store import ObjectStore
 from holdfast.model import Phase
 from holdfast.snapshot.manager import CheckpointManager
-from holdfast.snapshot.objects import ObjectStore
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
+from holdfast.system.ids import new_id
 from tests.support.trees import Thing, compare, describe
 
 KEPT = 3

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.content.format import FILE, SYMLINK
 from holdfast.errors import SandboxError
-from holdfast.snapshot.entries import Moved
-from holdfast.snapshot.format import FILE, SYMLINK
+from holdfast.snapshot.scan.entries import Moved
 from holdfast.snapshot.selection import links_among, select
 from tests.support.moments import just_before
 from tests.support.snapshots import Place

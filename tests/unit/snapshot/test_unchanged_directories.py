@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.snapshot import unchanged
+from holdfast.snapshot.scan import unchanged
 from tests.support.snapshots import Place
 from tests.support.trees import write
 

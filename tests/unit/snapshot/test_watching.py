@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import SandboxError
-from holdfast.snapshot import changes, index
-from holdfast.snapshot.changes import ChangeTracker
+from holdfast.snapshot.scan import index
+from holdfast.snapshot.scan import watching as changes
+from holdfast.snapshot.scan.watching import ChangeTracker
 from tests.support.snapshots import Place
 from tests.support.trees import compare, describe, write
 

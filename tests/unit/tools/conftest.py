@@ -9,22 +9,9 @@ import pytest
 
 from holdfast.model import Step
 from holdfast.tools import Toolbox, ToolContext, ToolResult
+from tests.support.places import outside, sandbox_root
 
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A sandbox, with something beside it that must never be reached."""
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "secret").write_text("untouched")
-    sandbox = tmp_path / "sandbox"
-    sandbox.mkdir()
-    return sandbox
-
-
-@pytest.fixture
-def outside(root: Path) -> Path:
-    return root.parent / "outside"
+__all__ = ["outside", "sandbox_root"]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import SandboxError, UsageError
-from holdfast.sandbox.git import apply_patch, run_git
+from holdfast.git.run import apply_patch, run_git
 
 NEW_FILE = """\
 diff --git a/{path} b/{path}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from alembic import op
 
 from holdfast.db.by_alembic import refuse_while_in_use, refuse_with_any
-from holdfast.ids import new_id
+from holdfast.system.ids import new_id
 
 revision = "0005"
 down_revision = "0004"

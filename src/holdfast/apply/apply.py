@@ -1,0 +1,64 @@
+"""Applying a plan: its result comes into the real files of all its resources, or of none.
+
+Everything that could refuse is found first. Then the commits are made, the real content about to be replaced is stored,
+the operation is journaled, the files are changed, and last, for git, index and branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.apply.preview import ApplyOptions, ApplyPreview, ResourceChange, preview_apply, result_group
+from holdfast.apply.real_files import RealChange, change_real_files
+from holdfast.checkpoints.missing import make_anew
+from holdfast.checkpoints.service import CheckpointService, Occasion
+from holdfast.git.commit import BranchMove, make_commit
+from holdfast.model import FileChange, Lease, Moment, OperationKind, Phase, Plan, PlanState
+
+
+@dataclass(frozen=True)
+class ApplyResult:
+    plan: Plan
+    changes: tuple[FileChange, ...]
+    commits: dict[str, str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    branch: str | None = None
+    """The branch that the result was left on, if it was not brought into the files."""
+
+
+def apply_plan(
+    plan: Plan,
+    lease: Lease,
+    service: CheckpointService,
+    options: ApplyOptions,
+    confirm: Callable[[ApplyPreview], bool],
+) -> ApplyResult | None:
+    """Apply it, if whoever is asked says yes; asked only after everything that could refuse has been found."""
+    if plan.state is PlanState.COMPLETE:
+        plan, _ = make_anew(plan, lease, service)
+    preview = preview_apply(plan, service, options)
+    if not confirm(preview):
+        return None
+    result_group(plan, service)  # the answer may have taken long, and the sandboxes be something else by now
+    commits = {}
+    for each in preview.resources:
+        commit = make_commit(each.commit) if each.commit is not None else None
+        if commit is not None:
+            commits[each.resource.name] = commit
+    occasion = Occasion((Moment.PRE_APPLY,), source="apply", reason="before the result goes into the real files")
+    plan = service.create_checkpoint(plan.changed(phase=Phase.APPLY), lease, occasion)
+    changes = [_real_change(each, commits.get(each.resource.name), options) for each in preview.resources]
+    plan = change_real_files(plan, lease, service, OperationKind.APPLY, changes)
+    return ApplyResult(plan, preview.changes, commits, preview.left_out, options.branch)
+
+
+def _real_change(each: ResourceChange, commit: str | None, options: ApplyOptions) -> RealChange:
+    move = None
+    if each.commit is not None and commit is not None:
+        is_new = options.branch is not None
+        old = None if is_new else each.commit.parent
+        move = BranchMove(each.commit.repository, each.ref, old, commit, is_checked_out=not is_new)
+    if options.branch is not None:
+        return RealChange(each.resource, branch=move)
+    return RealChange(each.resource, each.differences, each.links, each.merged, move)

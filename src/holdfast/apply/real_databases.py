@@ -1,0 +1,68 @@
+"""Databases among the real files: refused while some program works on them, before anything is changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+from holdfast.content.difference import Difference, StateReader
+from holdfast.errors import ConflictError
+from holdfast.names import name_text
+from holdfast.sandbox.databases import database_of
+from holdfast.snapshot.database_changes import databases_in_use, unknown_logs
+from holdfast.snapshot.restore.restore import InUse
+
+Changes = Iterable[tuple[Path, Sequence[Difference]]]
+
+
+def refuse_databases_at_risk(changes: Changes, reader: StateReader) -> None:
+    """Refuse to replace a database that some program has open, or that has a log beside it that would stay."""
+    logs = []
+    in_use = []
+    for root, differences in changes:
+        in_use += [_named(root, *found) for found in databases_in_use(root, reader, differences)]
+        logs += [name_text(str(root / os.fsdecode(path))) for path in unknown_logs(root, reader, differences)]
+    if in_use:
+        raise _open_elsewhere("nothing was changed", in_use)
+    if logs:
+        listed = "\n  ".join(logs)
+        raise ConflictError(
+            "These logs hold changes of databases that are to be replaced, and are no part of what replaces them; "
+            f"nothing was changed:\n  {listed}",
+            hint="Open each database with its own program, or with `sqlite3`, and close it again: that takes the log "
+            "into it. Then run the command again.",
+            paths=tuple(logs),
+        )
+
+
+def database_in_use(root: Path, found: InUse) -> ConflictError:
+    """What to say if a program opened it in the last moment."""
+    return _open_elsewhere("nothing was changed", [_named(root, found.path, found.programs)])
+
+
+def refuse_to_put_back(root: Path, in_use: Sequence[tuple[bytes, str]]) -> None:
+    if in_use:
+        outcome = "the real files cannot be put back yet, and the next command on this plan does it"
+        raise _open_elsewhere(outcome, [_named(root, *found) for found in in_use])
+
+
+def databases_with_work_in_logs(
+    root: Path, reader: StateReader, differences: Sequence[Difference], known: Collection[bytes]
+) -> set[bytes]:
+    """Those that are to be put back, and into whose logs somebody wrote; ``known`` are paths of our own change."""
+    logs = set(unknown_logs(root, reader, differences)).difference(known)
+    return {path for path in map(database_of, logs) if path is not None}
+
+
+def _named(root: Path, path: bytes, programs: str) -> str:
+    return f"{name_text(str(root / os.fsdecode(path)))}: {programs}"
+
+
+def _open_elsewhere(outcome: str, in_use: Sequence[str]) -> ConflictError:
+    listed = "\n  ".join(in_use)
+    return ConflictError(
+        f"These databases are open in other programs; {outcome}:\n  {listed}",
+        hint="Close those programs, then run the command again.",
+        paths=tuple(in_use),
+    )

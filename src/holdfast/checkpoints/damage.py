@@ -1,0 +1,66 @@
+"""Checkpoints whose records are damaged: they can be named, shown and deleted, and nothing of them is relied on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.checkpoints.policy import DISPLAY_PREFIX, resolve_checkpoint
+from holdfast.db.store import Store
+from holdfast.errors import AmbiguousError, DamagedRecordError, NotFoundError
+from holdfast.model import Checkpoint, DamagedCheckpoint
+
+
+def get_sound_checkpoint(store: Store, plan_id: str, reference: str) -> Checkpoint:
+    """The checkpoint of a plan that is meant; refused if its record is damaged, or one that is may be meant."""
+    damaged = damaged_fitting(store, plan_id, reference)
+    try:
+        found = resolve_checkpoint(reference, store.checkpoints_of(plan_id))
+    except AmbiguousError:
+        raise
+    except NotFoundError:
+        if not damaged:
+            raise
+        raise _unusable(damaged[0]) from None
+    for each in damaged:
+        if each.checkpoint_id == found.checkpoint_id:
+            raise _unusable(each)  # its own record is sound, that of its moment is not
+    if damaged and found.checkpoint_id != _id_prefix(reference):
+        raise _ambiguous(reference, found, damaged)
+    return found
+
+
+def damaged_fitting(store: Store, plan_id: str, reference: str) -> list[DamagedCheckpoint]:
+    """Those that may be meant: the one of that id, or all whose ids begin so or that are of the group of that id."""
+    prefix = _id_prefix(reference)
+    found = store.damaged_checkpoints(plan_id) if prefix else []
+    exact = [each for each in found if each.checkpoint_id == prefix]
+    return exact or [each for each in found if each.checkpoint_id.startswith(prefix) or each.group_id == prefix]
+
+
+def find_damaged_checkpoint(store: Store, plan_id: str, reference: str) -> DamagedCheckpoint | None:
+    """The one that is meant, if its record, or that of its moment, is damaged."""
+    try:
+        get_sound_checkpoint(store, plan_id, reference)
+    except DamagedRecordError:
+        return damaged_fitting(store, plan_id, reference)[0]
+    return None
+
+
+def _id_prefix(reference: str) -> str:
+    return reference.strip().upper().removeprefix(DISPLAY_PREFIX.upper())
+
+
+def _unusable(damaged: DamagedCheckpoint) -> DamagedRecordError:
+    return DamagedRecordError(
+        f"Checkpoint {damaged.checkpoint_id} cannot be used: {damaged.problem}",
+        hint=f"Use another one (`holdfast checkpoint list {damaged.plan_id}`). "
+        f"`holdfast checkpoint delete {damaged.plan_id} {damaged.checkpoint_id}` removes it.",
+    )
+
+
+def _ambiguous(reference: str, found: Checkpoint, damaged: Sequence[DamagedCheckpoint]) -> AmbiguousError:
+    others = ", ".join(each.checkpoint_id for each in damaged)
+    return AmbiguousError(
+        f'"{reference}" also fits checkpoints whose records are damaged: {others}',
+        hint=f"Say which one: {found.checkpoint_id}, {others}.",
+    )

@@ -1,0 +1,92 @@
+"""Differences between two states as a person reads them: files, counts of lines, unified text."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from holdfast.content.difference import Difference
+from holdfast.content.format import DIRECTORY, SYMLINK, Entry
+from holdfast.model import CheckpointGroup, Moment
+from holdfast.system.directories import shown
+
+_LARGEST_TEXT_BYTES = 4 << 20
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_KINDS = {DIRECTORY: "directory", SYMLINK: "symlink", 4: "fifo"}
+
+
+def results_by_attempt(groups: Iterable[CheckpointGroup]) -> dict[int, CheckpointGroup]:
+    """The last state of each attempt; what a rollback restored is the result of nothing."""
+    ordered = sorted(groups, key=lambda group: group.sequence)
+    return {group.attempt: group for group in ordered if Moment.ROLLBACK not in group.triggers}
+
+
+@dataclass(frozen=True)
+class FileDiff:
+    resource: str
+    path: str
+    status: Literal["added", "removed", "changed"]
+    added_lines: int
+    removed_lines: int
+    is_binary: bool
+    note: str
+    """What changed beside the text: kind, mode or extended attributes."""
+    patch: tuple[str, ...]
+
+
+class Contents(Protocol):
+    """Where the content of files can be had."""
+
+    def content(self, entry: Entry) -> Iterator[bytes]: ...
+
+
+def file_diff(reader: Contents, resource: str, difference: Difference) -> FileDiff:
+    path, old, new = shown(difference.path), difference.old, difference.new
+    status: Literal["added", "removed", "changed"] = "added" if old is None else "removed" if new is None else "changed"
+    before, after = _text(reader, old), _text(reader, new)
+    if before is None or after is None:
+        return FileDiff(resource, path, status, 0, 0, True, _note(old, new), ())
+    patch = tuple(_unified(path, before, after, old, new))
+    added = sum(line.startswith("+") for line in patch[2:])
+    removed = sum(line.startswith("-") for line in patch[2:])
+    return FileDiff(resource, path, status, added, removed, False, _note(old, new), patch)
+
+
+def _text(reader: Contents, entry: Entry | None) -> list[str] | None:
+    """The lines of a text, none for what has no content, None for what is not text."""
+    if entry is None or entry.kind == DIRECTORY:
+        return []
+    if entry.kind == SYMLINK:
+        return [os.fsdecode(entry.content) + "\n"]
+    if entry.size > _LARGEST_TEXT_BYTES:
+        return None
+    content = b"".join(reader.content(entry))
+    if b"\0" in content:
+        return None
+    # Only these end a line of a patch; Python knows others, such as a form feed.
+    return _LINE.findall(content.decode("utf-8", errors="replace"))
+
+
+def _unified(path: str, before: list[str], after: list[str], old: Entry | None, new: Entry | None) -> Iterator[str]:
+    names = ("/dev/null" if old is None else f"a/{path}", "/dev/null" if new is None else f"b/{path}")
+    for line in difflib.unified_diff(before, after, *names):
+        if line.endswith("\n"):
+            yield line[:-1]
+        else:
+            yield line
+            yield "\\ No newline at end of file"
+
+
+def _note(old: Entry | None, new: Entry | None) -> str:
+    if old is None or new is None:
+        entry = old or new
+        return _KINDS.get(entry.kind, "") if entry else ""
+    if _KINDS.get(old.kind) != _KINDS.get(new.kind):
+        return f"{_KINDS.get(old.kind, 'file')} became {_KINDS.get(new.kind, 'file')}"
+    notes = [f"mode {old.mode:04o} became {new.mode:04o}"] if old.mode != new.mode else []
+    notes += ["other extended attributes"] if old.xattrs != new.xattrs else []
+    return ", ".join(notes)

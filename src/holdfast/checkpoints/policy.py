@@ -1,0 +1,195 @@
+"""Decisions without effects: which triggers are meant, what retention removes, which checkpoint a name stands for."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, takewhile
+
+from holdfast.errors import AmbiguousError, CheckpointNotFoundError, ConfigError, UsageError
+from holdfast.model import Checkpoint, Trigger
+from holdfast.names import NOT_IN_A_NAME, name_text
+from holdfast.system.ids import is_id
+
+TRIGGER_ALIASES = {
+    "before_tool_execute": Trigger.ON_TOOL_WRITE,
+    "after_tool_execute": Trigger.ON_TOOL_WRITE_COMPLETE,
+}
+TRIGGER_NAMES = (*(trigger.value for trigger in Trigger), *TRIGGER_ALIASES)
+
+# poll(2) counts milliseconds in 32 bits, so waiting for a step longer than 24 days would fail instead of wait.
+LONGEST_TIMEOUT_SECONDS = 2_000_000
+
+DISPLAY_PREFIX = "cp_"
+SHORTEST_DISPLAY = 8
+CANDIDATES_SHOWN = 10
+LONGEST_LABEL = 100
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """``; did you mean "x"?`` to put behind a complaint, or nothing if no choice is close."""
+    close = difflib.get_close_matches(word, list(choices), n=1)
+    return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def resource_variable(name: str) -> str:
+    """The environment variable that tells a step where this resource's sandbox is."""
+    return "HOLDFAST_RESOURCE_" + name.upper().replace("-", "_")
+
+
+def parse_triggers(names: Sequence[str]) -> tuple[Trigger, ...]:
+    """The triggers in the order given, each once; an empty list means none."""
+    return tuple(dict.fromkeys(_trigger(name) for name in names))
+
+
+def _trigger(name: str) -> Trigger:
+    if name not in TRIGGER_NAMES:
+        raise ConfigError(
+            f'unknown trigger "{name}" (valid: {", ".join(TRIGGER_NAMES)}){did_you_mean(name, TRIGGER_NAMES)}',
+            hint="Name valid triggers only; an empty list turns automatic checkpoints off.",
+        )
+    return TRIGGER_ALIASES.get(name) or Trigger(name)
+
+
+@dataclass(frozen=True)
+class GroupFacts:
+    """What retention needs to know of a checkpoint group."""
+
+    group_id: str
+    sequence: int
+    label: str | None
+    checkpoints: int
+    """How many checkpoint rows the group has; the limit counts these."""
+
+
+@dataclass(frozen=True)
+class RetentionDecision:
+    """Group ids, oldest first, and for each of them why."""
+
+    keep: tuple[str, ...]
+    remove: tuple[str, ...]
+    reasons: dict[str, str]
+
+
+def retention(groups: Sequence[GroupFacts], limit: int, needed: Collection[str]) -> RetentionDecision:
+    """Remove whole groups, oldest first, until at most ``limit`` checkpoints are left or only protected ones are."""
+    ordered = sorted(groups, key=lambda group: group.sequence)
+    excess = sum(group.checkpoints for group in ordered) - limit
+    protected = _protected(ordered, needed)
+    keep, remove, reasons = [], [], {}
+    for group in ordered:
+        reason = protected.get(group.group_id)
+        if reason is None and excess > 0:
+            excess -= group.checkpoints
+            remove.append(group.group_id)
+            reasons[group.group_id] = f"the oldest beyond the limit of {limit}"
+        else:
+            keep.append(group.group_id)
+            reasons[group.group_id] = reason or f"within the limit of {limit}"
+    return RetentionDecision(tuple(keep), tuple(remove), reasons)
+
+
+def _protected(ordered: Sequence[GroupFacts], needed: Collection[str]) -> dict[str, str]:
+    reasons = {group.group_id: f'labelled "{group.label}"' for group in ordered if group.label is not None}
+    reasons |= {group.group_id: "needed by a running operation" for group in ordered if group.group_id in needed}
+    if ordered:
+        reasons[ordered[-1].group_id] = "the most recent"
+        reasons[ordered[0].group_id] = "the first"
+    return reasons
+
+
+def display_ids(ids: Iterable[str]) -> dict[str, str]:
+    """For each id ``cp_`` and its shortest prefix of 8 or more characters that no other of the ids has."""
+    ordered = sorted(set(ids))
+    lengths = dict.fromkeys(ordered, SHORTEST_DISPLAY)
+    for left, right in pairwise(ordered):
+        # Among sorted ids the longest common prefix is always with a neighbour.
+        common = takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False))
+        needed = len(list(common)) + 1
+        lengths[left] = max(lengths[left], needed)
+        lengths[right] = max(lengths[right], needed)
+    return {each: DISPLAY_PREFIX + each[: lengths[each]] for each in ordered}
+
+
+def resolve_checkpoint(reference: str, checkpoints: Sequence[Checkpoint]) -> Checkpoint:
+    """The one checkpoint of a plan that is meant by an id, a display id, a unique prefix, a label or a group id.
+
+    Ids come before labels. A label that is also the beginning of another checkpoint's id is refused, not guessed.
+    """
+    ordered = sorted(checkpoints, key=lambda checkpoint: (checkpoint.sequence, checkpoint.checkpoint_id))
+    wanted = reference.strip()
+    if exact := _with_full_id(wanted, ordered):
+        return exact
+    by_id = _with_id_prefix(wanted, ordered)
+    by_label = _first_of_each_group(each for each in ordered if each.metadata.label == reference)
+    if wanted[: len(DISPLAY_PREFIX)].lower() == DISPLAY_PREFIX and len(by_id) == 1:
+        return by_id[0]
+    found = {each.checkpoint_id: each for each in (*by_id, *by_label)}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if found:
+        raise AmbiguousError(
+            f'"{reference}" fits {len(found)} checkpoints of this plan',
+            hint=f"Say which one: {_shown(list(found.values()), ordered)}.",
+        )
+    raise _not_found(reference, ordered)
+
+
+def refuse_label(label: str) -> None:
+    """Refuse a label that a list cannot show on a line, or that could be the id of another checkpoint."""
+    if not label.strip():
+        raise UsageError("A label must say something.", hint="Leave it out, or choose another.")
+    if NOT_IN_A_NAME.search(label):
+        raise UsageError(
+            f"The label '{name_text(label[:LONGEST_LABEL])}' holds control characters.",
+            hint="Choose a label of one line.",
+        )
+    if len(label) > LONGEST_LABEL:
+        raise UsageError(
+            f"The label has {len(label)} characters, and {LONGEST_LABEL} are the most.", hint="Choose a shorter one."
+        )
+    if label.strip().lower().startswith(DISPLAY_PREFIX) or is_id(label.strip()):
+        raise UsageError(f'The label "{label}" looks like the id of a checkpoint.', hint="Choose another label.")
+
+
+def _with_full_id(wanted: str, ordered: Sequence[Checkpoint]) -> Checkpoint | None:
+    full = wanted.upper()
+    by_id = (each for each in ordered if each.checkpoint_id == full)
+    by_group = (each for each in ordered if each.group_id == full)
+    return next(by_id, None) or next(by_group, None)
+
+
+def _with_id_prefix(wanted: str, ordered: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Checkpoints whose id begins so; if there is none, the first checkpoint of each group whose id does."""
+    prefix = wanted.upper().removeprefix(DISPLAY_PREFIX.upper())
+    if not prefix:
+        return []
+    by_id = [each for each in ordered if each.checkpoint_id.startswith(prefix)]
+    return by_id or _first_of_each_group(each for each in ordered if each.group_id.startswith(prefix))
+
+
+def _first_of_each_group(ordered: Iterable[Checkpoint]) -> list[Checkpoint]:
+    first: dict[str, Checkpoint] = {}
+    for each in ordered:
+        first.setdefault(each.group_id, each)
+    return list(first.values())
+
+
+def _not_found(reference: str, ordered: Sequence[Checkpoint]) -> CheckpointNotFoundError:
+    labels = {each.metadata.label for each in ordered if each.metadata.label is not None}
+    newest = ordered[-CANDIDATES_SHOWN:]
+    return CheckpointNotFoundError(
+        f'this plan has no checkpoint "{reference}"{did_you_mean(reference, labels)}',
+        hint=f"The newest are {_shown(newest, ordered)}." if newest else "The plan has no checkpoints yet.",
+    )
+
+
+def _shown(candidates: Sequence[Checkpoint], ordered: Sequence[Checkpoint]) -> str:
+    names = display_ids(each.checkpoint_id for each in ordered)
+    shown = [
+        names[each.checkpoint_id] + (f' ("{each.metadata.label}")' if each.metadata.label is not None else "")
+        for each in candidates[:CANDIDATES_SHOWN]
+    ]
+    more = len(candidates) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -1,0 +1,127 @@
+"""``holdfast config``: show settings and where each comes from, and change them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.completion import complete_key
+from holdfast.cli.invocation import Invocation, OrderedGroup, command, with_common_options
+from holdfast.cli.output import Reply, Screen, wrapped
+from holdfast.names import name_text
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.config.settings import ConfigFile, Setting
+
+
+@click.group("config", cls=OrderedGroup)
+@with_common_options
+def group() -> None:
+    """Show and change settings.
+
+    A later place wins: default, your file, the project's holdfast.toml, environment, --config.
+    """
+
+
+_scope = click.option(
+    "--scope",
+    type=click.Choice(["user", "project"]),
+    default="user",
+    show_default=True,
+    help="Whose file: yours, or the project's holdfast.toml.",
+)
+
+
+@command(group, "list", short_help="All settings, and where each comes from.")
+def list_settings(invocation: Invocation) -> Reply:
+    """All settings, and where each comes from."""
+    with invocation.opened() as holdfast:
+        settings = holdfast.settings.entries()
+    data = {"settings": [_data(each) for each in settings]}
+    return Reply(data, lambda screen: _show(screen, settings), is_long=True)
+
+
+def _show(screen: Screen, settings: tuple[Setting, ...]) -> None:
+    room = None if screen.width is None else screen.width - 2
+    for each in settings:
+        screen.line((each.key.name, "strong"), " = ", _text(each.shown))
+        for line in wrapped(each.key.description, room):
+            screen.line("  ", (line, "dim"))
+        screen.line("  ", (f"from: {name_text(str(each.origin))}", "dim"))
+
+
+def _data(setting: Setting) -> dict[str, Any]:
+    return {
+        "key": setting.key.name,
+        "value": setting.shown,
+        "origin": setting.origin.layer,
+        "where": setting.origin.where,
+        "type": setting.key.kind.name,
+        "variable": setting.key.variable,
+        "description": setting.key.description,
+    }
+
+
+def _text(value: Any) -> str:
+    """As `config set` takes it."""
+    if isinstance(value, list):
+        return ",".join(value) if value else "[]"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "none" if value is None else str(value)
+
+
+@command(group, "get", short_help="The value of one setting.")
+@click.argument("key", shell_complete=complete_key)
+def get(invocation: Invocation, key: str) -> Reply:
+    """The value of one setting, as `config set` takes it."""
+    with invocation.opened() as holdfast:
+        setting = holdfast.settings.get(key)
+    return Reply(_data(setting), lambda screen: screen.line(_text(setting.shown)))
+
+
+@command(group, "set", short_help="Change a setting.")
+@_scope
+@click.argument("key", shell_complete=complete_key)
+@click.argument("value")
+def set_setting(invocation: Invocation, scope: str, key: str, value: str) -> Reply:
+    """Change a setting in your file, or in the project's. A list is words with commas between them."""
+    from holdfast.config.settings import find_key, set_value
+
+    with invocation.opened() as holdfast:
+        file = _file(holdfast, scope)
+        name = find_key(key).name
+        set_value(file, name, value)
+    with invocation.opened() as holdfast:
+        setting = holdfast.settings.get(name)
+    is_hidden = setting.origin.where != str(file.path)
+    messages = (f"Not in force: {setting.origin} says otherwise.",) if is_hidden else ()
+    return Reply({**_data(setting), "file": file.path}, lambda screen: _show(screen, (setting,)), messages=messages)
+
+
+@command(group, "unset", short_help="Forget a setting.")
+@_scope
+@click.argument("key", shell_complete=complete_key)
+def unset(invocation: Invocation, scope: str, key: str) -> Reply:
+    """Take a setting out of your file, or of the project's."""
+    from holdfast.config.settings import find_key, unset_value
+
+    with invocation.opened() as holdfast:
+        file = _file(holdfast, scope)
+        name = find_key(key).name
+        was_set = unset_value(file, name)
+    with invocation.opened() as holdfast:
+        setting = holdfast.settings.get(name)
+    messages = () if was_set else (f"It was not set in {file.path}.",)
+    data = {**_data(setting), "file": file.path, "was_set": was_set}
+    return Reply(data, lambda screen: _show(screen, (setting,)), messages=messages)
+
+
+def _file(holdfast: Holdfast, scope: str) -> ConfigFile:
+    from holdfast.config.settings import project_file, user_file
+
+    return user_file(holdfast.home) if scope == "user" else project_file(holdfast.project_root)

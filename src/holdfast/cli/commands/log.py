@@ -1,0 +1,167 @@
+"""``holdfast log``: the timeline of a plan as a graph, with rollbacks as the branches they are, and where it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.completion import complete_plan
+from holdfast.cli.invocation import Invocation, command, reporting, with_common_options
+from holdfast.cli.output import (
+    NARROWEST,
+    Next,
+    Reply,
+    Screen,
+    Span,
+    cell_width,
+    counted,
+    first_line,
+    plain_text,
+    shortened,
+    show_next,
+    show_plan,
+)
+from holdfast.cli.screen.graph import Node, drawn
+
+if TYPE_CHECKING:
+    from holdfast.app import CheckpointView, Holdfast
+    from holdfast.cli.commands.checkpoint import Footer
+    from holdfast.model import Decision, Plan
+
+_LIMIT = click.option("--limit", "-n", type=click.IntRange(min=1), metavar="N", help="Only the N newest moments.")
+_PLAN = click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
+
+
+def _log(invocation: Invocation, limit: int | None, plan: str) -> Reply:
+    """The timeline of a plan, the newest moment on top: steps, decisions and checkpoints, and where it is now (@).
+
+    Going back starts a branch: what was left stays beside it and can be gone back to.
+    """
+    with invocation.opened() as holdfast:
+        return _reply(holdfast, holdfast.find_plan(plan), limit)
+
+
+def add_command(group: click.Group) -> None:
+    command(group, "log", short_help="The timeline of a plan as a graph.")(_LIMIT(_PLAN(_log)))
+
+
+@click.command("log", short_help="The timeline of the latest plan as a graph.")
+@_LIMIT
+@_PLAN
+@with_common_options
+@reporting
+def log(invocation: Invocation, limit: int | None, plan: str) -> Reply:
+    return _log(invocation, limit, plan)
+
+
+log.help = _log.__doc__
+
+
+class _Moment:
+    """A group with its checkpoints."""
+
+    def __init__(self, views: Sequence[CheckpointView], decision: Decision | None, is_now: bool) -> None:
+        self.views, self.group, self.decision, self.is_now = views, views[0].group, decision, is_now
+        self.is_superseded = views[0].is_superseded
+
+
+def _reply(holdfast: Holdfast, plan: Plan, limit: int | None) -> Reply:
+    from holdfast.cli.commands.checkpoint import Footer
+    from holdfast.cli.records import left_out
+
+    views = holdfast.checkpoints(plan.plan_id)
+    decisions = {each.decision_id: each for each in holdfast.decisions(plan.plan_id)}
+    groups = [list(members) for _, members in groupby(views, key=lambda view: view.group.group_id)]
+    moments = [
+        _Moment(members, decisions.get(members[0].group.decision_id or ""), _is_head(plan, members))
+        for members in reversed(groups)
+    ][:limit]
+    messages, footer = left_out(holdfast), Footer.of(holdfast, plan)
+    return Reply(
+        _data(plan, moments), lambda screen: _show(screen, plan, moments, footer), messages=messages, is_long=True
+    )
+
+
+def _is_head(plan: Plan, members: Sequence[CheckpointView]) -> bool:
+    return members[0].group.group_id == plan.head_group_id
+
+
+def _data(plan: Plan, moments: Sequence[_Moment]) -> dict[str, Any]:
+    from holdfast.cli.commands.checkpoint import title_text
+    from holdfast.cli.records import plan_data
+
+    return {
+        **plan_data(plan),
+        "moments": [
+            {
+                "group_id": each.group.group_id,
+                "parent_group_id": each.group.parent_group_id,
+                "restored_group_id": each.group.restored_group_id,
+                "checkpoint_ids": [view.checkpoint.checkpoint_id for view in each.views],
+                "triggers": each.group.triggers,
+                "title": title_text(each.views[0].checkpoint, each.group),
+                "step_index": each.group.step_index,
+                "step": each.group.step,
+                "decision_id": each.group.decision_id,
+                "label": each.group.label,
+                "attempt": each.group.attempt,
+                "created_at": each.group.created_at,
+                "is_now": each.is_now,
+                "superseded": each.is_superseded,
+            }
+            for each in moments
+        ],
+    }
+
+
+def _show(screen: Screen, plan: Plan, moments: Sequence[_Moment], footer: Footer) -> None:
+    from holdfast.cli.screen.plan_text import state_span
+
+    done = f"{plan.next_step} of {counted(len(plan.steps), 'step')} done"
+    show_plan(screen, plan.plan_id, plan.name)
+    screen.line(f"{plan.phase} / ", state_span(plan), f", {done}")
+    screen.line()
+    if not moments:
+        screen.line("It has no checkpoints yet.")
+        show_next(screen, [Next("run it", f"holdfast plan execute {footer.root_id}")])
+        return
+    nodes = [Node(each.group.group_id, each.group.parent_group_id, each) for each in moments]
+    id_width = max(len(each.views[0].display_id) for each in moments)
+    for line in drawn(nodes):
+        if line.node is None:
+            screen.line((line.before, "dim"))
+        else:
+            _show_moment(screen, line.before, line.node.content, line.after, id_width)
+    screen.line()
+    show_next(screen, footer.commands(plan))
+
+
+def _show_moment(screen: Screen, before: str, moment: _Moment, after: str, id_width: int) -> None:
+    from holdfast.cli.commands.checkpoint import title_text
+
+    mark, style = _mark(moment)
+    first: list[Span] = [
+        (before, "dim"), (mark, style), (after, "dim"), "  ",
+        (f"{moment.views[0].display_id:<{id_width}}", "dim" if moment.is_superseded else "id"), "  ",
+    ]  # fmt: skip
+    last: list[Span] = [(f"  {moment.group.created_at.astimezone():%H:%M:%S}", "dim")]
+    words = title_text(moment.views[0].checkpoint, moment.group)
+    if moment.decision is not None and "on_decision" in moment.group.triggers:
+        words += f"  → {first_line(moment.decision.chosen)}"
+    if screen.width is not None:
+        room = screen.width - cell_width(plain_text(first)) - cell_width(plain_text(last))
+        words = shortened(words, max(NARROWEST, room))
+    screen.line(*first, (words, "dim" if moment.is_superseded else "strong" if moment.is_now else "plain"), *last)
+
+
+def _mark(moment: _Moment) -> tuple[str, str]:
+    if moment.is_now:
+        return "@", "good"
+    if "on_error" in moment.group.triggers:
+        return "✗", "bad"
+    if moment.group.label:
+        return "◆", "warn"
+    return "○", "dim" if moment.is_superseded else "id"

@@ -1,0 +1,221 @@
+"""`holdfast run`: any program in a sandbox of where one is, with its terminal, and checkpoints while it works."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import signal
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.invocation import Invocation, reporting, with_common_options
+from holdfast.cli.output import Next, Reply, Screen, counted, show_next, show_sentence
+from holdfast.cli.streams import STREAM_NAMES
+from holdfast.model import PlanState, RunStatus, StepRun
+from holdfast.names import name_text
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.execution.executor import ExecutionResult
+    from holdfast.process.command import Passthrough
+
+_DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>ms|s|m|)\Z")
+_UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 0.05, 3600.0
+_SIGNALLED = 128
+_NOT_STARTED = 127
+"""As shells say it."""
+
+
+class Duration(click.ParamType[float]):
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        found = _DURATION.match(value)
+        seconds = float(found["number"]) * _UNITS[found["unit"]] if found else 0.0
+        if not _SHORTEST_SECONDS <= seconds <= _LONGEST_SECONDS:
+            self.fail(f"{value!r} is not a duration like 2s, 500ms or 1m.", param, ctx)
+        return seconds
+
+
+@click.command(
+    "run",
+    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+    short_help="Run any program in a sandbox, with checkpoints while it works.",
+)
+@click.option(
+    "--resource",
+    "resources",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="PATH",
+    help="A folder or repository it works on; by default the project around the current folder.",
+)
+@click.option(
+    "--settle",
+    type=Duration(),
+    default="2s",
+    show_default=True,
+    metavar="TIME",
+    help="Take a checkpoint when it has written something and then been quiet for so long.",
+)
+@click.option("--pass-env", multiple=True, metavar="NAME", help="A variable of yours that it may see, like an API key.")
+@click.option(
+    "--allow-write", multiple=True, metavar="PATH", help="Where it may write besides; no rollback reaches it."
+)
+@click.argument("argv", nargs=-1, required=True, metavar="COMMAND...")
+@with_common_options
+@reporting
+def run(
+    invocation: Invocation,
+    resources: tuple[Path, ...],
+    settle: float,
+    pass_env: tuple[str, ...],
+    allow_write: tuple[str, ...],
+    argv: tuple[str, ...],
+) -> Reply:
+    """Run any program, a coding agent or a script, in a sandbox of the current project.
+
+    It works on a private copy; your files stay as they are until you apply. Whenever it has written something and
+    then been quiet for a moment a checkpoint is taken, so that its work can be rolled back point by point. Put `--`
+    before a command that has options of its own.
+
+    Standard output is the program's alone: what Holdfast says goes to standard error. With --format json or yaml it is
+    the other way round: standard output is the envelope, and all that the program prints goes to standard error.
+    """
+    from holdfast.app import Outfit
+    from holdfast.cli.screen.execution import interruptible
+    from holdfast.cli.screen.put_back import PutBackHeard
+
+    invocation.output_is_taken = True
+    with invocation.opened() as holdfast:
+        plan = holdfast.create_program_plan(
+            argv, resources=resources, folder=invocation.project, pass_env=pass_env, allow_write=allow_write
+        )
+        screen = invocation.screen
+        if not invocation.is_for_programs:
+            for resource in plan.resources:
+                origin = f"{resource.strategy} of {name_text(resource.path)}"
+                screen.line(("sandbox  ", "dim"), f"{resource.name}  ", (origin, "dim"))
+        screen.close()
+        heard = PutBackHeard(invocation, is_said_later=True)
+        with interruptible() as cancelled, _passthrough(invocation) as passthrough:
+            outfit = Outfit(passthrough, settle, pass_env, allow_write)
+            result = holdfast.execute(plan.plan_id, listener=heard, cancelled=cancelled, outfit=outfit)
+        heard.say()
+        return _reply(holdfast, result)
+
+
+@contextmanager
+def _passthrough(invocation: Invocation) -> Iterator[Passthrough]:
+    """Our input and output for the program; a terminal is handed over key by key."""
+    from holdfast.process.command import Passthrough
+
+    # An envelope has standard output for itself.
+    output = 2 if invocation.is_for_programs else 1
+    is_terminal = not invocation.is_for_programs and os.isatty(0) and os.isatty(1)
+
+    def note(descriptor: int, error: OSError) -> None:
+        if not isinstance(error, BrokenPipeError):
+            invocation.lost = STREAM_NAMES[descriptor], error
+
+    if not is_terminal:
+        yield Passthrough(stdin=0, output=output, errors=2, on_failed_write=note)
+        return
+    ours: list[int] = []
+
+    def resize(*_: object) -> None:
+        # An error here would be one of whatever the signal interrupted; the terminal may be gone.
+        with suppress(OSError):
+            for descriptor in ours:
+                fcntl.ioctl(descriptor, termios.TIOCSWINSZ, fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8)))
+
+    def on_terminal(descriptor: int) -> None:
+        ours.append(descriptor)
+        resize()
+
+    settings = termios.tcgetattr(0)
+    previous = signal.signal(signal.SIGWINCH, resize)
+    try:
+        tty.setraw(0)
+        yield Passthrough(
+            stdin=0,
+            output=1,
+            errors=2,
+            on_failed_write=note,
+            is_terminal=True,
+            on_terminal=on_terminal,
+        )
+    finally:
+        with suppress(termios.error):  # it may be gone
+            termios.tcsetattr(0, termios.TCSADRAIN, settings)
+        signal.signal(signal.SIGWINCH, previous)
+
+
+def _reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:
+    from holdfast.cli.records import changes_data, plan_data, resources_data
+    from holdfast.cli.screen.execution import changes_of, changes_text
+    from holdfast.cli.screen.plan_text import show_diff
+
+    plan = result.plan
+    last = holdfast.store.latest_run(plan.plan_id)  # none, if it was stopped while the sandboxes were made
+    changes = changes_of(holdfast, plan)
+    was_cut_short = last is not None and last.status is RunStatus.INTERRUPTED
+    files = holdfast.diff(plan.plan_id)
+    checkpoints = holdfast.checkpoints(plan.plan_id)
+    commands = [
+        Next("go back", f"holdfast checkpoint list {plan.plan_id}"),
+        Next("throw away", f"holdfast plan delete {plan.plan_id}"),
+    ]
+    if not result.succeeded:
+        commands.insert(0, Next("status", f"holdfast plan status {plan.plan_id}"))
+        if was_cut_short:
+            commands.insert(0, Next("keep its work", f"holdfast plan resume --skip {plan.plan_id}"))
+    elif changes:
+        commands.insert(0, Next("apply", f"holdfast plan apply {plan.plan_id}"))
+    if changes:
+        commands.insert(0, Next("look", f"holdfast plan diff --patch {plan.plan_id}"))
+    data = {
+        **plan_data(plan),
+        "resources": resources_data(plan),
+        "program_exit_code": last.exit_code if last is not None else None,
+        "changes": changes_data(plan, changes),
+        "checkpoints": [each.checkpoint.checkpoint_id for each in checkpoints],
+        "next_commands": [each.command for each in commands],
+    }
+
+    def show(screen: Screen) -> None:
+        screen.line()
+        ended = "Stopped before it began" if last is None else (last.error or "It ended").rstrip(".")
+        # What it wrote since the last checkpoint, nobody has looked at yet.
+        left = "No checkpoint holds a change yet; what it left is in its sandbox."
+        show_sentence(
+            screen, (f"{ended}. ", "strong"), left if was_cut_short and not changes else changes_text(changes)
+        )
+        if files:
+            show_diff(screen, plan, files, "stat")
+        screen.line((counted(len(checkpoints), "checkpoint"), "dim"), (" to go back to", "dim"))
+        screen.line()
+        show_next(screen, commands)
+
+    return Reply(data, show, _exit_code(last, result))
+
+
+def _exit_code(last: StepRun | None, result: ExecutionResult) -> int:
+    from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED
+
+    if last is not None and last.exit_code is not None:
+        return last.exit_code
+    if not result.succeeded:
+        return EXIT_INTERRUPTED if result.plan.state is PlanState.CANCELLED else _NOT_STARTED
+    name = ((last and last.error) or "").rpartition(" ")[2]
+    return _SIGNALLED + signal.Signals[name] if name in signal.Signals.__members__ else EXIT_STEP_FAILED

@@ -1,0 +1,1 @@
+"""The settings: keys, where each value comes from, and changing them."""

@@ -1,0 +1,1 @@
+"""The content store: objects named by their digests, in one SQLite file, and the states made of them."""

@@ -1,0 +1,80 @@
+"""A stored state with some paths of it changed: a new state, made without touching any tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from holdfast.content.batch import Batch
+from holdfast.content.difference import StateReader
+from holdfast.content.format import DIRECTORY, Entry, State, encode_directory, encode_state
+from holdfast.system.directories import join
+
+Links = tuple[tuple[bytes, ...], ...]
+
+
+def grafted(
+    reader: StateReader, batch: Batch, state: State, changes: Mapping[bytes, Entry | None], links: Links = ()
+) -> str:
+    """The hash of the state that differs from ``state`` in these paths and in nothing else.
+
+    None takes a path away with all it holds. The entry of a directory stands for itself only: what it holds stays, and
+    is changed by paths of its own. ``links`` are the changed paths that share one file; a changed path leaves the
+    others it shared its file with.
+    """
+    top = msgspec.structs.replace(changes.get(b"") or state.root, content=state.root.content)
+    root = _changed(reader, batch, b"", top, _below(changes))
+    kept = ((path for path in group if not _is_changed(path, changes)) for group in state.links)
+    groups = [tuple(group) for group in (*kept, *links)]
+    return batch.add(encode_state(root, tuple(sorted(group for group in groups if len(group) > 1)))).hex()
+
+
+def _below(changes: Mapping[bytes, Entry | None]) -> dict[bytes, dict[bytes, Entry | None]]:
+    """For every directory on the way to a change the names in it to look at; None for one that only leads further."""
+    found: dict[bytes, dict[bytes, Entry | None]] = {}
+    for path, entry in changes.items():
+        directory, _, name = path.rpartition(b"/")
+        if path:
+            found.setdefault(directory, {})[name] = entry
+        while directory and directory not in changes:
+            directory, _, name = directory.rpartition(b"/")
+            found.setdefault(directory, {}).setdefault(name, _LEADS_ON)
+    return found
+
+
+_LEADS_ON = Entry(b"", DIRECTORY, 0o755, 0, 0, 0, 0, b"")
+"""Stands for a directory that is not changed itself, but something below it is."""
+
+
+def _changed(
+    reader: StateReader, batch: Batch, path: bytes, entry: Entry, below: Mapping[bytes, Mapping[bytes, Entry | None]]
+) -> Entry:
+    listing = dict(reader.directory(entry)) if entry.content else {}
+    for name, wanted in below.get(path, {}).items():
+        present = listing.get(name)
+        if wanted is None:
+            listing.pop(name, None)
+        elif wanted.kind != DIRECTORY:
+            listing[name] = msgspec.structs.replace(wanted, name=name)
+        else:
+            is_there = present is not None and present.kind == DIRECTORY
+            made = present if wanted is _LEADS_ON else wanted
+            if made is None or made.kind != DIRECTORY:
+                continue  # nothing can be changed below what is not a directory
+            content = present.content if present is not None and is_there else b""
+            made = msgspec.structs.replace(made, name=name, content=content)
+            listing[name] = _changed(reader, batch, join(path, name), made, below)
+    return msgspec.structs.replace(entry, content=batch.add(encode_directory(listing)))
+
+
+def _is_changed(path: bytes, changes: Mapping[bytes, Entry | None]) -> bool:
+    if path in changes:
+        return True
+    return any(above in changes and changes[above] is None for above in _ancestors(path))
+
+
+def _ancestors(path: bytes) -> Iterable[bytes]:
+    while path:
+        path = path.rpartition(b"/")[0]
+        yield path

@@ -1,0 +1,175 @@
+"""For which plans a content store keeps content, and in which records each of them is.
+
+A plan is noted before content is stored for it, with the lease under which that happens: records in which the plan is
+missing, or has a lease of before, are not those that content was last stored for. It is noted as going before its
+records are deleted: if they no longer know it then, they have released its content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.system.sqlite import Error, connect_to_look, is_empty
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS record_store (records_id TEXT PRIMARY KEY, place TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS kept_plan (
+    plan_id TEXT NOT NULL, records_id TEXT NOT NULL, token INTEGER NOT NULL, owner TEXT NOT NULL, mark TEXT NOT NULL,
+    PRIMARY KEY (plan_id, records_id));
+"""
+UNKNOWN = ""
+"""The id of records of which nothing is known, because an earlier version did not note them."""
+
+
+class Mark(StrEnum):
+    KEPT = "kept"
+    GOING = "going"
+    """Its records are about to be deleted."""
+    BEHIND = "behind"
+    """Its records were once older than what was stored for it: a backup of them was put back."""
+
+
+@dataclass(frozen=True)
+class RecordStore:
+    records_id: str
+    place: str
+    """For a person; in the home it is the name of the file, so that a moved home is still the same."""
+
+
+@dataclass(frozen=True)
+class KeptPlan:
+    plan_id: str
+    """The plan at the root; content of subplans is kept with it."""
+    records_id: str
+    token: int
+    """Of the last lease under which content was stored."""
+    owner: str
+    """That lease's."""
+    mark: Mark = Mark.KEPT
+
+    def is_of_before(self, token: int, owner: str) -> bool:
+        """Whether a process that holds that lease comes after the one that stored content last."""
+        return self.token < token or (self.token, self.owner) == (token, owner)
+
+
+class Keeping:
+    """Two tables of the content store; ``writing`` is durable when it ends, ``noting`` with the next that is."""
+
+    def __init__(
+        self,
+        rows: Callable[[str], list[Any]],
+        run: Callable[[str, tuple[Any, ...]], object],
+        writing: Callable[[], AbstractContextManager[None]],
+        noting: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._rows, self._run, self._writing, self._noting = rows, run, writing, noting
+
+    def stores(self) -> list[RecordStore]:
+        return [RecordStore(*row) for row in self._rows("SELECT records_id, place FROM record_store")]
+
+    def plans(self) -> list[KeptPlan]:
+        rows = self._rows("SELECT plan_id, records_id, token, owner, mark FROM kept_plan ORDER BY plan_id")
+        return [_kept_plan(*row) for row in rows]
+
+    def catalogued(self) -> set[str]:
+        """Ids of all plans, subplans too, of which snapshots are listed."""
+        sql = "SELECT DISTINCT substr(sandbox_id, 1, instr(sandbox_id, '/') - 1) FROM snapshot"
+        return {str(row[0]) for row in self._rows(sql)}
+
+    def take_over(self, stores: Sequence[RecordStore], plans: Iterable[KeptPlan], known: Collection[str]) -> None:
+        """Begin to note, in a new store or in one of an earlier version; what is in no records may be in unknown ones.
+
+        ``known``: the ids of all plans of these records.
+        """
+        with self._writing():
+            if self.stores():
+                return  # another process was faster
+            for store in stores:
+                self._put_store(store)
+            for plan in plans:
+                self._put(plan)
+            for plan_id in self.catalogued().difference(known):
+                self._put(KeptPlan(plan_id, UNKNOWN, token=0, owner=""))
+
+    def keep_for(self, plan: KeptPlan, place: str) -> None:
+        """Note the plan and the lease under which content is going to be stored for it."""
+        found = [each for each in self.plans() if (each.plan_id, each.records_id) == (plan.plan_id, plan.records_id)]
+        noted = found[0] if found else None
+        store = RecordStore(plan.records_id, place)
+        if noted == plan and store in self.stores():
+            return
+        with self._noting():
+            self._put_store(store)
+            if noted is None:
+                self._put(plan)
+            elif not noted.is_of_before(plan.token, plan.owner):
+                self._put(replace(noted, mark=Mark.BEHIND))
+            else:
+                self._put(replace(plan, mark=noted.mark if noted.mark is Mark.BEHIND else Mark.KEPT))
+
+    def let_go(self, plan_id: str, records_id: str) -> None:
+        """Its records are about to be deleted."""
+        sql = "UPDATE kept_plan SET mark = ? WHERE plan_id = ? AND records_id = ?"
+        with self._writing():
+            self._run(sql, (Mark.GOING.value, plan_id, records_id))
+
+    def forget(self, plans: Iterable[KeptPlan]) -> None:
+        """They are released; records of which nothing is kept need not be asked again."""
+        gone = list(plans)
+        if not gone:
+            return
+        with self._writing():
+            for each in gone:
+                self._run("DELETE FROM kept_plan WHERE plan_id = ? AND records_id = ?", (each.plan_id, each.records_id))
+
+    def put(self, plan: KeptPlan) -> None:
+        with self._writing():
+            self._put(plan)
+
+    def _put(self, plan: KeptPlan) -> None:
+        row = (plan.plan_id, plan.records_id, plan.token, plan.owner, plan.mark.value)
+        self._run("INSERT OR REPLACE INTO kept_plan VALUES (?, ?, ?, ?, ?)", row)
+
+    def _put_store(self, store: RecordStore) -> None:
+        self._run("INSERT OR REPLACE INTO record_store VALUES (?, ?)", (store.records_id, store.place))
+
+
+def _kept_plan(plan_id: Any, records_id: Any, token: Any, owner: Any, mark: Any) -> KeptPlan:
+    """A damaged row still keeps its plan."""
+    is_sound = isinstance(token, int) and mark in set(Mark)
+    number, state = (token, Mark(mark)) if is_sound else (0, Mark.BEHIND)
+    return KeptPlan(str(plan_id), str(records_id), number, str(owner), state)
+
+
+def kept_records(path: Path) -> dict[str, set[str]]:
+    """By place the ids of the records that the content store at ``path`` keeps content for."""
+    sql = (
+        "SELECT DISTINCT record_store.place, record_store.records_id FROM record_store "
+        "JOIN kept_plan USING (records_id) WHERE kept_plan.mark != 'going'"
+    )
+    found: dict[str, set[str]] = {}
+    for place, records_id in _looked_up(path, sql):
+        found.setdefault(place, set()).add(records_id)
+    return found
+
+
+def kept_plans(path: Path) -> set[str]:
+    """The ids of the plans that the content store at ``path`` keeps content for."""
+    return {str(row[0]) for row in _looked_up(path, "SELECT plan_id FROM kept_plan")}
+
+
+def _looked_up(path: Path, sql: str) -> list[Any]:
+    """Nothing if it cannot be read: a command that needs the content says what is wrong with it."""
+    if is_empty(path):
+        return []
+    try:
+        with closing(connect_to_look(path)) as connection:
+            return connection.execute(sql).fetchall()
+    except (Error, HoldfastError):
+        return []

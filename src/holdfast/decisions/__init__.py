@@ -1,0 +1,1 @@
+"""The decisions of a plan: as a tree, one explained, one corrected."""

@@ -1,0 +1,297 @@
+"""CorrectionService: undo a decision and all that followed from it, or add to a plan, and go on from there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.checkpoints.history import cut_short, goes_on_with_another, spawned_by
+from holdfast.checkpoints.service import CheckpointService, Compensate, Consequences, Occasion
+from holdfast.errors import DamagedRecordError, SandboxError, StateError
+from holdfast.model import (
+    Checkpoint,
+    CheckpointGroup,
+    Correction,
+    Decision,
+    DecisionType,
+    Lease,
+    Moment,
+    Plan,
+    PlanState,
+    RollbackImpact,
+    RollbackResult,
+    Step,
+    StepRun,
+    is_within,
+    numbers_of,
+)
+from holdfast.rollback.rollback import full_impact, refuse_if_disabled
+from holdfast.tools import Toolbox
+
+
+@dataclass(frozen=True)
+class Target:
+    """The moment just before a decision."""
+
+    checkpoint: Checkpoint
+    undone: tuple[int, ...]
+    """Sequence numbers of decisions that the checkpoint's group holds and that are not in force at that moment."""
+    group: CheckpointGroup
+    """Without these."""
+
+
+@dataclass(frozen=True)
+class CorrectionPreview:
+    """What a correction will do, for the dry run and for the question asked before the real one."""
+
+    plan: Plan
+    """As it is now."""
+    decision: Decision
+    target: Target | None
+    """What the plan goes back to; None if nothing is undone."""
+    files: tuple[str, ...]
+    superseded: tuple[Decision, ...]
+    subplans: tuple[Plan, ...]
+    """Those that will be invalidated."""
+    impact: RollbackImpact
+    resumes_at: int
+    steps: tuple[Step, ...]
+    brings_steps: bool
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        return self.target.checkpoint if self.target is not None else None
+
+
+class CorrectionService:
+    def __init__(self, service: CheckpointService, tools: Toolbox) -> None:
+        self._service, self._tools = service, tools
+
+    def is_under_way(self, decision: Decision, guidance: str) -> bool:
+        """Whether this very correction was begun and cut short: whoever takes the plan's lease next finishes it."""
+        return any(
+            operation.data.get("reason") == _reason(decision)
+            and (operation.data.get("correction") or {}).get("guidance") == guidance
+            for operation in self._service.store.unfinished_operations(decision.plan_id)
+        )
+
+    # Undoing
+
+    def preview_revert(self, plan: Plan, decision: Decision, new_steps: tuple[Step, ...] | None) -> CorrectionPreview:
+        """What reverting will undo, or the refusal; changes nothing."""
+        target = self.check_revert(plan, decision)
+        group = target.group
+        consequences = self._service.consequences(plan, group)
+        present = self._service.present_to_leave(plan, group)
+        self._service.check_rollback(plan, group)
+        changes = self._service.changes_between(plan, present, group.states)
+        before = self._service.taken_back(plan, group)
+        return CorrectionPreview(
+            plan=plan,
+            decision=decision,
+            target=target,
+            files=tuple(
+                f"{name}: {difference.path.decode(errors='backslashreplace') or '.'}"
+                for name, listed in changes.items()
+                for difference in listed
+            ),
+            superseded=consequences.superseded,
+            subplans=tuple(subplan for subplan in consequences.subplans if not subplan.is_superseded),
+            impact=full_impact(plan, self._service, self._tools, consequences),
+            resumes_at=before.next_step,
+            steps=before.steps if new_steps is None else (*before.steps[: before.next_step], *new_steps),
+            brings_steps=new_steps is not None,
+        )
+
+    def revert(self, lease: Lease, preview: CorrectionPreview, guidance: str, compensate: Compensate) -> RollbackResult:
+        """Go back to just before the decision; it and all that followed from it are superseded by the guidance."""
+        assert preview.target is not None
+        decision = preview.decision
+        correction = Correction(
+            question=decision.question,
+            guidance=guidance,
+            alternatives=(decision.chosen,),
+            parent_decision_id=decision.parent_decision_id,
+            steps=preview.steps if preview.brings_steps else None,
+            undone=preview.target.undone,
+        )
+        return self._service.rollback_to_checkpoint(
+            preview.plan,
+            lease,
+            preview.target.checkpoint,
+            reason=_reason(decision),
+            correction=correction,
+            compensate=compensate,
+        )
+
+    def check_revert(self, plan: Plan, decision: Decision) -> Target:
+        """Everything that could refuse, but for a look at files and content; what reverting goes back to."""
+        refuse_if_disabled(plan)
+        target = self.target_of(plan, decision)
+        _refuse_if_applied(self._service.consequences(plan, target.group))
+        self._service.check_position(plan, target.group)
+        return target
+
+    def find_refusal(self, plan: Plan, decision: Decision) -> str | None:
+        """Why this decision cannot be reverted as things are; None if it can."""
+        if plan.parent_plan_id is not None:
+            return goes_on_with_another(plan)
+        try:
+            self.check_revert(plan, decision)
+        except (StateError, SandboxError, DamagedRecordError) as error:
+            return error.message
+        return None
+
+    def correctable_for(self, plan: Plan, decision: Decision) -> Decision | None:
+        """The decision to revert in order to undo this one: itself or, of a subplan, the one that spawned that."""
+        store = self._service.store
+        if plan.parent_plan_id is None:
+            return decision if self.find_refusal(plan, decision) is None else None
+        root = store.root_of(plan)
+        while plan.parent_plan_id != root.plan_id:
+            plan = store.get(Plan, plan.parent_plan_id or "")
+        spawning = store.find(Decision, plan.spawn_decision_id or "")
+        # A step with a decision of its own can also be undone by that.
+        parent = store.find(Decision, spawning.parent_decision_id or "") if spawning is not None else None
+        found = (each for each in (spawning, parent) if each is not None and self.find_refusal(root, each) is None)
+        return next(found, None)
+
+    def target_of(self, plan: Plan, decision: Decision) -> Target:
+        """What reverting this decision would go back to."""
+        checkpoint = self._checkpoint_before(plan, decision)
+        group = self._service.store.get(CheckpointGroup, checkpoint.group_id)
+        undone = {decision.sequence}
+        if decision.is_correction:
+            # What it undid itself stays undone.
+            [first, *_] = self._groups_with(decision)
+            undone.update(
+                each for each in numbers_of(group.active_decisions) if not is_within(each, first.active_decisions)
+            )
+        return Target(checkpoint, tuple(sorted(undone)), group.without(undone))
+
+    def _checkpoint_before(self, plan: Plan, decision: Decision) -> Checkpoint:
+        if decision.parent_decision_id is None:
+            raise StateError(
+                f"Decision {decision.decision_id} is what the plan is for: nothing comes before it.",
+                hint=f"Correct one that followed from it (`holdfast plan tree {plan.plan_id}`), or go back to the "
+                f"start (`holdfast checkpoint list {plan.plan_id}`).",
+            )
+        found = self._checkpoints_before(plan, decision)
+        # A decision that was itself rolled back, as after a failure, may stand right before where the plan is now.
+        leads_here = bool(found) and found[0].group_id not in self._service.superseded_groups(plan)
+        if decision.is_superseded and not leads_here:
+            raise StateError(
+                f"Decision {decision.decision_id} is superseded already: it is not part of what led here.",
+                hint="Roll back to a checkpoint of that time first, or correct a decision that is in force.",
+            )
+        if not found:
+            raise StateError(
+                f"There is no checkpoint of decision {decision.decision_id} to go back to.",
+                hint="None was taken when it was made, or it was pruned. Those there are: "
+                f"`holdfast checkpoint list {plan.plan_id}`.",
+            )
+        return found[0]
+
+    def _checkpoints_before(self, plan: Plan, decision: Decision) -> list[Checkpoint]:
+        """Those taken when it was made. Others name it as well: the step it started has ended, or failed."""
+        store = self._service.store
+        if decision.is_correction:
+            return self._before_correction(decision)
+        runs = self._undone_runs(plan, decision)
+        if runs and decision.step_index is not None:
+            before = (store.find(CheckpointGroup, run.group_before_id) for run in runs if run.group_before_id)
+            return [each for group in before if group is not None for each in self._service.checkpoints_at(group)]
+        groups = store.groups_of(plan.plan_id, sound_only=True)
+        made = [each for each in groups if each.decision_id == decision.decision_id]
+        return [each for group in made for each in self._service.checkpoints_at(group)]
+
+    def _undone_runs(self, plan: Plan, decision: Decision) -> list[StepRun]:
+        """The runs that the decision started, or that it brought to their end in the place of a tool."""
+        runs = self._service.store.runs_of(plan.plan_id)
+        started = [run for run in runs if run.decision_id == decision.decision_id]
+        if started or decision.type is not DecisionType.USER_INTERVENTION:
+            return started
+        ended = [run for run in runs if run.decision_id == decision.parent_decision_id]
+        is_skip = any(decision.decision_id == group.decision_id for group in self._groups_with(decision))
+        # A tool may have recorded what a person told it, in the middle of its run: that has a moment of its own.
+        return ended if is_skip or any(spawned_by(self._service, run) for run in ended) else []
+
+    def _before_correction(self, correction: Decision) -> list[Checkpoint]:
+        """Those of what it went back to; of steps that were added, those of what was there."""
+        store = self._service.store
+        for first in self._groups_with(correction)[:1]:
+            before = store.find(CheckpointGroup, first.parent_group_id or "")
+            if before is not None and before.last_completed_step == first.last_completed_step:
+                return self._service.checkpoints_at(before)
+        return []
+
+    def _groups_with(self, decision: Decision) -> list[CheckpointGroup]:
+        """Those that hold it as one that led there, the first of them first."""
+        groups = self._service.store.groups_of(decision.plan_id)
+        return [each for each in groups if is_within(decision.sequence, each.active_decisions)]
+
+    # Adding
+
+    def preview_append(self, plan: Plan, decision: Decision, new_steps: tuple[Step, ...]) -> CorrectionPreview:
+        """Nothing is undone, so the new steps are all there is to say; or the refusal. Changes nothing."""
+        if plan.state in (PlanState.APPLIED, PlanState.CANCELLED):
+            raise StateError(f"Plan {plan.plan_id} is {plan.state}.", hint="Make a new plan for the new work.")
+        half_done = cut_short(plan, self._service)
+        if half_done is not None and _is_taken_up(plan, half_done):
+            raise StateError(
+                f"Step {half_done.step_index + 1} ({half_done.step}) did not come to its end: going on may take the "
+                "plan back to before it, and what you add now with it.",
+                hint=f"Go on first: `holdfast plan resume {plan.plan_id}`.",
+            )
+        if plan.head_group_id is not None:
+            self._service.check_sandboxes(plan)
+        return CorrectionPreview(
+            plan=plan,
+            decision=decision,
+            target=None,
+            files=(),
+            superseded=(),
+            subplans=(),
+            impact=RollbackImpact(
+                sandbox=", ".join(resource.sandbox_path for resource in plan.resources),
+                decisions_after_cp=0,
+                tool_calls_after_cp=0,
+            ),
+            resumes_at=plan.next_step,
+            steps=(*plan.steps, *new_steps),
+            brings_steps=True,
+        )
+
+    def append(self, lease: Lease, preview: CorrectionPreview, guidance: str) -> Plan:
+        """The steps become new work at the end."""
+        correction = Correction(
+            question=f"What else has to be done after: {preview.decision.question}",
+            guidance=guidance,
+            parent_decision_id=preview.decision.decision_id,
+            steps=preview.steps,
+        )
+        plan = preview.plan
+        if plan.head_group_id is not None:
+            # Whatever takes the plan back after a failure finds a group that has the new steps.
+            occasion = Occasion((Moment.MANUAL,), source="correct", reason="steps are added at the end")
+            plan = self._service.create_checkpoint(plan, lease, occasion)
+        with self._service.store.transaction(lease):
+            return self._service.corrected(plan, correction)
+
+
+def _is_taken_up(plan: Plan, half_done: StepRun) -> bool:
+    """Whether going on looks back at this run: to undo it, or to go on with its subplans."""
+    return half_done.group_before_id is not None or bool(plan.steps[half_done.step_index].subplans)
+
+
+def _reason(decision: Decision) -> str:
+    return f"decision {decision.decision_id} is corrected"
+
+
+def _refuse_if_applied(consequences: Consequences) -> None:
+    """What a subplan brought into the real files cannot be taken back by going back in its parent."""
+    if consequences.applied:
+        listed = ", ".join(f"{subplan.name} ({subplan.plan_id})" for subplan in consequences.applied)
+        raise StateError(
+            f"The correction would undo subplans whose result is in the real files already: {listed}.",
+            hint="Correct a decision that came after them, or add steps that undo their work: `--mode append`.",
+        )

@@ -1,0 +1,136 @@
+"""Going on with a plan after a crash, a kill, a failure or a cancel: from where, and what is put right first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from holdfast.checkpoints.history import spawned_by, under_way
+from holdfast.checkpoints.missing import lost_with_a_sandbox, missing_sandboxes
+from holdfast.checkpoints.service import CheckpointService
+from holdfast.errors import StateError
+from holdfast.execution.executor import (
+    AfterInterruption,
+    Choices,
+    goes_on_divided,
+    may_count_as_done,
+    refuse_to_repeat,
+    refuse_to_skip_nothing,
+)
+from holdfast.execution.subplans import refuse_unresolved
+from holdfast.model import CheckpointGroup, Correction, Operation, OperationKind, Plan, PlanState, Step
+from holdfast.tools import Toolbox
+
+
+@dataclass(frozen=True)
+class ResumePreview:
+    plan: Plan
+    """As it is now."""
+    choices: Choices
+    steps: tuple[Step, ...]
+    """As they are when what was begun is finished."""
+    step_index: int | None
+    """The step that would run next; None if all are done and only the result is checked again."""
+    skipped: str | None
+    """The step that was cut short and counts as done."""
+    group_id: str | None
+    """The group the sandboxes would be taken back to first: the step there did not come to its end, or was lost."""
+    operations: tuple[OperationKind, ...]
+    """What was begun and would be finished (a rollback) or undone (an apply) first."""
+    subplans: tuple[str, ...] = ()
+    """Of a step with subplans that was cut short: those that are not done."""
+    can_skip: bool = False
+    """The step is a program, and would be run again although what it made could be kept."""
+    made_anew: tuple[str, ...] = ()
+    """Resources whose sandboxes are gone and would be made anew from the last checkpoint."""
+    is_lost: bool = False
+    """Steps did something since that checkpoint, so they would be run again."""
+
+    @property
+    def runs_nothing(self) -> bool:
+        """Only the sandboxes are made anew: nothing is left to run, or a person has to resolve conflicts in them."""
+        return bool(self.made_anew) and self.plan.state in (PlanState.COMPLETE, PlanState.CONSTRAINED)
+
+
+def preview_resume(plan: Plan, service: CheckpointService, tools: Toolbox, choices: Choices) -> ResumePreview:
+    """Refuses what going on would refuse, as far as that can be known before what a crash left is put right."""
+    operations = service.store.unfinished_operations(plan.plan_id)
+    made_anew = () if plan.state is PlanState.APPLIED else tuple(_gone(plan, service))
+    if plan.state is PlanState.COMPLETE and not operations and made_anew:
+        return replace(_at(plan, plan, choices), made_anew=made_anew)
+    if plan.state in (PlanState.COMPLETE, PlanState.APPLIED) and not operations:
+        raise StateError(
+            f"Plan {plan.plan_id} is {plan.state}: there is nothing to go on with.",
+            hint=f"See what it made with `holdfast plan diff {plan.plan_id}`.",
+        )
+    if not operations:
+        if not made_anew:
+            refuse_unresolved(plan, service, take_as_is=choices.conflicts_are_resolved)
+        refuse_to_repeat(plan, service, tools, choices)
+        refuse_to_skip_nothing(plan, service, tools, choices)
+    going_back = next((each for each in operations if each.kind is OperationKind.ROLLBACK), None)
+    if going_back is not None:
+        return _after_going_back(plan, service, choices, going_back)
+    lost_since = lost_with_a_sandbox(plan, service)
+    preview = (
+        _in_place(plan, service, tools, choices)
+        if lost_since is None
+        else _at(plan, service.taken_back(plan, lost_since), choices, lost_since)
+    )
+    return replace(
+        preview,
+        operations=tuple(operation.kind for operation in operations),
+        made_anew=made_anew,
+        is_lost=lost_since is not None,
+    )
+
+
+def _gone(plan: Plan, service: CheckpointService) -> Iterator[str]:
+    """Resources whose sandboxes would be made anew, also those of subplans that the plan waits for."""
+    yield from (resource.name for resource in missing_sandboxes(plan))
+    if plan.state is PlanState.CONSTRAINED:
+        for subplan in service.store.subplans_of(plan.plan_id):
+            if subplan.state is PlanState.CONSTRAINED and not subplan.is_superseded:
+                yield from (f"{name} ({subplan.name})" for name in _gone(subplan, service))
+
+
+def _in_place(plan: Plan, service: CheckpointService, tools: Toolbox, choices: Choices) -> ResumePreview:
+    """From where it goes on if all that its steps did is there."""
+    run = under_way(plan, service)
+    is_skipped = choices.interrupted_step is AfterInterruption.SKIP and may_count_as_done(plan, run, tools)
+    step = plan.interrupted_step(run)
+    next_step = plan.next_step + is_skipped
+    is_divided = goes_on_divided(plan, run)
+    subplans = spawned_by(service, run) if run is not None and is_divided else []
+    return ResumePreview(
+        plan=plan,
+        choices=choices,
+        steps=plan.steps,
+        step_index=next_step if next_step < len(plan.steps) else None,
+        skipped=run.step if run is not None and is_skipped else None,
+        group_id=run.group_before_id if run is not None and not is_divided and not is_skipped else None,
+        operations=(),
+        subplans=tuple(each.name for each in subplans if each.state is not PlanState.COMPLETE),
+        can_skip=not is_skipped and step is not None and step.is_program,
+    )
+
+
+def _at(plan: Plan, back: Plan, choices: Choices, group: CheckpointGroup | None = None) -> ResumePreview:
+    """From where it goes on once it was taken back."""
+    return ResumePreview(
+        plan=plan,
+        choices=choices,
+        steps=back.steps,
+        step_index=None if back.is_finished else back.next_step,
+        skipped=None,
+        group_id=group.group_id if group is not None else None,
+        operations=(),
+    )
+
+
+def _after_going_back(plan: Plan, service: CheckpointService, choices: Choices, operation: Operation) -> ResumePreview:
+    """From where it goes on when a rollback, perhaps with a correction, was cut short and is finished first."""
+    back = service.taken_back(plan, service.target_of(operation))
+    corrected = operation.data["correction"] and Correction.model_validate(operation.data["correction"]).steps
+    back = back.changed(steps=corrected or back.steps)
+    return replace(_at(plan, back, choices), operations=(operation.kind,))

@@ -1,0 +1,149 @@
+"""Questions about a user's repository, asked so that git writes nothing into it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import SandboxError
+from holdfast.git.run import GitFailed, complaint_of, run_git
+
+_IN_PROGRESS = {
+    "MERGE_HEAD": "merge",
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+    "sequencer": "cherry-pick or revert",
+    "BISECT_LOG": "bisect",
+}
+_IGNORED = ("ls-files", "--others", "--ignored", "--exclude-standard", "-z")
+_PRIVATE_REFS = ("refs/stash", "refs/heads/holdfast/", "refs/bisect/", "refs/worktree/", "refs/rewritten/")
+
+
+@dataclass(frozen=True)
+class GitRepository:
+    root: Path
+    git_dir: Path
+    common_dir: Path
+
+    @classmethod
+    def at(cls, path: Path) -> GitRepository:
+        """The repository whose root is ``path`` (a symlink to it will do), or a refusal that says why not."""
+        path = path.resolve()
+        answer = run_git(["rev-parse", "--is-bare-repository"], cwd=path, check=False)
+        if answer.returncode != 0:
+            raise _not_a_repository(path, answer.stderr)
+        if answer.stdout.strip() == b"true":
+            raise SandboxError(f"{path} is a bare repository: it has no files to work on.", hint="Use a clone of it.")
+        top, git_dir, common_dir = (
+            Path(os.fsdecode(run_git(["rev-parse", question], cwd=path).stdout[:-1]))
+            for question in ("--show-toplevel", "--absolute-git-dir", "--git-common-dir")
+        )
+        if top.resolve() != path:
+            raise SandboxError(
+                f"{path} lies inside the git repository {top}, it is not its root.",
+                hint="Name the root in the plan file, or give the resource the type `directory`.",
+            )
+        return cls(path, git_dir, (path / common_dir).resolve())
+
+    def _lines(self, *arguments: str) -> list[bytes]:
+        output: bytes = run_git(list(arguments), cwd=self.root).stdout
+        return [line for line in output.split(b"\0") if line]
+
+    def _word(self, *arguments: str) -> str | None:
+        """What git answers; None if it says that there is no such thing, and not if it could not tell."""
+        answer = run_git(list(arguments), cwd=self.root, check=False)
+        if answer.returncode > 1:
+            raise GitFailed(arguments[0], complaint_of(answer))
+        return answer.stdout.decode(errors="surrogateescape").strip() or None if answer.returncode == 0 else None
+
+    def operation_in_progress(self) -> str | None:
+        return next((name for file, name in _IN_PROGRESS.items() if (self.git_dir / file).exists()), None)
+
+    def head(self) -> str | None:
+        """The commit checked out, or None in a repository without one."""
+        return self.commit_of("HEAD")
+
+    def commit_of(self, ref: str) -> str | None:
+        return self._word("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
+
+    def branch(self) -> str | None:
+        """The full name of the branch checked out, or None when HEAD is detached."""
+        return self._word("symbolic-ref", "--quiet", "HEAD")
+
+    def branches(self) -> list[str]:
+        """All that have a commit, without their ``refs/heads/``."""
+        listed = run_git(["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/"], cwd=self.root).stdout
+        return [os.fsdecode(line) for line in listed.splitlines()]
+
+    def has_ancestor(self, commit: str) -> bool:
+        """Whether HEAD is that commit or came after it."""
+        return run_git(["merge-base", "--is-ancestor", commit, "HEAD"], cwd=self.root, check=False).returncode == 0
+
+    def object_format(self) -> str:
+        return self._word("rev-parse", "--show-object-format") or "sha1"
+
+    def settings(self) -> list[tuple[str, str | None]]:
+        """Of the repository, and after them those of this work tree alone."""
+        items = self._lines("config", "--local", "--includes", "--list", "-z")
+        if self.is_set("extensions.worktreeConfig"):
+            items += self._lines("config", "--worktree", "--includes", "--list", "-z")
+        pairs = []
+        for item in items:
+            key, separator, value = item.decode(errors="surrogateescape").partition("\n")
+            pairs.append((key, value if separator else None))
+        return pairs
+
+    def packed_refs(self) -> bytes:
+        lines = run_git(["for-each-ref", "--format=%(objectname) %(refname)"], cwd=self.root).stdout.splitlines()
+        kept = [line for line in lines if not line.split(b" ", 1)[1].startswith(tuple(map(str.encode, _PRIVATE_REFS)))]
+        return b"".join(line + b"\n" for line in kept)
+
+    def index_files(self) -> list[Path]:
+        return [self.git_dir / "index", *self.git_dir.glob("sharedindex.*")]
+
+    def ignored_paths(self) -> set[bytes]:
+        """What git ignores here: files, and folders of which everything is ignored."""
+        return {path.rstrip(b"/") for path in self._lines(*_IGNORED, "--directory")}
+
+    def ignored_files(self) -> list[bytes]:
+        return [path.rstrip(b"/") for path in self._lines(*_IGNORED)]
+
+    def submodules(self) -> list[bytes]:
+        entries = self._lines("ls-files", "--stage", "-z")
+        return [entry.split(b"\t", 1)[1] for entry in entries if entry.startswith(b"160000 ")]
+
+    def work_trees_inside(self) -> list[bytes]:
+        """Linked work trees, of any branch, that lie in this one."""
+        found = (line.removeprefix(b"worktree ") for line in self._lines("worktree", "list", "--porcelain", "-z"))
+        inside = os.fsencode(self.root) + b"/"
+        return [place.removeprefix(inside) for place in found if place.startswith(inside)]
+
+    def uncommitted(self) -> set[bytes]:
+        """Paths where files or index are not what HEAD says; untracked files too."""
+        entries = self._lines("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
+        return {entry[3:].rstrip(b"/") for entry in entries}
+
+    def is_set(self, key: str) -> bool:
+        return self._word("config", "--type=bool", "--get", key) == "true"
+
+    @property
+    def index_path(self) -> Path:
+        return self.git_dir / "index"
+
+    @property
+    def index_lock(self) -> Path:
+        return self.git_dir / "index.lock"
+
+
+def _not_a_repository(path: Path, stderr: bytes) -> SandboxError:
+    if b"dubious ownership" in stderr:
+        return SandboxError(
+            f"Git refuses {path}: it belongs to another user.",
+            hint=f"Trust it with `git config --global --add safe.directory {path}`.",
+        )
+    return SandboxError(
+        f"{path} is not a git repository.", hint="Run `git init` in it, or give the resource the type `directory`."
+    )

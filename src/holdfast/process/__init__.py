@@ -1,0 +1,1 @@
+"""Processes of steps: supervised, confined, and with nothing that outlives them."""

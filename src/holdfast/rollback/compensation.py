@@ -1,0 +1,152 @@
+"""Compensation: a step's effects outside of the sandboxes are undone by a command of its own when a rollback undoes it.
+
+A run keeps a note of its compensation, made before that starts and again when it has ended. So it is done once, however
+often a rollback is cut short and repeated; one that was cut short itself is not done again, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from holdfast.checkpoints.service import CheckpointService, Consequences
+from holdfast.errors import UsageError
+from holdfast.events import EffectsOutside
+from holdfast.model import (
+    SUBPLANS_TOOL,
+    Decision,
+    Lease,
+    Plan,
+    RollbackImpact,
+    RunStatus,
+    SideEffect,
+    Step,
+    StepRun,
+)
+from holdfast.tools import Toolbox, ToolResult
+
+UNDER_WAY = "begun; whether it was done is not known"
+DONE = "done"
+TO_BE_DONE = "to be done"
+
+RunTool = Callable[[Plan, Step, StepRun], ToolResult]
+
+
+@dataclass(frozen=True)
+class Compensable:
+    """A step that is undone by a command of its own."""
+
+    run: StepRun
+    step: Step
+
+    @property
+    def undoing(self) -> Step:
+        assert self.step.compensate is not None
+        return Step(
+            name=f"undo {self.step.name}",
+            tool=self.step.compensate.tool,
+            args=self.step.compensate.args,
+            resource=self.step.resource,
+            timeout_seconds=self.step.timeout_seconds,
+        )
+
+
+def compensable(plan: Plan, consequences: Consequences) -> list[Compensable]:
+    """The steps that are undone and that say how their effects outside are undone, last first."""
+    undone = [Compensable(run, step) for run, step in _undone(plan, consequences) if is_compensable(step, run)]
+    return sorted(undone, key=lambda each: each.run.sequence, reverse=True)
+
+
+def _undone(plan: Plan, consequences: Consequences) -> Iterator[tuple[StepRun, Step]]:
+    return _in_force(plan, consequences.runs, consequences.superseded)
+
+
+def _in_force(plan: Plan, runs: Iterable[StepRun], decisions: Iterable[Decision]) -> Iterator[tuple[StepRun, Step]]:
+    """The runs that count, with their steps; not those of validations, whose decisions are for no step."""
+    for_steps = {each.decision_id for each in decisions if each.step_index is not None}
+    for run in runs:
+        # One that is superseded may be of a longer list of steps than the plan has now.
+        if run.decision_id in for_steps and not run.is_superseded:
+            yield run, plan.steps[run.step_index]
+
+
+def is_compensable(step: Step, run: StepRun) -> bool:
+    """Whether it was done, and undoing it was not tried yet."""
+    return step.compensate is not None and run.status is RunStatus.SUCCEEDED and run.compensation is None
+
+
+def compensate(
+    plan: Plan, lease: Lease, service: CheckpointService, consequences: Consequences, run_tool: RunTool
+) -> Consequences:
+    """Undo, before the files go back, what those steps did outside; the runs get a note of how that ended."""
+    undone = [_undo(plan, lease, service, each, run_tool) for each in compensable(plan, consequences)]
+    noted = {run.run_id: run for run in undone}
+    return replace(consequences, runs=tuple(noted.get(run.run_id, run) for run in consequences.runs))
+
+
+def _undo(plan: Plan, lease: Lease, service: CheckpointService, each: Compensable, run_tool: RunTool) -> StepRun:
+    _note(lease, service, each.run, UNDER_WAY)
+    result = run_tool(plan, each.undoing, each.run)
+    return _note(lease, service, each.run, DONE if result.succeeded else f"failed: {result.error}")
+
+
+def _note(lease: Lease, service: CheckpointService, run: StepRun, note: str) -> StepRun:
+    noted = run.model_copy(update={"compensation": note})
+    with service.store.transaction(lease):
+        service.store.save(noted)
+    return noted
+
+
+# What is not undone
+
+
+def effects_outside(
+    plan: Plan, service: CheckpointService, tools: Toolbox, consequences: Consequences
+) -> EffectsOutside:
+    """Of the steps that are undone: all that they did outside of the sandboxes, with what became of it."""
+    effects = list(_all_effects(plan, service, tools, consequences))
+    # In the order in which that is done: the last step first.
+    undone = tuple(effect for effect in reversed(effects) if effect.note in (TO_BE_DONE, DONE))
+    gone = tuple(
+        _effect(run, run.compensation)
+        for run in consequences.runs
+        if run.is_superseded and run.compensation is not None
+    )
+    return EffectsOutside(tuple(effect for effect in effects if effect not in undone), undone, gone)
+
+
+def _all_effects(
+    plan: Plan, service: CheckpointService, tools: Toolbox, consequences: Consequences
+) -> Iterator[SideEffect]:
+    for run, step in _with_effects(_undone(plan, consequences), tools):
+        yield _effect(run, run.compensation or (TO_BE_DONE if is_compensable(step, run) else ""))
+    subplans = [(subplan, subplan.name) for subplan in consequences.subplans if not subplan.is_superseded]
+    while subplans:
+        subplan, name = subplans.pop(0)
+        runs, decisions = service.store.runs_of(subplan.plan_id), service.store.decisions_of(subplan.plan_id)
+        for run, _ in _with_effects(_in_force(subplan, runs, decisions), tools):
+            yield _effect(run, run.compensation or "", f"{name}: ")
+        subplans += [(each, f"{name}: {each.name}") for each in service.store.subplans_of(subplan.plan_id)]
+
+
+def _with_effects(runs: Iterable[tuple[StepRun, Step]], tools: Toolbox) -> Iterator[tuple[StepRun, Step]]:
+    for run, step in runs:
+        if step.compensate is not None or _has_side_effects(step, tools):
+            yield run, step
+
+
+def _effect(run: StepRun, note: str, where: str = "") -> SideEffect:
+    return SideEffect(step=where + run.step, step_index=run.step_index, run_id=run.run_id, note=note)
+
+
+def _has_side_effects(step: Step, tools: Toolbox) -> bool:
+    if step.side_effects is not None or step.tool == SUBPLANS_TOOL:
+        return bool(step.side_effects)
+    try:
+        return tools.get_tool(step.tool).declaration.side_effects
+    except UsageError:
+        return True  # the tool is gone, and nobody knows what it did
+
+
+def with_effects(impact: RollbackImpact, effects: EffectsOutside) -> RollbackImpact:
+    return impact.model_copy(update=vars(effects))

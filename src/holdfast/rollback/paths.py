@@ -1,0 +1,397 @@
+"""Restoring single files or folders of a checkpoint into the sandboxes; everything else of the plan stays as it is."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from holdfast.checkpoints.history import cut_short
+from holdfast.checkpoints.service import CheckpointService, Occasion
+from holdfast.content.batch import Batch
+from holdfast.content.difference import StateReader
+from holdfast.content.format import DIRECTORY, FORMAT_VERSION, Entry, State
+from holdfast.content.grafting import grafted
+from holdfast.errors import AmbiguousError, HoldfastError, NotFoundError, StateError, UsageError
+from holdfast.model import (
+    Checkpoint,
+    CheckpointGroup,
+    Lease,
+    Moment,
+    Operation,
+    OperationKind,
+    OperationState,
+    Phase,
+    Plan,
+    PlanState,
+    Resource,
+    RollbackImpact,
+    RollbackResult,
+    now,
+)
+from holdfast.names import name_text
+from holdfast.rollback.rollback import RollbackPreview, refuse_if_disabled
+from holdfast.sandbox import sandbox_for
+from holdfast.snapshot.restore.restore import unheld_name
+from holdfast.system.ids import new_id
+
+_MOST_NAMES = 10
+
+Selected = dict[str, tuple[bytes, ...]]
+"""The chosen paths by resource; the empty path is all of it."""
+States = dict[str, str]
+
+
+def preview_restore(
+    plan: Plan, service: CheckpointService, checkpoint: Checkpoint, only: Sequence[str]
+) -> RollbackPreview:
+    """What restoring these paths would do; refuses whatever restoring them would refuse."""
+    group = _checked(plan, service, checkpoint)
+    present = service.states_now(plan)
+    selected = select_paths(plan, service, group, present, only)
+    with service.manager.taking() as batch:
+        wanted = _grafted_states(service, batch, group, present, selected)
+        batch.commit()
+        service.keep_sound(plan, present, wanted)
+        return RollbackPreview(plan, group, _expected(plan, service, checkpoint, present, wanted, _shown(selected)))
+
+
+def restore_paths(
+    plan: Plan, lease: Lease, service: CheckpointService, checkpoint: Checkpoint, only: Sequence[str]
+) -> RollbackResult:
+    """Restore them, keeping the present state in a group of its own, and record the outcome as a group."""
+    group = _checked(plan, service, checkpoint)
+    present = service.states_now(plan)
+    selected = select_paths(plan, service, group, present, only)
+    shown = _shown(selected)
+    reason = f"{', '.join(map(name_text, shown))} restored from {checkpoint.checkpoint_id}"
+    with service.manager.taking() as batch:
+        wanted = _grafted_states(service, batch, group, present, selected)
+        batch.commit()
+        service.keep_sound(plan, present, wanted)
+        expected = _expected(plan, service, checkpoint, present, wanted, shown)
+    if wanted == present:
+        return expected
+    # This may prune and collect, which waits for everybody who holds the store.
+    plan = service.keep_present(plan, lease, group, reason)
+    # Made once more: now it is not collected before the journal names it.
+    with service.manager.taking() as batch:
+        wanted = _grafted_states(service, batch, group, present, selected)
+        batch.commit()
+        operation = Operation(
+            operation_id=new_id(),
+            plan_id=plan.plan_id,
+            kind=OperationKind.RESTORE_PATHS,
+            data={
+                "target_group_id": group.group_id,
+                "left_group_id": plan.head_group_id,
+                "reason": reason,
+                "states": wanted,
+            },
+            created_at=now(),
+        )
+        with service.store.transaction(lease):
+            service.store.insert(operation)
+    try:
+        plan, set_aside = _carry_out(plan, lease, service, operation)
+    except HoldfastError as error:
+        service.put_back(plan, lease, operation, error)
+        raise
+    return expected.model_copy(
+        update={
+            "plan": plan,
+            "left_group_id": operation.data["left_group_id"],
+            "set_aside": set_aside,
+            "checkpoints_remaining": service.store.checkpoint_count(plan.plan_id),
+        }
+    )
+
+
+def finish_restore(
+    plan: Plan, lease: Lease, service: CheckpointService, operation: Operation
+) -> tuple[Plan, tuple[str, ...]]:
+    """Complete a restore that was cut short; everything it did already is found done. Also what was set aside."""
+    service.make_empty_sandboxes(plan)
+    return _carry_out(plan, lease, service, operation)
+
+
+def _carry_out(
+    plan: Plan, lease: Lease, service: CheckpointService, operation: Operation
+) -> tuple[Plan, tuple[str, ...]]:
+    set_aside = service.bring_to(plan, operation.data["states"])
+    occasion = Occasion((Moment.RESTORE_PATHS,), reason=operation.data["reason"], source="rollback")
+    done = operation.model_copy(update={"state": OperationState.DONE, "finished_at": now()})
+    return service.create_checkpoint(_after(plan), lease, occasion, records=[done]), set_aside
+
+
+def _after(plan: Plan) -> Plan:
+    """A result that was changed is not complete any more: going on checks it again and records it anew."""
+    if plan.state is not PlanState.COMPLETE:
+        return plan
+    return plan.changed(phase=Phase.EXECUTE, state=PlanState.QUEUED)
+
+
+def _checked(plan: Plan, service: CheckpointService, checkpoint: Checkpoint) -> CheckpointGroup:
+    refuse_if_disabled(plan)
+    service.check_sandboxes(plan)
+    half_done = cut_short(plan, service)
+    if half_done is not None and half_done.group_before_id is not None:
+        keeping = f"Keep what it made with `holdfast plan resume --skip {plan.plan_id}`, or go back"
+        first = keeping if plan.steps[half_done.step_index].is_program else "Go back"
+        raise StateError(
+            f"Step {half_done.step_index + 1} ({half_done.step}) was cut short: going on takes all files back to "
+            "before it, and what you restore now with them.",
+            hint=f"{first} first: `holdfast plan rollback {plan.plan_id} {half_done.group_before_id}`.",
+        )
+    return service.store.get(CheckpointGroup, checkpoint.group_id)
+
+
+def _expected(
+    plan: Plan,
+    service: CheckpointService,
+    checkpoint: Checkpoint,
+    present: States,
+    wanted: States,
+    only: tuple[str, ...],
+) -> RollbackResult:
+    changed = [name for name in wanted if wanted[name] != present[name]]
+    set_aside: list[str] = []
+    for name in changed:
+        path = Path(plan.resource(name).sandbox_path)
+        # Also finds out whether all that is needed is there, and sound.
+        service.manager.check(path, wanted[name])
+        set_aside += map(str, service.manager.in_the_way(path, wanted[name]))
+    groups = [service.kept_by(plan, present), len(changed)] if changed else []
+    return RollbackResult(
+        plan=_after(plan) if changed else plan,
+        checkpoint=checkpoint,
+        left_group_id=None,
+        changes=service.file_changes(plan, present, wanted),
+        set_aside=tuple(set_aside),
+        impact=RollbackImpact(
+            sandbox=", ".join(plan.resource(name).sandbox_path for name in changed),
+            decisions_after_cp=0,
+            tool_calls_after_cp=0,
+        ),
+        checkpoints_remaining=service.expected_checkpoints(
+            plan, [count for count in groups if count], (checkpoint.group_id,)
+        ),
+        only=only,
+    )
+
+
+def _shown(selected: Selected) -> tuple[str, ...]:
+    return tuple(f"{name}:{os.fsdecode(path) or '.'}" for name, paths in selected.items() for path in paths)
+
+
+def _name(path: bytes) -> str:
+    return name_text(os.fsdecode(path))
+
+
+# Which paths are meant
+
+
+def select_paths(
+    plan: Plan, service: CheckpointService, group: CheckpointGroup, present: States, only: Sequence[str]
+) -> Selected:
+    """What ``PATH`` or ``RESOURCE:PATH`` stand for, each in exactly one resource; one inside another is left out."""
+    chosen: dict[str, set[bytes]] = {}
+    for text in only:
+        found = [
+            (resource, path)
+            for resource, path in _readings(plan, text)
+            if _is_there(service.manager.reader, resource, path, group.states, present)
+        ]
+        if len(found) > 1:
+            listed = ", ".join(f"{resource.name}:{_name(path) or '.'}" for resource, path in found)
+            raise AmbiguousError(f"'{name_text(text)}' is in several resources.", hint=f"Say which one: {listed}.")
+        if not found:
+            raise _unknown(plan, service, group, present, text)
+        resource, path = found[0]
+        _refuse_what_is_not_held(plan, resource, path, group)
+        chosen.setdefault(resource.name, set()).add(path)
+    return {
+        name: tuple(sorted(path for path in paths if not any(each in paths for each in _above(path))))
+        for name, paths in chosen.items()
+    }
+
+
+def _readings(plan: Plan, text: str) -> Iterator[tuple[Resource, bytes]]:
+    """What a text can stand for. With several resources a file is shown as ``RESOURCE/PATH``, so that is taken too."""
+    names = {resource.name: resource for resource in plan.resources}
+    name, separator, rest = text.partition(":")
+    if separator and name in names:
+        yield names[name], _normal(rest)
+        return
+    path = _normal(text)
+    for resource in plan.resources:
+        yield resource, path
+    name, separator, rest = text.partition("/")
+    if separator and rest and name in names and len(names) > 1:
+        yield names[name], _normal(rest)
+
+
+def _normal(text: str) -> bytes:
+    if not text:
+        # A variable of a shell that is not set must not mean everything.
+        raise UsageError("An empty path names nothing.", hint="A whole resource is `.` or `RESOURCE:.`.")
+    path = posixpath.normpath(text)
+    if path.startswith("/") or path.split("/")[0] == "..":
+        raise UsageError(
+            f"'{name_text(text)}' is not a path inside of a resource.", hint="Give it relative to the resource's root."
+        )
+    return b"" if path == "." else os.fsencode(path)
+
+
+def _is_there(reader: StateReader, resource: Resource, path: bytes, then: States, present: States) -> bool:
+    states = {then[resource.name], present[resource.name]}
+    return any(reader.find(reader.state(state), path) is not None for state in states)
+
+
+def _unknown(
+    plan: Plan, service: CheckpointService, group: CheckpointGroup, present: States, text: str
+) -> NotFoundError:
+    for resource, path in _readings(plan, text):
+        _refuse_what_is_not_held(plan, resource, path, group)
+    listed = [
+        f"{resource.name}: {', '.join(_names_beside(service.manager.reader, resource, path, group, present))}"
+        for resource, path in _readings(plan, text)
+    ]
+    return NotFoundError(
+        f"There is no '{name_text(text)}', neither in the checkpoint nor in the sandbox.",
+        hint=f"There is {'; '.join(listed)}.",
+    )
+
+
+def _names_beside(
+    reader: StateReader, resource: Resource, path: bytes, group: CheckpointGroup, present: States
+) -> list[str]:
+    """What there is in the nearest folder on the way to a path that is not there."""
+    roots = [reader.state(states[resource.name]) for states in (group.states, present)]
+    folder, entries = next(
+        (folder, entries)
+        for folder in _above(path)
+        if (entries := [entry for root in roots if (entry := reader.find(root, folder)) and entry.kind == DIRECTORY])
+    )
+    names = sorted({_name(name) for entry in entries for name in reader.directory(entry)})
+    where = f"{_name(folder)}/" if folder else ""
+    shown = [where + name for name in names[:_MOST_NAMES]]
+    return [*shown, f"and {len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else shown
+
+
+def _refuse_what_is_not_held(plan: Plan, resource: Resource, path: bytes, group: CheckpointGroup) -> None:
+    if path and sandbox_for(plan, resource).hides(path):
+        raise UsageError(
+            f"{_name(path)} of {resource.name} belongs to the sandbox's repository, which is restored whole.",
+            hint=f"Restore all of it with `--only {resource.name}:.`, or roll back without `--only`.",
+        )
+    for each in group.unheld.get(resource.name, ()):
+        if each.path == unheld_name(path):
+            raise StateError(
+                f"The checkpoint does not hold {resource.name}:{_name(path)}: {each.reason}.",
+                hint="It stays as it is. What a checkpoint does not hold cannot be restored from it.",
+            )
+
+
+def _above(path: bytes) -> Iterator[bytes]:
+    while path:
+        path = path.rpartition(b"/")[0]
+        yield path
+
+
+# What the sandboxes become
+
+
+def _grafted_states(
+    service: CheckpointService, batch: Batch, group: CheckpointGroup, present: States, selected: Selected
+) -> States:
+    """The present states with the chosen paths as they were in the group."""
+    reader = service.manager.reader
+    wanted = dict(present)
+    for name, paths in selected.items():
+        unheld = {each.path for each in group.unheld.get(name, ())}
+        graft = _Graft(reader, reader.state(present[name]), reader.state(group.states[name]), unheld)
+        for path in paths:
+            graft.take(name, path)
+        # Only a whole resource takes what its root itself is with it.
+        is_whole = paths == (b"",) and not graft.spared
+        wanted[name] = group.states[name] if is_whole else graft.state(batch, present[name])
+    return wanted
+
+
+class _Graft:
+    """Collects what has to change in one state so that some paths of it are those of another."""
+
+    def __init__(self, reader: StateReader, mine: State, theirs: State, unheld: set[str]) -> None:
+        self._reader, self._mine, self._theirs, self._unheld = reader, mine, theirs, unheld
+        self._changes: dict[bytes, Entry | None] = {}
+        self._paths: list[bytes] = []
+        self.spared: list[bytes] = []
+        """What the other state's snapshot could not hold: that it has no entry for it does not mean it has to go."""
+
+    def take(self, resource: str, path: bytes) -> None:
+        self._paths.append(path)
+        mine, theirs = self._reader.find(self._mine, path), self._reader.find(self._theirs, path)
+        if theirs is not None:
+            self._make_way(resource, path)
+        for below, old, new in self._reader.differences(_as_state(mine), _as_state(theirs)):
+            place = path + b"/" + below if path and below else path or below
+            if old == new or not place:
+                continue
+            if new is None and (
+                unheld_name(place) in self._unheld or any(each in self.spared for each in _above(place))
+            ):
+                self.spared.append(place)
+                continue
+            self._changes[place] = new
+
+    def _make_way(self, resource: str, path: bytes) -> None:
+        """Folders on the way that are not there now come back as well, with nothing else in them."""
+        for folder in _above(path):
+            now_there = self._reader.find(self._mine, folder)
+            if now_there is None:
+                self._changes[folder] = self._reader.find(self._theirs, folder)
+            elif now_there.kind != DIRECTORY:
+                raise StateError(
+                    f"{resource}:{_name(folder)} was a folder and is none now: {_name(path)} has no place.",
+                    hint=f"Restore the folder: `--only {resource}:{_name(folder)}`.",
+                )
+
+    def state(self, batch: Batch, present: str) -> str:
+        links = self._links()
+        if not self._changes:
+            return present
+        return grafted(self._reader, batch, self._mine, self._changes, tuple(links))
+
+    def _links(self) -> list[tuple[bytes, ...]]:
+        """The chosen paths that have to be one file again; those that must not be any more become changes too."""
+        for group in self._mine.links:
+            inside = self._inside(group)
+            others = {self._inside(each) for each in self._theirs.links} if inside == group else {*self._theirs.links}
+            if self._changes.keys() & set(inside) or group not in others:
+                self._write_anew(inside)
+        found = []
+        for group in self._theirs.links:
+            inside = self._inside(group)
+            is_so = any(set(inside) <= set(each) for each in self._mine.links)
+            if len(inside) > 1 and (not is_so or self._changes.keys() & set(inside)):
+                self._write_anew(inside)
+                found.append(inside)
+        return found
+
+    def _inside(self, group: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        chosen = set(self._paths)
+        return tuple(
+            path
+            for path in group
+            if path not in self.spared and (path in chosen or any(each in chosen for each in _above(path)))
+        )
+
+    def _write_anew(self, paths: tuple[bytes, ...]) -> None:
+        for path in paths:
+            self._changes.setdefault(path, self._reader.find(self._theirs, path))
+
+
+def _as_state(entry: Entry | None) -> State | None:
+    return None if entry is None else State(FORMAT_VERSION, entry, ())

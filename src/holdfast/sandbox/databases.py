@@ -1,0 +1,326 @@
+"""SQLite databases among a user's files: recognised, found in use, and copied as of one moment beside a busy writer.
+
+A database is one thing in up to four files: itself, a write-ahead log or a rollback journal with what is not in it yet
+(or has to be taken out of it again), and an index of the log. Bytes that are read while a program writes to these files
+are no database. So SQLite itself makes the copy, in a process of its own: the locks of SQLite belong to a process and
+are lost when that process closes any other descriptor of the file, as this one does all the time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import stat
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import SandboxError
+from holdfast.names import name_text
+from holdfast.process.confinement import landlock_abi, rules_for
+from holdfast.process.supervisor import PR_SET_PDEATHSIG, confine, prctl
+from holdfast.system.sqlite import BUSY_TIMEOUT_SECONDS, Error, cannot_be_read, is_busy, module, patiently
+from holdfast.system.stopping import run_stoppable
+
+HEADER = b"SQLite format 3\0"
+PAGE_BYTES = 512
+"""The size of every database is a multiple of this."""
+WRITE_AHEAD_LOG, JOURNAL, LOG_INDEX = b"-wal", b"-journal", b"-shm"
+LOGS = (WRITE_AHEAD_LOG, JOURNAL)
+COMPANIONS = (*LOGS, LOG_INDEX)
+
+_COUNTERS = (slice(24, 28), slice(40, 44), slice(92, 100))
+"""In the header: of changes, of changes to the schema, and the version that counted. A copy counts anew."""
+_FORMS, _LOGGED_FORMS = slice(18, 20), b"\2\2"
+_JOURNAL_BEGINS_BYTES = 8
+_FLOCK = struct.Struct("hhqqi0q")
+_LOCKED_BYTES = {b"": (0x40000000, 512), LOG_INDEX: (120, 9)}
+"""Where in which file SQLite's locks are."""
+_LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_SETTLED_NS = 20_000_000
+"""The clock of a file system may stand still for up to 10 ms: what is written then does not show in a file's times."""
+_SETTLING_TRIES = 5
+PATIENCE_SECONDS = BUSY_TIMEOUT_SECONDS
+"""How long a program that writes is waited for."""
+_CANNOT_BE_READ, _IS_BUSY, _FAILED = 3, 4, 5
+
+
+def database_of(path: bytes) -> bytes | None:
+    """The path of the database that a file with this path would belong to; None if it would to none."""
+    return next((path.removesuffix(suffix) for suffix in COMPANIONS if path.endswith(suffix)), None)
+
+
+def begins_as_database(content: bytes) -> bool:
+    return content.startswith(HEADER)
+
+
+def is_database(directory: int, name: bytes) -> bool:
+    """Whether that file is one; also an empty one with a log beside it, which somebody is just making."""
+    try:
+        descriptor = os.open(name, _LOOK, dir_fd=directory)
+    except OSError:
+        return False
+    try:
+        return is_open_database(descriptor, directory, name)
+    finally:
+        os.close(descriptor)
+
+
+def is_open_database(descriptor: int, directory: int, name: bytes) -> bool:
+    """The same of a file that is open for reading."""
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        return False
+    if found.st_size == 0:
+        return any(_status(directory, name + suffix) for suffix in LOGS)
+    return begins_as_database(os.pread(descriptor, len(HEADER), 0))
+
+
+def without_counters(first_bytes: bytes) -> bytes:
+    """The beginning of a database without what differs between it and a copy that SQLite made."""
+    content = bytearray(first_bytes)
+    for place in _COUNTERS:
+        content[place] = bytes(place.stop - place.start)
+    return bytes(content)
+
+
+def logs_beside(directory: int, name: bytes) -> list[bytes]:
+    """The names of logs of that database that hold something: who opens it next takes that for a part of it."""
+    return [name + suffix for suffix in LOGS if _holds_something(directory, name + suffix, suffix)]
+
+
+def _holds_something(directory: int, log: bytes, suffix: bytes) -> bool:
+    found = _status(directory, log)
+    if found is None or found.st_size == 0:
+        return False
+    if suffix != JOURNAL or not stat.S_ISREG(found.st_mode):
+        return True
+    try:
+        descriptor = os.open(log, _LOOK, dir_fd=directory)
+    except OSError:
+        return True
+    try:
+        # One that is kept for the next transaction begins with zeros.
+        return any(os.pread(descriptor, _JOURNAL_BEGINS_BYTES, 0))
+    finally:
+        os.close(descriptor)
+
+
+def _status(directory: int, name: bytes) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except OSError:
+        return None
+
+
+# Who uses it
+
+
+class Users:
+    """Which programs have files open, asked once; of other users' programs only root sees all."""
+
+    def of(self, directory: int, names: Iterable[bytes]) -> list[str]:
+        """Those that have one of these files open or locked, as a person knows them."""
+        found: dict[str, None] = {}
+        for name in names:
+            status = _status(directory, name)
+            if status is not None and stat.S_ISREG(status.st_mode):
+                processes = self._by_file.get((status.st_dev, status.st_ino), ())
+                found |= dict.fromkeys(map(_described, processes))
+        return list(found)
+
+    def of_database(self, directory: int, name: bytes) -> list[str]:
+        """Those that have the database or one of its companions open or locked."""
+        names = [name, *(name + suffix for suffix in COMPANIONS)]
+        found = dict.fromkeys(self.of(directory, names))
+        for suffix, place in _LOCKED_BYTES.items():
+            holder = _lock_holder(directory, name + suffix, place)
+            found |= dict.fromkeys([] if holder is None else [_described(holder)])
+        return list(found)
+
+    def of_moved(self, directory: int, moved: bytes, name: bytes) -> list[str]:
+        """The same of a database, or the companion of one, that had ``name`` and has just got another."""
+        database = database_of(name)
+        if database is not None and is_database(directory, database):
+            return list(dict.fromkeys([*self.of_database(directory, database), *self.of(directory, [moved])]))
+        return self.of_database(directory, moved) if is_database(directory, moved) else []
+
+    @cached_property
+    def _by_file(self) -> dict[tuple[int, int], set[int]]:
+        by_file: dict[tuple[int, int], set[int]] = {}
+        for process, file in _open_files():
+            by_file.setdefault(file, set()).add(process)
+        return by_file
+
+
+def _open_files() -> Iterator[tuple[int, tuple[int, int]]]:
+    """Processes, and device and inode of the files that each has open."""
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            descriptors = os.listdir(f"/proc/{process}/fd")
+        except OSError:
+            continue  # it has ended, or is somebody else's
+        for descriptor in descriptors:
+            link = f"/proc/{process}/fd/{descriptor}"
+            with suppress(OSError, ValueError):
+                # Sockets and pipes have no path; devices are not asked.
+                if os.readlink(link).startswith("/") and not _is_our_own_look(process, descriptor):
+                    found = os.stat(link)
+                    if stat.S_ISREG(found.st_mode):
+                        yield int(process), (found.st_dev, found.st_ino)
+
+
+def _is_our_own_look(process: str, descriptor: str) -> bool:
+    """Whether this process only reads it: a thread of ours that copies, compares or checkpoints."""
+    if int(process) != os.getpid():
+        return False
+    with open(f"/proc/self/fdinfo/{descriptor}") as facts:
+        flags = next(line.split()[1] for line in facts if line.startswith("flags:"))
+    return int(flags, 8) & os.O_ACCMODE == os.O_RDONLY
+
+
+def _lock_holder(directory: int, name: bytes, place: tuple[int, int]) -> int | None:
+    """The process that has a lock there; 0 if it cannot be named."""
+    try:
+        descriptor = os.open(name, _LOOK, dir_fd=directory)
+    except OSError:
+        return None
+    try:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, *place, 0)
+        answer = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))
+    except OSError:
+        return None  # this file system has no locks
+    finally:
+        os.close(descriptor)
+    return None if answer[0] == fcntl.F_UNLCK else max(int(answer[4]), 0)
+
+
+def _described(process: int) -> str:
+    if process == 0:
+        return "a process that cannot be seen from here"
+    try:
+        name = Path(f"/proc/{process}/comm").read_text(errors="replace").strip()
+    except OSError:
+        return f"process {process}"
+    return f"{name_text(name)} (process {process})"
+
+
+# The copy
+
+
+Moment = tuple[tuple[int, ...] | None, ...]
+"""What the files of a database were like; as long as that is the same, so is what they hold."""
+
+
+def moment_of(directory: int, name: bytes) -> Moment:
+    return tuple(_stamp(directory, name + suffix) for suffix in (b"", *LOGS))
+
+
+def settled_moment_of(directory: int, name: bytes) -> Moment | None:
+    """The same, after which whatever is written shows in the files' times; None if they keep changing."""
+    for _ in range(_SETTLING_TRIES):
+        moment = moment_of(directory, name)
+        last_write_ns = max((stamp[-1] for stamp in moment if stamp is not None), default=0)
+        if not 0 <= time.time_ns() - last_write_ns < _SETTLED_NS:
+            return moment
+        time.sleep(_SETTLED_NS / 1e9)
+    return None
+
+
+def _stamp(directory: int, name: bytes) -> tuple[int, ...] | None:
+    found = _status(directory, name)
+    return None if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def copy_as_of_one_moment(directory: int, name: bytes, target: Path) -> bool:
+    """Have SQLite copy a database that may be written to meanwhile; the original is only read.
+
+    False if that cannot be done without writing to the original or its folder: there is a journal to be rolled back, or
+    no log yet that others could share, and so nobody who writes.
+    """
+    if not _can_be_shared(directory, name):
+        return False
+    source = Path(os.readlink(f"/proc/self/fd/{directory}"), os.fsdecode(name))
+    completed = run_stoppable(
+        # Not from the current folder: a project may have modules with the names of those we import.
+        [sys.executable, "-P", "-m", __name__, os.fspath(source), os.fspath(target), str(PATIENCE_SECONDS)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    if completed.returncode == _CANNOT_BE_READ:
+        target.unlink(missing_ok=True)
+        return False
+    if completed.returncode != 0:
+        raise _not_copied(source, completed)
+    return True
+
+
+def _can_be_shared(directory: int, name: bytes) -> bool:
+    """Whether a reader finds all files that SQLite would make otherwise."""
+    try:
+        descriptor = os.open(name, _LOOK, dir_fd=directory)
+    except OSError:
+        return False
+    try:
+        is_logged = os.pread(descriptor, _FORMS.stop, 0)[_FORMS] == _LOGGED_FORMS
+    finally:
+        os.close(descriptor)
+    return not is_logged or all(_status(directory, name + suffix) for suffix in (WRITE_AHEAD_LOG, LOG_INDEX))
+
+
+def _not_copied(source: Path, completed: subprocess.CompletedProcess[bytes]) -> SandboxError:
+    said = completed.stderr.decode(errors="replace").strip().splitlines()
+    reason = said[-1] if said else f"the copying process ended with {completed.returncode}"
+    if completed.returncode == _IS_BUSY:
+        reason = f"it stayed locked for {PATIENCE_SECONDS} s"
+    return SandboxError(
+        f"The database {name_text(str(source))} is in use and could not be copied as of one moment: {reason}.",
+        hint="Close the programs that use it, then run the command again.",
+    )
+
+
+def _back_up(source: Path, target: Path, patience_seconds: float) -> None:
+    # Read-only: the last connection to close would otherwise write the log into the database and remove it.
+    reading = module.connect(f"{source.as_uri()}?mode=ro", uri=True, timeout=0, isolation_level=None)
+    patiently(lambda: _begin_reading(reading), patience_seconds)
+    writing = module.connect(target, isolation_level=None)
+    writing.execute("PRAGMA journal_mode = OFF")
+    writing.execute("PRAGMA synchronous = OFF")
+    # All pages in one step, of the state that was begun with: each change would make several steps begin anew.
+    reading.backup(writing)
+    writing.close()
+    reading.close()
+
+
+def _begin_reading(connection: Any) -> None:
+    if not connection.in_transaction:
+        connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+
+
+def _main(source: Path, target: Path, patience_seconds: float) -> int:
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    abi = landlock_abi()
+    if abi:
+        # Should its log vanish in this moment, SQLite would make a new one, and leave it there.
+        index = source.with_name(source.name + os.fsdecode(LOG_INDEX))
+        rules = rules_for([target.parent, *([index] if index.exists() else [])], abi)
+        confine(rules.attributes, rules.beneath)
+    try:
+        _back_up(source, target, patience_seconds)
+    except Error as error:
+        sys.stderr.write(f"{error}\n")
+        return _CANNOT_BE_READ if cannot_be_read(error) else _IS_BUSY if is_busy(error) else _FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])))

@@ -1,0 +1,118 @@
+"""What a restore has to do, found from what the kernel told, without naming anew what is there now.
+
+The tree was known exactly, and a few names in it were told to have changed. What has to be done is what differs between
+the state that was known and the one that is wanted, and these names. A file of another size than the wanted one need
+not even be read. Whatever is not as simple as a file among files takes a closer look, as without anything told.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from holdfast.content.difference import Difference, StateReader, difference_of
+from holdfast.content.format import DIRECTORY, FILE, Entry, State
+from holdfast.errors import ContentError
+from holdfast.snapshot.restore.restore import RestorePlan, links_to_remake
+from holdfast.snapshot.scan.entries import Hasher, Moved, directory_entry, read_entry
+from holdfast.snapshot.scan.index import TreeIndex
+from holdfast.snapshot.scan.watching import Told
+from holdfast.system.calls import status_of
+from holdfast.system.directories import IS_ROOT, Descent, join, split
+
+_MOST_NAMES = 1000
+_KIND = stat.S_IFMT(0o177777)
+_UNREAD = b"?"
+"""Stands for content that was not read; it is equal to nothing."""
+
+
+class _CloserLook(Exception):
+    """This is not simple."""
+
+
+def plan_from_changes(
+    index: TreeIndex, reader: StateReader, descent: Descent, told: Told, target: State
+) -> RestorePlan | None:
+    """None if it takes a closer look. The index is not changed: it knows the tree as it was before the changes."""
+    known = index.known_state()
+    if known is None or index.unheld or index.links.with_names_outside():
+        return None
+    if sum(_MOST_NAMES if names is None else len(names) for names in told.changes.values()) >= _MOST_NAMES:
+        return None
+    try:
+        differences = {difference.path: difference for difference in reader.differences(known, target)}
+        _Changes(index, descent, differences).look(told)
+    except (_CloserLook, ContentError, Moved, FileNotFoundError, NotADirectoryError, PermissionError):
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a symlink was put in the place of a directory
+            return None
+        raise
+    links = links_to_remake(reader, known, target, differences)
+    return RestorePlan(tuple(map(differences.__getitem__, sorted(differences))), (), links)
+
+
+class _Changes:
+    """Adds to the differences between two states what was changed since the first."""
+
+    def __init__(self, index: TreeIndex, descent: Descent, differences: dict[bytes, Difference]) -> None:
+        self._index, self._descent, self._differences = index, descent, differences
+        self._linked, self._left = index.links.by_path, index.links.left
+
+    def look(self, told: Told) -> None:
+        for directory, names in told.changes.items():
+            node = self._index.node_at(directory)
+            if node is None or node.head is None or names is None:
+                raise _CloserLook
+            difference = self._differences.get(directory)
+            wanted = node.head if difference is None else difference.new
+            if wanted is None or wanted.kind != DIRECTORY:
+                raise _CloserLook
+            descriptor, known, went = self._descent.open(directory), node.entries, told.went.get(directory, ())
+            present = None
+            for name in names:
+                if self._differs(descriptor, join(directory, name), name, known.get(name), is_gone=name in went):
+                    present = node.head  # whatever it is now: it gets set once all in it is restored
+            if present is None:
+                present = self._present_head(directory, node.head, descriptor)
+                if present == wanted:
+                    continue
+            self._differences[directory] = difference_of((directory, present, wanted))
+
+    def _present_head(self, directory: bytes, known: Entry, descriptor: int) -> Entry:
+        found = os.fstat(descriptor)
+        mode = self._descent.mode_of(directory, found)
+        return directory_entry(split(directory)[1], descriptor, found=found, mode=mode, content=known.content)
+
+    def _differs(self, descriptor: int, path: bytes, name: bytes, known: Entry | None, *, is_gone: bool) -> bool:
+        """Whether that name is not what it should be; ``is_gone``: whether it was seen to go."""
+        difference = self._differences.get(path)
+        wanted = known if difference is None else difference.new
+        if (known is not None and known.kind == DIRECTORY) or (wanted is not None and wanted.kind == DIRECTORY):
+            raise _CloserLook
+        present = self._present(descriptor, path, name, wanted)
+        if present is None and known is None and not is_gone:
+            raise _CloserLook  # it was told of a file that is open without that name
+        if present == wanted:
+            if present is None and known is None:
+                return False  # it came and went
+            # There is nothing to do, but the index does not know it as it is now, and nothing done would tell it.
+            raise _CloserLook
+        self._differences[path] = difference_of((path, present, wanted))
+        return True
+
+    def _present(self, descriptor: int, path: bytes, name: bytes, wanted: Entry | None) -> Entry | None:
+        if path in self._linked or path in self._left:
+            raise _CloserLook
+        try:
+            mode, uid, _, mtime_ns, size, _, _, names, _, _ = status_of(descriptor, name)
+        except FileNotFoundError:
+            return None
+        if mode & _KIND != stat.S_IFREG or names > 1:
+            raise _CloserLook
+        if not IS_ROOT and (uid != os.geteuid() or not mode & stat.S_IRUSR):
+            raise _CloserLook
+        if wanted is not None and wanted.size == size and wanted.is_file:
+            return read_entry(descriptor, name, Hasher(), is_file=True)[0]
+        return Entry(name, FILE, mode & ~_KIND, mtime_ns, 0, 0, size, _UNREAD)

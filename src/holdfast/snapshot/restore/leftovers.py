@@ -1,0 +1,87 @@
+"""What a change of real files that was cut short left beside them: removed, unless somebody saved it meanwhile."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.content.format import DIRECTORY, Entry
+from holdfast.snapshot.restore.exchange import exchange, rename_to_free
+from holdfast.snapshot.restore.staging import mark_of, prefix_of
+from holdfast.snapshot.scan.entries import Hasher
+from holdfast.snapshot.selection import Selection, entry_at, same_content
+from holdfast.system.directories import Descent, join, split
+
+_REST = rb"[0-9a-f]{16}(?:-([0-9a-f]{16}))?\Z"
+"""What comes after the prefix of a temporary name. With the mark of a name, something is there that was to get that
+name, or had it; without, something half made."""
+_LONGEST_NAME_KEPT = 240
+
+
+def remove_leftovers(
+    root: Path, old: Selection, new: Selection, always: Collection[bytes] = (), *, owner: str = ""
+) -> list[bytes]:
+    """Remove what a change from old to new left; of the paths in ``always`` whatever it is.
+
+    Temporary files of another owner are left alone. What somebody saved in the moment their file was replaced is put
+    back in its place. If that is taken by something else of theirs it is kept beside it; the paths where.
+    """
+    directories: dict[bytes, dict[bytes, bytes]] = {}
+    for path in sorted({*old, *new, *always} - {b""}):
+        directory, name = split(path)
+        directories.setdefault(directory, {})[mark_of(name)] = path
+    kept = []
+    temporary = re.compile(re.escape(prefix_of(owner)) + _REST)
+    with Descent(root) as descent:
+        for directory, marked in directories.items():
+            for name, mark in _temporaries(descent, directory, temporary):
+                leftover, target = join(directory, name), marked.get(mark)
+                if not mark or target in always:
+                    _unlink(descent, leftover)
+                elif target is not None:
+                    kept += _settle(descent, leftover, target, (old.get(target), new.get(target)))
+    return kept
+
+
+def _temporaries(descent: Descent, directory: bytes, temporary: re.Pattern[bytes]) -> list[tuple[bytes, bytes]]:
+    """The temporary names in a directory, and their marks."""
+    try:
+        names = list(map(os.fsencode, os.listdir(descent.open(directory))))
+    except OSError:
+        return []
+    return [(name, found[1] or b"") for name in names if (found := temporary.match(name))]
+
+
+def _settle(descent: Descent, leftover: bytes, path: bytes, known: Collection[Entry | None]) -> list[bytes]:
+    (directory, temporary), name = split(leftover), split(path)[1]
+    while True:
+        found = entry_at(descent, leftover, Hasher())
+        if found is None or _holds_one_of(found, known):
+            _unlink(descent, leftover)
+            return []
+        present = entry_at(descent, path, Hasher())
+        parent = descent.open(directory)
+        # What was made may have its place, or, while it was being put back, what was there before.
+        if present is not None and _holds_one_of(present, known) and exchange(temporary, parent, name, parent):
+            continue
+        place = name
+        if present is not None:
+            place = name[:_LONGEST_NAME_KEPT] + b".kept-" + secrets.token_hex(4).encode()
+        with suppress(FileExistsError):
+            rename_to_free(temporary, place, parent)
+            return [] if place == name else [join(directory, place)]
+
+
+def _holds_one_of(found: Entry, known: Collection[Entry | None]) -> bool:
+    """Whether it is a file we know the content of; a directory is never ours."""
+    return found.kind != DIRECTORY and any(each is not None and same_content(found, each) for each in known)
+
+
+def _unlink(descent: Descent, path: bytes) -> None:
+    directory, name = split(path)
+    with suppress(FileNotFoundError, IsADirectoryError):  # ours are no directories: that is somebody's
+        os.unlink(name, dir_fd=descent.open(directory))

@@ -1,0 +1,1 @@
+"""What a directory holds, found by looking only where something changed."""

@@ -1,0 +1,237 @@
+"""One file, directory, symlink or fifo on the disk as an entry, its content handed to whoever stores it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Protocol
+
+from holdfast.content.format import (
+    DIRECTORY,
+    FIFO,
+    FILE,
+    PIECE_BYTES,
+    PIECES,
+    PIECES_FROM_BYTES,
+    SYMLINK,
+    UNKNOWN_OWNER,
+    Entry,
+    digest_of,
+    encode_pieces,
+)
+from holdfast.system import folder_mark
+from holdfast.system.directories import IS_ROOT, OWN_GROUPS, made_accessible
+
+_RESTLESS_TRIES = 3
+_MARK = folder_mark.ATTRIBUTE.encode()
+_NOT_HELD = (b"security.selinux", b"security.ima", b"security.evm", _MARK)
+"""What is the kernel's own, and ours."""
+
+
+class Moved(Exception):
+    """Something was renamed or replaced while it was being read."""
+
+
+class Taker(Protocol):
+    """Takes content under its name."""
+
+    def add_named(self, digest: bytes, content: bytes) -> None: ...
+
+
+class Hasher:
+    """For whoever wants to know the names only."""
+
+    def add_named(self, digest: bytes, content: bytes) -> None:
+        pass
+
+
+def directory_entry(
+    name: bytes,
+    descriptor: int,
+    *,
+    found: os.stat_result | None = None,
+    mode: int | None = None,
+    content: bytes = b"",
+) -> Entry:
+    """A directory as an entry; what it holds, and what is known of it already, is given."""
+    found = found or os.fstat(descriptor)
+    mode = stat.S_IMODE(found.st_mode) if mode is None else mode
+    return Entry(name, DIRECTORY, mode, found.st_mtime_ns, *owner_of(found), 0, content, _xattrs(descriptor))
+
+
+def read_entry(directory: int, name: bytes, taker: Taker, *, is_file: bool = False) -> tuple[Entry, os.stat_result]:
+    """One file, symlink or fifo as an entry, its content stored; and what the kernel said of it.
+
+    Who knows that it was a regular file a moment ago says so: if it is none any more, it has ``Moved``.
+    """
+    if is_file:
+        return _read_file(directory, name, taker)
+    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    kind = stat.S_IFMT(found.st_mode)
+    if kind == stat.S_IFREG:
+        return _read_file(directory, name, taker)
+    through = f"/proc/self/fd/{directory}/".encode() + name
+    content = _link_target(directory, name) if kind == stat.S_IFLNK else b""
+    mode, shape = stat.S_IMODE(found.st_mode), SYMLINK if kind == stat.S_IFLNK else FIFO
+    xattrs = _xattrs(through, follow_symlinks=False)
+    return Entry(name, shape, mode, found.st_mtime_ns, *owner_of(found), 0, content, xattrs), found
+
+
+def _link_target(directory: int, name: bytes) -> bytes:
+    try:
+        return os.readlink(name, dir_fd=directory)
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # it was replaced by something else
+            raise Moved from error
+        raise
+
+
+def _read_file(directory: int, name: bytes, taker: Taker) -> tuple[Entry, os.stat_result]:
+    descriptor = _open_for_reading(name, directory)
+    try:
+        tries = 0
+        while True:
+            tries += 1
+            before = os.fstat(descriptor)
+            if not stat.S_ISREG(before.st_mode):
+                raise Moved
+            kind, size, content = _stored_content(descriptor, before.st_size, taker)
+            after = os.fstat(descriptor)
+            if (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == (
+                after.st_mtime_ns, after.st_ctime_ns, size,
+            ) or tries == _RESTLESS_TRIES:  # fmt: skip
+                break
+            os.lseek(descriptor, 0, os.SEEK_SET)
+        mode = stat.S_IMODE(after.st_mode)
+        xattrs = _xattrs_of_file(descriptor, name, directory)
+        return Entry(name, kind, mode, after.st_mtime_ns, *owner_of(after), size, content, xattrs), after
+    finally:
+        os.close(descriptor)
+
+
+def _open_for_reading(name: bytes, directory: int) -> int:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        return os.open(name, flags, dir_fd=directory)
+    except PermissionError:
+        with made_accessible(name, directory, 0o400):
+            return os.open(name, flags, dir_fd=directory)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # it was replaced by a symlink or a socket
+            raise Moved from error
+        raise
+
+
+def _stored_content(descriptor: int, size: int, taker: Taker) -> tuple[int, int, bytes]:
+    """Kind, size and digest of what the file holds now."""
+    if size < PIECES_FROM_BYTES:
+        # Asking for much more than there is would make Python allocate it all first.
+        content = os.read(descriptor, size + 1)
+        if len(content) < size:
+            content += _read_fully(descriptor, size + 1 - len(content))
+        if len(content) > size:
+            content += _read_fully(descriptor, PIECES_FROM_BYTES - len(content))
+        if len(content) < PIECES_FROM_BYTES:
+            return FILE, len(content), _stored(content, taker) if content else b""
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    digests, total = [], 0
+    while piece := _read_fully(descriptor, PIECE_BYTES):
+        digests.append(_stored(piece, taker))
+        total += len(piece)
+        if len(piece) < PIECE_BYTES:
+            break  # only the last piece is shorter, also of a file that grows meanwhile
+    if total < PIECES_FROM_BYTES:
+        raise Moved  # it was cut off meanwhile, and a file that small is never stored in pieces
+    return PIECES, total, _stored(encode_pieces(digests), taker)
+
+
+def stored_content(content: bytes, taker: Taker) -> tuple[int, int, bytes]:
+    """Kind, size and digest of content that is in no file yet."""
+    if len(content) < PIECES_FROM_BYTES:
+        return FILE, len(content), _stored(content, taker) if content else b""
+    pieces = (content[start : start + PIECE_BYTES] for start in range(0, len(content), PIECE_BYTES))
+    digests = [_stored(piece, taker) for piece in pieces]
+    return PIECES, len(content), _stored(encode_pieces(digests), taker)
+
+
+def _stored(content: bytes, taker: Taker) -> bytes:
+    digest = digest_of(content)
+    taker.add_named(digest, content)
+    return digest
+
+
+def _read_fully(descriptor: int, limit: int) -> bytes:
+    content = os.read(descriptor, limit)
+    if not content or len(content) == limit:
+        return content
+    parts, total = [content], len(content)
+    while total < limit and (part := os.read(descriptor, limit - total)):
+        parts.append(part)
+        total += len(part)
+    return b"".join(parts) if len(parts) > 1 else content
+
+
+_OTHER_GROUPS = OWN_GROUPS - {os.getegid()}
+
+
+def owner_of(found: os.stat_result) -> tuple[int, int]:
+    """The owner, where this user could set it again."""
+    return (found.st_uid, found.st_gid) if IS_ROOT else user_owner(found.st_gid)
+
+
+def user_owner(gid: int) -> tuple[int, int]:
+    """The same for whoever is not root."""
+    return UNKNOWN_OWNER, gid if gid in _OTHER_GROUPS else UNKNOWN_OWNER
+
+
+def owner_to_set(entry: Entry, found: os.stat_result) -> tuple[int, int]:
+    """What the owner of something there has to become to be that of the entry; -1 is "as it is"."""
+    if entry.gid == UNKNOWN_OWNER and found.st_gid in _OTHER_GROUPS:
+        return entry.uid, os.getegid()
+    return entry.uid, entry.gid
+
+
+Xattrs = tuple[tuple[bytes, bytes], ...]
+
+
+def _xattrs_of_file(descriptor: int, name: bytes, directory: int) -> Xattrs:
+    try:
+        return _all_xattrs(descriptor)
+    except PermissionError:
+        # Here the mode counts, although the file is open already.
+        with made_accessible(name, directory, 0o400):
+            return _xattrs(descriptor)
+    except OSError:
+        return ()
+
+
+def _xattrs(target: int | bytes, *, follow_symlinks: bool = True) -> Xattrs:
+    try:
+        return _all_xattrs(target, follow_symlinks=follow_symlinks)
+    except OSError:
+        return ()  # this file system has none
+
+
+def _all_xattrs(target: int | bytes, *, follow_symlinks: bool = True) -> Xattrs:
+    names = os.listxattr(target, follow_symlinks=follow_symlinks)
+    if not names:
+        return ()
+    wanted = sorted(name for name in map(os.fsencode, names) if is_held_xattr(name))
+    return tuple((name, os.getxattr(target, name, follow_symlinks=follow_symlinks)) for name in wanted)
+
+
+def is_directory_as_wanted(entry: Entry, descriptor: int, found: os.stat_result, mode: int) -> bool:
+    """Whether a directory is what the entry says, whatever it holds; its mode may be another than the kernel says."""
+    return (
+        mode == entry.mode
+        and found.st_mtime_ns == entry.mtime_ns
+        and owner_of(found) == (entry.uid, entry.gid)
+        and _xattrs(descriptor) == entry.xattrs
+    )
+
+
+def is_held_xattr(xattr: bytes) -> bool:
+    if IS_ROOT:
+        return xattr not in _NOT_HELD
+    return xattr.startswith((b"user.", b"system.posix_acl_")) and xattr != _MARK

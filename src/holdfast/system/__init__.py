@@ -1,0 +1,1 @@
+"""What Holdfast asks of the machine: system calls, directories, safe paths, locks, SQLite, ids, progress."""

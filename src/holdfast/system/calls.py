@@ -1,0 +1,42 @@
+"""The system calls of ``plain_calls``, compiled where Holdfast was installed with a compiler at hand."""
+
+from __future__ import annotations
+
+try:
+    from holdfast.system._calls import (
+        events_in,
+        fill,
+        open_beneath,
+        rename_specially,
+        set_mtime,
+        stamps_of,
+        status_of,
+        status_through,
+    )
+
+    ARE_COMPILED = True
+except ImportError:
+    from holdfast.system.plain_calls import (
+        events_in,
+        fill,
+        open_beneath,
+        rename_specially,
+        set_mtime,
+        stamps_of,
+        status_of,
+        status_through,
+    )
+
+    ARE_COMPILED = False
+
+__all__ = [
+    "ARE_COMPILED",
+    "events_in",
+    "fill",
+    "open_beneath",
+    "rename_specially",
+    "set_mtime",
+    "stamps_of",
+    "status_of",
+    "status_through",
+]

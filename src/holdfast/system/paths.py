@@ -1,0 +1,192 @@
+"""Files inside a root directory, reached in a way that nothing in their path can lead outside of it.
+
+A path is walked component by component from the root's descriptor, never following a symlink, so that neither ``..``,
+an absolute path nor a symlink, also one put there meanwhile, reaches anything else.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from holdfast.errors import NotFoundError, SandboxError, UsageError
+from holdfast.system.place import open_in_place
+
+# O_PATH, where there is one: walking through a directory needs no permission to list it.
+_DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_OUTSIDE_HINT = "A path is relative to the resource's root, stays inside it and crosses no symlink."
+
+
+def components_of(relative: str) -> tuple[str, ...]:
+    """The names to walk; refuses what is absolute, climbs, or names nothing."""
+    if relative.startswith("/"):
+        raise UsageError(f"{relative!r} is an absolute path", hint=_OUTSIDE_HINT)
+    names = tuple(name for name in relative.split("/") if name not in ("", "."))
+    if ".." in names:
+        raise UsageError(f"{relative!r} climbs with '..'", hint=_OUTSIDE_HINT)
+    if not names or "\0" in relative:
+        raise UsageError(f"{relative!r} names no file", hint=_OUTSIDE_HINT)
+    return names
+
+
+def check_path(root: Path, relative: str) -> None:
+    """Refuse a path that leaves the root or crosses a symlink; what does not exist yet is fine."""
+    with suppress(NotFoundError), _open_parent(root, relative):
+        pass
+
+
+def find_status(root: Path, relative: str) -> os.stat_result | None:
+    """What is there, without following a symlink; None if nothing is."""
+    with suppress(NotFoundError), _open_parent(root, relative) as place:
+        return place.status()
+    return None
+
+
+def set_permissions(root: Path, relative: str, mode: int, owner: os.stat_result) -> None:
+    with _open_parent(root, relative) as place, place.open_existing() as file:
+        _own_like(owner, file.fileno())
+        os.fchmod(file.fileno(), mode)
+
+
+def read_file(root: Path, relative: str) -> bytes:
+    with _open_parent(root, relative) as place, place.open_existing() as file:
+        return file.read()
+
+
+def write_file(root: Path, relative: str, content: bytes, *, mode: int | None = None) -> None:
+    """Create or replace a file, whole or not at all; one that exists keeps its mode unless another is given."""
+    with _open_parent(root, relative, create=True) as place:
+        existing = place.status()
+        if existing is not None:
+            place.refuse_unless_regular(existing)
+        place.replace(content, existing, mode)
+
+
+def delete_path(root: Path, relative: str, *, recursive: bool = False) -> None:
+    """Remove a file, a symlink (never what it points to) or, if ``recursive``, a directory with all it holds."""
+    with _open_parent(root, relative) as place:
+        status = place.status()
+        if status is None:
+            raise NotFoundError(f"{relative} does not exist")
+        if not stat.S_ISDIR(status.st_mode):
+            os.unlink(place.name, dir_fd=place.parent)
+        elif recursive:
+            shutil.rmtree(place.name, dir_fd=place.parent)
+        else:
+            raise UsageError(f"{relative} is a directory", hint="Set recursive: true to delete it with all it holds.")
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A name in an open directory."""
+
+    relative: str
+    parent: int
+    name: str
+
+    def status(self) -> os.stat_result | None:
+        try:
+            return os.stat(self.name, dir_fd=self.parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def refuse_unless_regular(self, status: os.stat_result) -> None:
+        if stat.S_ISLNK(status.st_mode):
+            raise UsageError(f"{self.relative} is a symlink", hint=_OUTSIDE_HINT)
+        if stat.S_ISDIR(status.st_mode):
+            raise UsageError(f"{self.relative} is a directory")
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"{self.relative} is not a regular file")
+
+    @contextmanager
+    def open_existing(self) -> Iterator[BinaryIO]:
+        status = self.status()
+        if status is None:
+            raise NotFoundError(f"{self.relative} does not exist")
+        self.refuse_unless_regular(status)
+        # O_NONBLOCK: should it have become a fifo since, opening it must not wait for a writer.
+        descriptor = os.open(self.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.parent)
+        with open(descriptor, "rb") as file:
+            self.refuse_unless_regular(os.fstat(descriptor))
+            yield file
+
+    def replace(self, content: bytes, existing: os.stat_result | None, mode: int | None) -> None:
+        temporary = f".holdfast-{secrets.token_hex(8)}.tmp"
+        is_new_with_default_mode = existing is None and mode is None
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o666 if is_new_with_default_mode else 0o600, dir_fd=self.parent)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                if existing is not None:
+                    _own_like(existing, descriptor)
+                    self._copy_attributes(descriptor)
+                if not is_new_with_default_mode:
+                    os.fchmod(descriptor, _mode_to_set(existing, mode))
+            os.rename(temporary, self.name, src_dir_fd=self.parent, dst_dir_fd=self.parent)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=self.parent)
+            raise
+
+    def _copy_attributes(self, target: int) -> None:
+        """The user's extended attributes, where the file system has them and we may read them."""
+        if not hasattr(os, "listxattr"):
+            return
+        with suppress(OSError), self.open_existing() as source:
+            for attribute in os.listxattr(source.fileno()):
+                if attribute.startswith("user."):
+                    os.setxattr(target, attribute, os.getxattr(source.fileno(), attribute))
+
+
+def _own_like(existing: os.stat_result, target: int) -> None:
+    with suppress(PermissionError):
+        os.fchown(target, existing.st_uid, existing.st_gid)
+
+
+def _mode_to_set(existing: os.stat_result | None, mode: int | None) -> int:
+    if mode is not None:
+        return mode
+    assert existing is not None
+    return stat.S_IMODE(existing.st_mode)
+
+
+@contextmanager
+def _open_parent(root: Path, relative: str, *, create: bool = False) -> Iterator[_Place]:
+    """The directory that holds the last component; what the operating system refuses becomes our error here."""
+    *parents, name = components_of(relative)
+    try:
+        current = open_in_place(root, to_pass=True)
+        try:
+            for index, parent in enumerate(parents):
+                following = _open_directory(current, parent, "/".join(parents[: index + 1]), create)
+                os.close(current)
+                current = following
+            yield _Place(relative, current, name)
+        finally:
+            os.close(current)
+    except OSError as error:
+        raise SandboxError(f"{relative}: {error.strerror or error}") from error
+
+
+def _open_directory(parent: int, name: str, shown: str, create: bool) -> int:
+    flags = _DIRECTORY | os.O_NOFOLLOW
+    if create:
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=parent)
+    try:
+        return os.open(name, flags, dir_fd=parent)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{shown} does not exist") from error
+    except NotADirectoryError as error:
+        if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            raise UsageError(f"{shown} is a symlink", hint=_OUTSIDE_HINT) from error
+        raise UsageError(f"{shown} is not a directory") from error

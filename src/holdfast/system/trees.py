@@ -1,0 +1,148 @@
+"""Folders of ours: removed however deep they are, flushed to the disk, made for a moment."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.errors import SandboxError
+from holdfast.system.directories import open_directory, with_ancestors
+
+_TEMPORARY = "holdfast-of-"
+# O_PATH: going through a directory above takes no permission to list it.
+_WAY_UP = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def remove_tree(path: Path, *, within_seconds: float = math.inf) -> None:
+    """Remove a tree of ours, however deep it is and also where directories in it are closed to us.
+
+    No symlink is followed, also none that takes the place of a directory meanwhile. ``within_seconds``: what is not
+    removed by then stays.
+    """
+    try:
+        removal = _Removal(path)
+    except FileNotFoundError:
+        return
+    with removal:
+        removal.run(time.monotonic() + within_seconds)
+
+
+class _Removal:
+    """Goes down into a tree and up again by ``..``, so that only the directory it is in is open."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._here = os.open(path.parent, _WAY_UP)
+        self._levels = [_Level(_identity(self._here), [os.fsencode(path.name)])]
+
+    def __enter__(self) -> _Removal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._here)
+
+    def run(self, until: float) -> None:
+        while time.monotonic() < until:
+            if self._levels[-1].directories:
+                self._go_down()
+            elif len(self._levels) > 1:
+                self._go_up()
+            else:
+                return
+
+    def _go_down(self) -> None:
+        """Into the next directory, which then holds only directories."""
+        directories = self._levels[-1].directories
+        try:
+            self._move_to(open_directory(directories[-1], self._here))
+        except FileNotFoundError:
+            directories.pop()
+        except NotADirectoryError:
+            os.unlink(directories.pop(), dir_fd=self._here)
+        else:
+            self._levels.append(_Level(_identity(self._here), _emptied_but_for_directories(self._here)))
+
+    def _go_up(self) -> None:
+        """Out of a directory that is empty now, which is removed."""
+        self._levels.pop()
+        above = self._levels[-1]
+        self._move_to(os.open(b"..", _WAY_UP, dir_fd=self._here))
+        if _identity(self._here) != above.identity:
+            # Whatever lies above it now may not be ours to remove anything from.
+            raise SandboxError(
+                f"{self._path} was moved while it was being removed.",
+                hint="Stop the program that works in it, then run the command again.",
+            )
+        os.rmdir(above.directories.pop(), dir_fd=self._here)
+
+    def _move_to(self, descriptor: int) -> None:
+        os.close(self._here)
+        self._here = descriptor
+
+
+class _Level(NamedTuple):
+    identity: tuple[int, int]
+    """Device and inode of a directory on the way down."""
+    directories: list[bytes]
+    """The directories in it that are still there; the last one is the one that is being removed."""
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+def _emptied_but_for_directories(descriptor: int) -> list[bytes]:
+    """Remove everything else from a directory; the names of those in it."""
+    if not os.access(b".", os.R_OK | os.W_OK | os.X_OK, dir_fd=descriptor):
+        os.fchmod(descriptor, 0o700)
+    with os.scandir(descriptor) as listing:
+        entries = list(listing)
+    directories = []
+    for entry in entries:
+        name = os.fsencode(entry.name)
+        if entry.is_dir(follow_symlinks=False):
+            directories.append(name)
+            continue
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=descriptor)
+    return directories
+
+
+def sync_directory(path: Path) -> None:
+    """Have what came and went in a directory on the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def temporary_place() -> Path:
+    """Where temporary folders are made; Python's own answer writes a file there first, which a kill would leave."""
+    return Path(os.environ.get("TMPDIR") or "/tmp")  # nosec B108 # what comes there is made by mkdtemp
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A private folder for a moment; what a process that was killed left in one is removed with the next."""
+    place = temporary_place()
+    for leftover in place.glob(f"{_TEMPORARY}*-*"):
+        owner = leftover.name.removeprefix(_TEMPORARY).partition("-")[0]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(leftover, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"{_TEMPORARY}{os.getpid()}-", dir=place) as folder:
+        yield Path(folder).resolve()
+
+
+def make_folders(root: Path, folders: Iterable[bytes]) -> None:
+    """These, and all that lead there, in a tree that is our own."""
+    for folder in sorted(with_ancestors(folders)):
+        (root / os.fsdecode(folder)).mkdir(exist_ok=True)

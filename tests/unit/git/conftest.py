@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.support.places import person
+
+__all__ = ["person"]

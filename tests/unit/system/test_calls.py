@@ -1,0 +1,344 @@
+"""The compiled system calls and the plain ones are two forms of the same: every test here runs with both."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import struct
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.snapshot.scan.stamps import UNTRUSTED, Stamp, pack_stamps, unpack_stamps
+from holdfast.system import calls as chosen
+from holdfast.system import plain_calls
+from tests.support.trees import FAR_PAST_NS, set_mtime, write
+
+NO_REPLACE, EXCHANGE = 1, 2
+COMPARED_AT_ONCE = 16384
+FAR_FUTURE_NS = 15_000_000_000_123_456_789
+"""In the year 2445: more nanoseconds than fit into 64 bits with a sign."""
+
+
+def compiled() -> ModuleType:
+    if not chosen.ARE_COMPILED:
+        pytest.skip("there was no compiler when Holdfast was installed")
+    return import_module("holdfast.system._calls")
+
+
+@pytest.fixture(params=["compiled", "plain"])
+def calls(request: pytest.FixtureRequest) -> ModuleType:
+    return compiled() if request.param == "compiled" else plain_calls
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[int]:
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    yield descriptor
+    os.close(descriptor)
+
+
+@pytest.fixture
+def empty_file(tmp_path: Path) -> Iterator[int]:
+    descriptor = os.open(tmp_path / "new", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+    yield descriptor
+    os.close(descriptor)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("cc") is None, reason="nothing to compile with")
+def test_where_there_is_a_compiler_the_compiled_form_is_used():
+    assert chosen.ARE_COMPILED
+    assert chosen.fill is compiled().fill
+
+
+# Looking
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> dict[bytes, Stamp]:
+    for number in range(1100):
+        write(tmp_path / f"file {number}", "x" * number)
+    set_mtime(tmp_path / "file 3", FAR_PAST_NS)
+    set_mtime(tmp_path / "file 4", 0)
+    os.symlink("nowhere", tmp_path / "link")
+    found = {}
+    for name in sorted(os.fsencode(path.name) for path in tmp_path.iterdir()):
+        status = os.lstat(os.fsencode(tmp_path) + b"/" + name)
+        found[name] = (status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size)
+    return found
+
+
+def test_many_files_are_seen_as_each_alone(calls: ModuleType, folder: int, many: dict[bytes, Stamp]):
+    names, packed = pack_stamps(many)
+    assert calls.stamps_of(folder, names) == packed
+    assert unpack_stamps(names, packed) == many
+
+
+def test_nothing_is_said_when_one_is_missing(calls: ModuleType, folder: int, many: dict[bytes, Stamp]):
+    names = list(many)
+    assert calls.stamps_of(folder, b"\0".join([*names[:700], b"missing", *names[700:]])) is None
+    assert calls.stamps_of(folder, b"missing") is None
+
+
+def test_no_files_are_seen_as_none(calls: ModuleType, folder: int):
+    assert calls.stamps_of(folder, b"") == pack_stamps({})[1] == b""
+    assert unpack_stamps(b"", b"") == {}
+
+
+def test_an_untrusted_stamp_is_never_what_is_seen(calls: ModuleType, folder: int, many: dict[bytes, Stamp]):
+    inode, _, mtime, size = many[b"file 1"]
+    many[b"file 1"] = (inode, UNTRUSTED, mtime, size)
+    names, packed = pack_stamps(many)
+    assert calls.stamps_of(folder, names) != packed
+    assert unpack_stamps(names, packed)[b"file 1"] == many[b"file 1"]
+
+
+def test_a_status_is_what_the_kernel_says(calls: ModuleType, tmp_path: Path, folder: int):
+    write(tmp_path / "file", "content")
+    os.link(tmp_path / "file", tmp_path / "other name")
+    set_mtime(tmp_path / "file", FAR_PAST_NS)
+    write(tmp_path / "of the future", mtime_ns=FAR_FUTURE_NS)
+    os.symlink("file", tmp_path / "link")
+    (tmp_path / "closed").mkdir(mode=0o500)
+    os.mkfifo(tmp_path / "fifo")
+    for name in (b"file", b"of the future", b"link", b"closed", b"fifo"):
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        mode, uid, gid, mtime, size, device, inode, names, ctime, _ = calls.status_of(folder, name)
+        assert (mode, uid, gid) == (found.st_mode, found.st_uid, found.st_gid)
+        assert (mtime, ctime, size) == (found.st_mtime_ns, found.st_ctime_ns, found.st_size)
+        assert (device, inode, names) == (found.st_dev, found.st_ino, found.st_nlink)
+    with pytest.raises(FileNotFoundError):
+        calls.status_of(folder, b"missing")
+
+
+def test_a_status_through_a_descriptor_says_whether_there_are_attributes(
+    calls: ModuleType, tmp_path: Path, folder: int
+):
+    found = os.fstat(folder)
+    mode, *_, inode, _, _, has_attributes = calls.status_through(folder)
+    assert (mode, inode, has_attributes) == (found.st_mode, found.st_ino, 0)
+    os.setxattr(tmp_path, "user.color", b"blue")
+    assert calls.status_through(folder)[-1] == 1
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        calls.status_through(-1)
+
+
+def test_a_mode_is_told_with_the_kind(calls: ModuleType, tmp_path: Path, folder: int):
+    (tmp_path / "sticky").mkdir()
+    (tmp_path / "sticky").chmod(0o1777)
+    assert calls.status_of(folder, b"sticky")[0] == stat.S_IFDIR | 0o1777
+
+
+# Opening
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux opens beneath")
+def test_a_directory_is_opened_from_afar_but_never_through_a_symlink(calls: ModuleType, tmp_path: Path, folder: int):
+    (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+    write(tmp_path / "a" / "file", "x")
+    os.symlink("a", tmp_path / "link")
+    os.symlink("b", tmp_path / "a" / "last")
+    opened = calls.open_beneath(folder, b"a/b/c")
+    assert os.fstat(opened).st_ino == (tmp_path / "a" / "b" / "c").stat().st_ino
+    assert not os.get_inheritable(opened)
+    os.close(opened)
+    refused = {
+        b"link/b": errno.ELOOP,
+        b"a/last": errno.ENOTDIR,
+        b"a/no/c": errno.ENOENT,
+        b"a/file/c": errno.ENOTDIR,
+    }
+    for path, code in refused.items():
+        with pytest.raises(OSError, match=os.strerror(code)):
+            calls.open_beneath(folder, path)
+    assert calls.open_beneath(folder, b"a/" * 3000) == -1, "a path that long is opened step by step"
+    assert calls.open_beneath(folder, b"../" + os.fsencode(tmp_path.name)) == -1
+
+
+# Renaming
+
+
+def test_two_names_change_places(calls: ModuleType, tmp_path: Path, folder: int):
+    write(tmp_path / "one", "1")
+    write(tmp_path / "other", "2")
+    assert calls.rename_specially(folder, b"one", folder, b"other", EXCHANGE) == 0
+    assert [(tmp_path / name).read_text() for name in ("one", "other")] == ["2", "1"]
+    assert calls.rename_specially(folder, b"one", folder, b"missing", EXCHANGE) == errno.ENOENT
+
+
+def test_a_null_byte_does_not_cut_a_name_off(calls: ModuleType, tmp_path: Path, folder: int):
+    (tmp_path / "a").mkdir()
+    for broken, whole in ((b"a\0x", b"b"), (b"a", b"b\0x")):
+        with pytest.raises(ValueError, match="null byte"):
+            calls.rename_specially(folder, broken, folder, whole, NO_REPLACE)
+    with pytest.raises(ValueError, match="null byte"):
+        calls.open_beneath(folder, b"a\0x")
+    assert (tmp_path / "a").is_dir()
+
+
+def test_a_name_that_is_taken_is_left_alone(calls: ModuleType, tmp_path: Path, folder: int):
+    write(tmp_path / "one", "1")
+    write(tmp_path / "taken", "2")
+    assert calls.rename_specially(folder, b"one", folder, b"taken", NO_REPLACE) == errno.EEXIST
+    assert (tmp_path / "taken").read_text() == "2"
+    assert calls.rename_specially(folder, b"one", folder, b"free", NO_REPLACE) == 0
+    assert (tmp_path / "free").read_text() == "1"
+
+
+def test_a_kernel_that_cannot_rename_so_says_it(monkeypatch: pytest.MonkeyPatch, folder: int):
+    monkeypatch.setattr(plain_calls, "_rename", None)
+    assert plain_calls.rename_specially(folder, b"one", folder, b"other", EXCHANGE) == errno.ENOSYS
+
+
+# Filling
+
+
+@pytest.mark.parametrize("size", [0, 1, *range(COMPARED_AT_ONCE - 1, COMPARED_AT_ONCE + 2), 3 * COMPARED_AT_ONCE + 7])
+@pytest.mark.parametrize("mtime_ns", [FAR_PAST_NS, -1, 0, 1_999_999_999_123_456_789, FAR_FUTURE_NS])
+def test_a_file_is_filled_and_found_to_hold_it(calls: ModuleType, empty_file: int, size: int, mtime_ns: int):
+    content = bytes(number % 251 for number in range(size))
+    assert calls.fill(empty_file, content, mtime_ns)
+    assert os.pread(empty_file, size + 1, 0) == content
+    assert os.fstat(empty_file).st_mtime_ns == mtime_ns
+
+
+@pytest.mark.parametrize("size", [0, 5, COMPARED_AT_ONCE - 1, COMPARED_AT_ONCE, 2 * COMPARED_AT_ONCE])
+def test_what_follows_the_content_is_noticed(calls: ModuleType, empty_file: int, size: int):
+    os.ftruncate(empty_file, size + 1)
+    assert not calls.fill(empty_file, b"x" * size, 0)
+
+
+def test_a_file_that_was_given_attributes_is_left_as_it_is(calls: ModuleType, empty_file: int):
+    os.setxattr(empty_file, "user.color", b"blue")
+    assert not calls.fill(empty_file, b"content", 0)
+    assert os.fstat(empty_file).st_size == 0
+
+
+def test_a_full_disk_is_an_error(calls: ModuleType):
+    full = os.open("/dev/full", os.O_RDWR)
+    try:
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            calls.fill(full, b"content", 0)
+    finally:
+        os.close(full)
+
+
+def test_a_file_that_cannot_be_written_to_or_read_back_is_an_error(calls: ModuleType, tmp_path: Path):
+    write(tmp_path / "file", "")
+    for flags in (os.O_RDONLY, os.O_WRONLY):
+        descriptor = os.open(tmp_path / "file", flags)
+        try:
+            with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+                calls.fill(descriptor, b"content", 0)
+        finally:
+            os.close(descriptor)
+
+
+# What inotify tells
+
+SAYS_MORE = 0x40000300
+masks = st.sampled_from([0x2, 0x4, 0x8, 0x100, 0x200, 0x40000004])
+names = st.sampled_from([b"", b"a", b"b", b"a longer name", b"\xff\n"])
+events = st.lists(st.tuples(st.integers(-1, 3), masks, st.integers(0, 2**32 - 1), names), max_size=12)
+
+
+def as_told(events: list[tuple[int, int, int, bytes]]) -> bytes:
+    told = b""
+    for watch, mask, cookie, name in events:
+        padded = name + b"\0" * (16 - len(name) % 16) if name else b""
+        told += struct.pack("iIII", watch, mask, cookie, len(padded)) + padded
+    return told
+
+
+@pytest.mark.parametrize("form", ["compiled", "plain"])
+@given(told=events)
+def test_events_are_told_once_unless_they_say_more(form: str, told: list[tuple[int, int, int, bytes]]):
+    calls = compiled() if form == "compiled" else plain_calls
+    expected = [
+        event
+        for number, event in enumerate(told)
+        if event[1] & SAYS_MORE
+        or not number
+        or told[number - 1][1] & SAYS_MORE
+        or (event[0], event[3]) != (told[number - 1][0], told[number - 1][3])
+    ]
+    assert calls.events_in(as_told(told), SAYS_MORE, []) == expected
+
+
+def test_half_an_event_is_none(calls: ModuleType):
+    told = as_told([(1, 2, 0, b"whole"), (1, 2, 0, b"cut off")])
+    whole = calls.events_in(told[:-1], SAYS_MORE, [])
+    assert whole == calls.events_in(told[: 32 + 5], SAYS_MORE, []) == [(1, 2, 0, b"whole")]
+
+
+def test_what_is_expected_is_left_out_once_and_in_order(calls: ModuleType):
+    told = [(1, 0x80, 7, b"a"), (1, 0x2, 0, b"a"), (1, 0x40, 8, b"a"), (2, 0x4, 0, b""), (1, 0x80, 9, b"a")]
+    expected = [(1, 0x80, b"a"), (1, 0x40, b"a"), (2, 0x4, b""), (3, 0x4, b"")]
+    assert calls.events_in(as_told(told), SAYS_MORE, expected) == [told[1], told[4]]
+    assert expected == [(3, 0x4, b"")]
+    for other in ((2, 0x80, b"a"), (1, 0x40, b"a"), (1, 0x80, b"b"), (1, 0x80, b"ab"), (1, 0x80, b"")):
+        expected = [other]
+        assert calls.events_in(as_told(told[:1]), SAYS_MORE, expected) == told[:1], other
+        assert expected == [other]
+
+
+def test_what_follows_something_expected_is_told(calls: ModuleType):
+    told = [(1, 0x2, 0, b"a"), (1, 0x4, 0, b"a"), (1, 0x2, 0, b"a")]
+    assert calls.events_in(as_told(told), SAYS_MORE, [(1, 0x4, b"a")]) == [told[0], told[2]]
+
+
+# Who calls them wrongly, hears of it; only C has to take care of that itself.
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        ("open_beneath", (0,)),
+        ("open_beneath", ("0", b"a")),
+        ("open_beneath", (0, "a")),
+        ("open_beneath", (2**40, b"a")),
+        ("open_beneath", (0, b"a\0b")),
+        ("rename_specially", (0, b"a", 0, b"b")),
+        ("rename_specially", (0, "a", 0, b"b", 0)),
+        ("rename_specially", (0, b"a", 0, "b", 0)),
+        ("rename_specially", (0, b"a", None, b"b", 0)),
+        ("rename_specially", (0, b"a", 0, b"b", "0")),
+        ("rename_specially", (None, b"a", 0, b"b", 0)),
+        ("fill", (0, b"a")),
+        ("fill", (None, b"a", 0)),
+        ("fill", (0, "a", 0)),
+        ("fill", (0, b"a", 2**100)),
+        ("fill", (0, b"a", -(2**100))),
+        ("fill", (0, b"a", "0")),
+        ("stamps_of", (0,)),
+        ("stamps_of", (None, b"a")),
+        ("stamps_of", (0, "a")),
+        ("status_of", (0,)),
+        ("status_of", (None, b"a")),
+        ("status_of", (0, "a")),
+        ("status_through", ()),
+        ("status_through", ("0",)),
+        ("set_mtime", (0,)),
+        ("set_mtime", (None, 0)),
+        ("set_mtime", (0, "0")),
+        ("events_in", (b"", 0)),
+        ("events_in", ("", 0, [])),
+        ("events_in", (b"", -1, [])),
+        ("events_in", (b"", None, [])),
+        ("events_in", (b"", 0, ())),
+        ("events_in", (as_told([(1, 2, 0, b"a")]), 0, [1])),
+        ("events_in", (as_told([(1, 2, 0, b"a")]), 0, [(None, 2, b"a")])),
+        ("events_in", (as_told([(1, 2, 0, b"a")]), 0, [(1, 2, "a")])),
+    ],
+)
+def test_wrong_arguments_are_refused(function: str, arguments: tuple[object, ...]):
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        getattr(compiled(), function)(*arguments)
