@@ -14,7 +14,7 @@ from holdfast.checkpoints.service import CheckpointService
 from holdfast.errors import HoldfastError, StateError
 from holdfast.git.repository import GitRepository
 from holdfast.model import Operation, OperationState, Plan, Resource, ResourceType
-from holdfast.names import name_text
+from holdfast.names import name_text, valid_text
 from holdfast.system import folder_lock, folder_mark
 from holdfast.system.directories import Descent, with_ancestors
 from holdfast.system.folder_mark import Mark
@@ -144,7 +144,8 @@ def _listed(resources: Iterable[Resource]) -> str:
 def mark(plan: Plan, operation: Operation, resources: Iterable[Resource], service: CheckpointService) -> None:
     """Say on the folders whose change it is, before the first file is changed."""
     home = service.manager.objects.path.parent
-    whose = Mark(str(home.resolve()), service.store.root_of(plan).plan_id, operation.operation_id, operation.kind)
+    place = valid_text(str(home.resolve()))
+    whose = Mark(place, service.store.root_of(plan).plan_id, operation.operation_id, operation.kind)
     for resource in resources:
         folder_mark.put_on(Path(resource.path), whose)
 

@@ -16,7 +16,6 @@ _Unheld = Annotated[
     BeforeValidator(lambda value: value if isinstance(value, Unheld) else Unheld.model_validate(value)),
     PlainSerializer(Unheld.model_dump),
 ]
-_NAMED = Field(min_length=1)
 
 
 class SandboxCheckpoint(BaseModel):
@@ -25,12 +24,12 @@ class SandboxCheckpoint(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     checkpoint_id: str
-    sandbox_id: str = _NAMED
+    sandbox_id: str
     plan_id: str
     phase: Phase
     created_at: datetime
     metadata: dict[str, Any]
-    snapshot_path: str = _NAMED
+    snapshot_path: str
     """The sandbox the snapshot was taken of."""
     state_hash: str = Field(default="", pattern="^([0-9a-f]{64})?$")
     """Empty if it is not known here."""
@@ -41,6 +40,14 @@ class SandboxCheckpoint(BaseModel):
     @classmethod
     def _is_id(cls, value: str, info: ValidationInfo) -> str:
         refuse_unless_id(str(info.field_name), value)
+        return value
+
+    @field_validator("sandbox_id", "snapshot_path")
+    @classmethod
+    def _is_named(cls, value: str, info: ValidationInfo) -> str:
+        # No ``min_length``: pydantic counts the characters of text only, and the name of a home need not be text.
+        if not value:
+            raise ValueError(f"{info.field_name} is empty")
         return value
 
     @field_validator("created_at")

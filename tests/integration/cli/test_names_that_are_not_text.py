@@ -108,3 +108,28 @@ def test_a_name_of_two_lines_stays_on_one_in_what_is_refused(project: Project) -
     refused = project.run("plan", "apply", "--yes", "latest")
     assert refused.exit_code == 5
     assert "  app: two\\nlines\n" in refused.stderr
+
+
+def test_a_home_may_have_such_a_name(project: Project) -> None:
+    project.home = project.folder / NAME
+    plan = project.plan("  - {name: one, run: 'echo 2 > version.txt'}\n  - {name: two, run: 'echo 3 > version.txt'}\n")
+    assert project.run("plan", "execute", str(plan)).exit_code == 0
+    assert project.run("plan", "rollback", "--yes", "latest", project.checkpoint_before(1)).exit_code == 0
+    assert project.run("plan", "execute", "latest").exit_code == 0
+    for command in ("plan apply --yes", "plan unapply --yes", "checkpoint list", "doctor", "plan delete --yes"):
+        ended = project.run(*command.split(), *(["latest"] if command != "doctor" else []))
+        assert ended.exit_code == 0, ended
+    assert (project.app / "version.txt").read_text() == "1\n"
+
+
+def test_what_was_cut_short_from_such_a_home_is_refused_elsewhere_and_put_right_there(project: Project) -> None:
+    elsewhere = project.home
+    project.home = project.folder / NAME
+    plan = project.plan("  - {name: one, run: 'for n in 1 2 3 4; do echo $n > $n; done', resource: data}\n")
+    assert project.run("plan", "execute", str(plan)).exit_code == 0
+    assert killed_at(3, lambda: project.call("plan", "apply", "--yes", "latest"), touching=".holdfast-")
+    refused = project.run("plan", "execute", str(plan), variables={"HOLDFAST_HOME": str(elsewhere)})
+    assert refused.exit_code == 4, refused
+    assert SHOWN in refused.stderr
+    assert project.run("plan", "apply", "--yes", "latest").exit_code == 0
+    assert (project.data / "4").read_text() == "4\n"
