@@ -26,7 +26,7 @@ def git_head(root: Path) -> GitHead | None:
         commit = _hash(line)
         return None if commit is None else GitHead(commit=commit, branch=None)
     reference = line.removeprefix(_REFERENCE).strip()
-    if b".." in reference.split(b"/") or not reference.startswith(b"refs/"):
+    if b".." in reference.split(b"/") or b"\0" in reference or not reference.startswith(b"refs/"):
         return None
     branch = os.fsdecode(reference.removeprefix(_BRANCHES))
     return GitHead(commit=_commit_of(folder, reference), branch=branch)

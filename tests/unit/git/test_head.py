@@ -70,7 +70,9 @@ def test_hashes_of_sha256_are_hashes(tmp_path: Path) -> None:
     assert git_head(tmp_path) == GitHead(commit=made, branch="main")
 
 
-@pytest.mark.parametrize("head", [b"", b"nonsense", b"ref: ../../../etc/passwd", b"ref: refs/../../x", b"\xff" * 50])
+@pytest.mark.parametrize(
+    "head", [b"", b"nonsense", b"ref: ../../../etc/passwd", b"ref: refs/../../x", b"ref: refs/a\0b", b"\xff" * 50]
+)
 def test_a_head_that_says_nothing_is_none(repository: Path, head: bytes) -> None:
     (repository / ".git" / "HEAD").write_bytes(head)
     assert git_head(repository) is None
