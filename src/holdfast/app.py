@@ -951,6 +951,7 @@ class Holdfast:
     def delete(self, reference: str) -> Plan:
         """Forget a plan: its sandboxes, its records and the content only it needs."""
         from holdfast.apply.real_files import undo_change
+        from holdfast.apply.real_folders import unmark_settled
         from holdfast.recovery import put_right_outside
 
         def compensate(plan: Plan, lease: Lease, operation: Operation) -> Plan:
@@ -964,6 +965,7 @@ class Holdfast:
         with self._reserve.given_up():
             with self._holding(reference, "plan delete") as (plan, _, lease):
                 put_right_outside(plan.plan_id, lease, self.service, recoveries)
+                unmark_settled(plan, self.service)
                 self._delete(plan, lease)
             self.service.collect()
         return plan

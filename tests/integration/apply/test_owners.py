@@ -343,6 +343,15 @@ def test_a_process_that_dies_with_only_the_mark_left_does_no_harm(desk: Desk, by
     assert left_over(desk) == []
 
 
+def test_a_plan_that_is_deleted_with_only_the_mark_left_takes_it_along(desk: Desk):
+    plan, other = desk.run(data="echo a >> one.csv"), other_home(desk)
+    assert killed_at(2, lambda: desk.apply(plan), touching=folder_mark.ATTRIBUTE)
+    with desk.open() as holdfast:
+        holdfast.delete(plan.plan_id)
+    assert left_over(desk) == []
+    other.run(data="true")
+
+
 def test_the_mark_is_in_no_snapshot_no_copy_and_moves_no_time(desk: Desk):
     folder_mark.put_on(desk.data / "deep", folder_mark.Mark("elsewhere", "P", "O", "apply"))
     with pytest.raises(StateError, match="elsewhere"):
