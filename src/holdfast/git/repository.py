@@ -88,7 +88,8 @@ class GitRepository:
     def settings(self) -> list[tuple[str, str | None]]:
         """Of the repository, and after them those of this work tree alone."""
         items = self._lines("config", "--local", "--includes", "--list", "-z")
-        if self.is_set("extensions.worktreeConfig"):
+        # Git makes that file for the first setting, and fails if it is asked for others before.
+        if self.is_set("extensions.worktreeConfig") and (self.git_dir / "config.worktree").exists():
             items += self._lines("config", "--worktree", "--includes", "--list", "-z")
         pairs = []
         for item in items:

@@ -265,6 +265,15 @@ def test_a_detached_head(sandbox: Sandbox, bench: Bench, repository: Path):
     assert status(sandbox.path) == []
 
 
+def test_work_trees_may_have_settings_of_their_own_without_having_any(bench: Bench, repository: Path, tmp_path: Path):
+    git(repository, "config", "extensions.worktreeConfig", "true")
+    git(repository, "worktree", "add", "-q", "-b", "feature", str(tmp_path / "linked"))
+    for place in (repository, tmp_path / "linked"):
+        sandbox = bench.git(place)
+        sandbox.create()
+        assert status(sandbox.path) == []
+
+
 def test_a_linked_worktree_of_the_user(bench: Bench, repository: Path, tmp_path: Path):
     git(repository, "worktree", "add", "-q", "-b", "feature", str(tmp_path / "linked"))
     write(tmp_path / "linked" / "a.txt", "staged in the worktree\n")
