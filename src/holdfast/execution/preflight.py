@@ -74,15 +74,15 @@ def _resource_problems(plan: Plan, home: Path) -> Iterator[HoldfastError]:
 
 def _refuse_overlap(folder: Path, home: Path) -> None:
     """Neither may lie in the other. Compared as the file system does: also through symlinks and bind mounts."""
+    if _is_same_or_inside(folder, home):
+        raise SandboxError(
+            f"{folder} is, or lies inside of, Holdfast's own home ({home}), which holds only its own files.",
+            hint="Work on a folder outside of it, or set HOLDFAST_HOME to a folder elsewhere.",
+        )
     if _is_same_or_inside(home, folder):
         raise SandboxError(
             f"{folder} holds Holdfast's own home ({home}), which cannot be copied into itself.",
             hint="Work on a folder inside it, or set HOLDFAST_HOME to a folder elsewhere.",
-        )
-    if _is_same_or_inside(folder, home):
-        raise SandboxError(
-            f"{folder} lies inside of Holdfast's own home ({home}), which holds only its own files.",
-            hint="Work on a folder outside of it, or set HOLDFAST_HOME to a folder elsewhere.",
         )
 
 

@@ -307,6 +307,7 @@ def test_what_lies_inside_of_the_home_is_no_resource(project: Project, inside: s
     for ended in (run(project, "--resource", str(folder), "--", "true"), run(project, "--", "true", cwd=folder)):
         assert ended.exit_code == 6, ended
         assert "Holdfast's own home" in ended.stderr
+        assert "Work on a folder outside of it" in ended.stderr
     file = project.folder / "inside.yaml"
     file.write_text(f"name: inside\nresources: {{r: {{type: directory, path: {folder}}}}}\nsteps: [{{run: 'true'}}]\n")
     assert project.run("plan", "create", str(file)).exit_code == 6
