@@ -124,7 +124,7 @@ def _is_settled(mark: Mark, service: CheckpointService) -> bool:
 
 def refuse_half_changed_below(root: Path, paths: Iterable[bytes]) -> None:
     """The same for the folders inside, on the way to these paths."""
-    with Descent(root, opens_up=False) as descent:
+    with Descent(root) as descent:
         for path in sorted(with_ancestors(paths) - {b""}):
             try:
                 mark = folder_mark.find_on(descent.open(path))

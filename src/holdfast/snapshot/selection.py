@@ -61,7 +61,8 @@ def _entry_now(descent: Descent, path: bytes, taker: Taker) -> Entry | None:
     try:
         parent = descent.open(directory)
         if not path:
-            return directory_entry(b"", parent)
+            found = os.fstat(parent)
+            return directory_entry(b"", parent, found=found, mode=descent.mode_of(b"", found))
         kind = stat.S_IFMT(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
         if kind == stat.S_IFDIR:
             descriptor = descent.open(path)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
 from holdfast.system.calls import open_beneath
 from holdfast.system.place import open_in_place
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_REAL = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_DIRECTORY = _REAL | os.O_NOFOLLOW
 IS_ROOT = os.geteuid() == 0
 
 
@@ -43,13 +45,13 @@ class Descent(dict[bytes, int]):
     in the tree is touched, and they cannot be opened.
 
     ``is_sandbox``: the root is one, and what is a symlink in its place is none. Real files of a user may be reached
-    through one. A sandbox is ours with its root, so that is opened up as well; the folder of a user is not.
+    through one.
     """
 
     def __init__(self, root: Path, *, opens_up: bool = True, is_sandbox: bool = False) -> None:
         self._opens_up = opens_up
-        self._owns_root = opens_up and is_sandbox and not IS_ROOT
-        self._root = _opened_sandbox(root) if is_sandbox else os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._root = _opened_sandbox(root) if is_sandbox else _opened_real(root, opens_up=opens_up)
+        self._owns_root = opens_up and not IS_ROOT and os.fstat(self._root).st_uid == os.geteuid()
         super().__init__()
         self.closed_modes: dict[bytes, int] = {}
         """Of directories that were opened up: the modes they get back."""
@@ -143,6 +145,31 @@ def _opened_sandbox(root: Path) -> int:
     try:
         with _Accessible(passing, 0o500):
             return open_in_place(root)
+    finally:
+        os.close(passing)
+
+
+def _opened_real(root: Path, *, opens_up: bool) -> int:
+    """The same for the folder of a user, which a symlink may lead to; an apply may have closed it."""
+    try:
+        return os.open(root, _REAL)
+    except PermissionError:
+        if not opens_up:
+            raise
+    with folder_made_accessible(root, 0o500) as passing:
+        return os.open(f"/proc/self/fd/{passing}", _REAL)
+
+
+@contextmanager
+def folder_made_accessible(folder: Path, bits: int) -> Iterator[int]:
+    """Gives the owner of a real folder these permissions on it for a moment; a descriptor to reach it by."""
+    passing = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with _Accessible(passing, bits):
+            yield passing
+    except PermissionError as error:
+        error.filename = folder  # it is somebody else's; not the name of the descriptor
+        raise
     finally:
         os.close(passing)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.descent import folder_made_accessible
 from holdfast.errors import StateError
 from holdfast.names import name_text
 
@@ -38,32 +39,45 @@ class Mark(msgspec.Struct, frozen=True):
 
 def put_on(folder: Path, mark: Mark) -> None:
     """Mark the folder; the mark is on the disk when this returns."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.setxattr(descriptor, ATTRIBUTE, msgspec.json.encode(mark))
-        os.fsync(descriptor)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.setxattr(descriptor, ATTRIBUTE, msgspec.json.encode(mark))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         if error.errno not in _CANNOT:
             raise
-    finally:
-        os.close(descriptor)
 
 
 def find_on(folder: Path | int) -> Mark | None:
     try:
-        return msgspec.json.decode(os.getxattr(folder, ATTRIBUTE), type=Mark)
-    except msgspec.MsgspecError:
-        return Mark()  # a later version of Holdfast wrote it, or something else
+        return _read(folder)
     except OSError:
         return None
 
 
+def _read(folder: Path | int) -> Mark:
+    try:
+        return msgspec.json.decode(os.getxattr(folder, ATTRIBUTE), type=Mark)
+    except msgspec.MsgspecError:
+        return Mark()  # a later version of Holdfast wrote it, or something else
+
+
 def take_off(folder: Path, operation_id: str) -> None:
     """Remove the mark, if it is that operation's."""
-    mark = find_on(folder)
-    if mark is not None and mark.operation_id == operation_id:
-        with suppress(OSError):  # the records tell that nothing is under way there
-            os.removexattr(folder, ATTRIBUTE)
+    with suppress(OSError):  # the records tell that nothing is under way there
+        try:
+            _remove(folder, operation_id)
+        except PermissionError:  # what was applied may have made the folder read-only
+            with folder_made_accessible(folder, 0o700):
+                _remove(folder, operation_id)
+
+
+def _remove(folder: Path, operation_id: str) -> None:
+    if _read(folder).operation_id == operation_id:
+        os.removexattr(folder, ATTRIBUTE)
 
 
 def found_around(folder: Path) -> Iterator[tuple[Path, Mark]]:

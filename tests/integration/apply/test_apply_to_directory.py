@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from holdfast import folder_mark
 from holdfast.app import Holdfast
 from holdfast.errors import ConflictError, SandboxError
 from tests.integration.apply.conftest import Desk
@@ -121,6 +123,38 @@ def opened_up(root: Path) -> dict[bytes, Thing]:
 def test_a_result_with_folders_that_are_closed_to_their_owner_arrives_for_a_user_who_is_not_root():
     with folder_for_nobody() as folder:
         assert run_as_a_user(apply_closed_folders, str(folder)) == []
+
+
+def apply_closed_root(folder: str, mode: str) -> dict[str, object]:
+    """What differs once the whole folder is closed to its owner by a plan, and once that is taken back."""
+    os.environ.update(settings_of_a_person(Path(folder)))
+    desk = Desk(Path(folder))
+    (desk.data / "deep").chmod(0o755)
+    before = describe(desk.data)
+    folders = "".join(f"mkdir many{number}; echo {number} > many{number}/file; " for number in range(_MANY))
+    plan = desk.run(data=f"{folders} echo more >> deep/three.csv; chmod {mode} .")
+    desk.apply(plan)
+    applied = stat.S_IMODE(desk.data.stat().st_mode)
+    desk.data.chmod(0o700)
+    desk.sandbox(plan, "data").chmod(0o700)
+    arrived = compare(describe(desk.sandbox(plan, "data")), describe(desk.data), ignoring=["mtime_ns"])
+    marked = folder_mark.find_on(desk.data) is not None
+    desk.data.chmod(applied)
+    desk.sandbox(plan, "data").chmod(applied)
+    desk.unapply(plan)
+    left = compare(before, describe(desk.data))
+    return {"mode": f"{applied:o}", "arrived": arrived, "marked": marked, "left": left}
+
+
+_MANY = 70
+"""More folders than are kept open at a time."""
+
+
+@pytest.mark.parametrize("mode", ["0", "100", "300", "400", "555"])
+def test_a_result_that_closes_the_folder_itself_arrives_and_can_be_taken_back_by_a_user_who_is_not_root(mode: str):
+    with folder_for_nobody() as folder:
+        found = run_as_a_user(apply_closed_root, str(folder), mode)
+    assert found == {"mode": mode, "arrived": [], "marked": False, "left": []}
 
 
 def test_what_the_plan_did_not_touch_is_not_touched(desk: Desk):

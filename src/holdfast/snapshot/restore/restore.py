@@ -261,16 +261,7 @@ class _Restorer:
         if removals:
             self._descent.forget()
         self._make_all(makings, plan)
-        for difference in sorted(directories, key=itemgetter(0), reverse=True):  # what is in one comes before it
-            self.at = difference.path
-            self._finish_directory(difference)
-        if self._opened:
-            self._close_opened()
-        if self._workshop.is_real:
-            for directory in self.restored.touched:
-                # One that was removed, or became a file, is durable with the directory it was in.
-                with _unless_replaced():
-                    os.fsync(self._descent.open(directory))
+        self._finish_directories(directories)
 
     def _make_all(self, makings: Sequence[tuple[bytes, Entry, Entry | None]], plan: RestorePlan) -> None:
         linked = {path for group in plan.links for path in group[1:]} if plan.links else ()
@@ -300,11 +291,28 @@ class _Restorer:
                 os.fchmod(descriptor, mode | 0o700)
         return descriptor
 
-    def _close_opened(self) -> None:
+    def _finish_directories(self, directories: Sequence[Difference]) -> None:
+        """What is in one comes before it: it may be closed to us afterwards."""
+        finished = {difference.path for difference in directories}
+        self._close_opened(self._opened.keys() - finished)
+        self._sync(self.restored.touched.keys() - finished)
+        for difference in sorted(directories, key=itemgetter(0), reverse=True):
+            self.at = difference.path
+            self._finish_directory(difference)
+            if difference.path in self.restored.touched:
+                self._sync((difference.path,))
+
+    def _close_opened(self, directories: Iterable[bytes]) -> None:
         """Directories in which something was changed, but which are not to be changed themselves."""
-        for directory, mode in self._opened.items():
+        for directory in directories:
             with _unless_replaced():
-                os.fchmod(self._descent.open(directory), mode)
+                os.fchmod(self._descent.open(directory), self._opened[directory])
+
+    def _sync(self, directories: Iterable[bytes]) -> None:
+        for directory in directories if self._workshop.is_real else ():
+            # One that was removed, or became a file, is durable with the directory it was in.
+            with _unless_replaced():
+                os.fsync(self._descent.open(directory))
 
     def _move_aside(self, path: bytes) -> None:
         directory, name = split(path)
