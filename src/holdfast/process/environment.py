@@ -64,7 +64,7 @@ def refuse_unknown_program(program: str, search_path: str, folder: Path, root: P
             reason = errno.EACCES
     shown = name_text(program) or '""'
     raise ProgramError(
-        f"{shown} cannot be started: {os.strerror(reason)}{where}.",
+        f"The program {shown} cannot be started: {os.strerror(reason)}{where}.",
         hint="Nothing was made. Check how it is spelled, and that it may be executed; what only your shell knows, "
         "an alias for example, is started with `sh -c`.",
     )

@@ -75,7 +75,7 @@ def test_a_program_that_does_not_exist_is_said_before_anything_is_made(project: 
     (project.app / "not-executable").write_text("#!/bin/sh\n")
     (project.app / "our-script").write_text("#!/bin/sh\nexit 5\n")
     (project.app / "our-script").chmod(0o755)
-    for program in ("no-such-program", "./no-such-program", "/no/such/program", "our-script", "./not-executable", ""):
+    for program in ("typo", "./no-such-program", "/no/such/program", "our-script", "./not-executable", ""):
         ended = run(project, "--", program)
         assert ended.exit_code == 127, ended
         assert f"""{program or '""'} cannot be started""" in ended.stderr
