@@ -1256,7 +1256,7 @@ def _checkpoint(
         filesystem_path=resource.sandbox_path,
         size_bytes=size_bytes,
         metadata=CheckpointMetadata(
-            title=title or title_of(group),
+            title=name_text(title) or title_of(group),
             reason=group.reason,
             source=group.source,
             phase=group.phase,

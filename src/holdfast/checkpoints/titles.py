@@ -1,10 +1,14 @@
-"""What a checkpoint is called: a few words of its own, made when it is taken and stored with it."""
+"""What a checkpoint is called: a few words of its own, made when it is taken and stored with it.
+
+They are shown wherever checkpoints are listed, so they are one line, with nothing in it that a terminal would obey.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from holdfast.model import CheckpointGroup, Moment, Trigger
+from holdfast.names import name_text
 
 _LONGEST_PART = 60
 _OF_STEPS: dict[str, str] = {
@@ -31,7 +35,7 @@ def title_of(group: CheckpointGroup, *, try_number: int = 1) -> str:
     else:
         title = _OF_PLANS.get(first) or group.reason or first
     turns = [("try", try_number), ("attempt", group.attempt)]
-    return ", ".join((title, *(f"{word} {number}" for word, number in turns if number > 1)))
+    return ", ".join((name_text(title), *(f"{word} {number}" for word, number in turns if number > 1)))
 
 
 def _step(group: CheckpointGroup) -> str:
@@ -51,7 +55,7 @@ def changes_in_words(removed: Iterable[str], added: Iterable[str], changed: Iter
     if not named:
         return ""
     (verb, path), others = named[0], len(named) - 1
-    return f"{verb} {shortened(path)}" + (f" and {others} more" if others else "")
+    return f"{verb} {shortened(name_text(path))}" + (f" and {others} more" if others else "")
 
 
 def _verbs(

@@ -60,6 +60,13 @@ def test_failures_tries_and_going_back_have_titles_too(workshop: Workshop) -> No
     assert all(each.metadata.source for each in recorded(opened, plan))
 
 
+def test_a_command_of_two_lines_makes_a_title_of_one(workshop: Workshop) -> None:
+    opened = workshop.open()
+    plan = opened.create_plan(workshop.plan_file(run("true"), validate=["true\ntest -e version.txt"]))
+    opened.execute(plan.plan_id)
+    assert "after the validation `true\\ntest -e version.txt`" in titles(opened, plan)
+
+
 def test_a_failed_validation_is_named(workshop: Workshop) -> None:
     opened = workshop.open()
     plan = opened.create_plan(workshop.plan_file(run("echo 2 > version.txt"), validate=["false"]))

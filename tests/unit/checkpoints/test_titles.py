@@ -49,6 +49,13 @@ def test_of_many_changes_the_one_is_named_that_lost_something() -> None:
     assert changes_in_words(["src/b", "src/a"], ["new.py"], ["c"]) == "removed src/a and 3 more"
 
 
+def test_a_title_is_one_line_that_no_terminal_obeys() -> None:
+    assert changes_in_words(["x\ny", "z"], [], []) == "removed x\\ny and 1 more"
+    assert changes_in_words([], ["\x1b[31mred"], []) == "added \\x1b[31mred"
+    assert title_of(group("on_decision", reason="decided:\n\x1b[2Jzip")) == "decided:\\n\\x1b[2Jzip"
+    assert title_of(group("before_step", step_index=0, step="\x1b[2J")) == "before step 1: \\x1b[2J"
+
+
 def test_a_long_name_is_shortened_to_one_line() -> None:
     assert shortened("x" * 100) == "x" * 59 + "…"
     assert shortened("first\nsecond") == "first"
