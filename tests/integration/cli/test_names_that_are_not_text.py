@@ -133,3 +133,12 @@ def test_what_was_cut_short_from_such_a_home_is_refused_elsewhere_and_put_right_
     assert SHOWN in refused.stderr
     assert project.run("plan", "apply", "--yes", "latest").exit_code == 0
     assert (project.data / "4").read_text() == "4\n"
+
+
+def test_a_branch_that_a_step_named_is_shown_without_what_a_terminal_would_obey(project: Project) -> None:
+    writes = r"""
+  - {name: one, run: "printf 'ref: refs/heads/\\033[2J' > \"$(git rev-parse --git-dir)/HEAD\""}
+"""
+    project.json("plan", "execute", str(project.plan(writes)))
+    last = project.checkpoints()[-1]["checkpoint_id"]
+    assert "\\x1b[2J at no commit yet" in project.run("checkpoint", "show", last).stdout

@@ -197,7 +197,7 @@ def _show_one(screen: Screen, plan: Plan, view: CheckpointView, files: Sequence[
 def _head_text(head: GitHead | None) -> str | None:
     if head is None:
         return None
-    return f"{head.branch or 'no branch'} at {head.commit or 'no commit yet'}"
+    return f"{name_text(head.branch or 'no branch')} at {head.commit or 'no commit yet'}"
 
 
 def _show_files(screen: Screen, plan: Plan, view: CheckpointView, files: Sequence[FileDiff]) -> None:
