@@ -103,16 +103,16 @@ class Release:
         store_id = self._objects.store_id
         with self._others() as others:
             asked = (self._present, *others)
-            tokens = {store.records_id: store.lease_tokens() for store in asked}
+            # With its owner: one that has the lease now is going to note the same.
             plans = [
-                KeptPlan(plan_id, store.records_id, tokens[store.records_id].get(plan_id, 0), owner="")
+                KeptPlan(plan_id, store.records_id, token, owner)
                 for store in asked
-                for plan_id in store.plans_with_content(store_id)
+                for plan_id, token, owner in store.plans_with_content(store_id)
             ]
             self._keeping.take_over(
                 [RecordStore(store.records_id, store.place) for store in asked],
                 plans,
-                {plan_id for each in tokens.values() for plan_id in each},
+                {plan_id for store in asked for plan_id in store.lease_tokens()},
             )
 
     def _answers(self) -> dict[str, _Answer]:

@@ -436,10 +436,17 @@ class Store:
         sql = "SELECT plan.plan_id, coalesce(lease.token, 0) FROM plan LEFT JOIN lease ON lease.plan_id = plan.plan_id"
         return {str(plan_id): int(token) for plan_id, token in self._execute(sql)}
 
-    def plans_with_content(self, store_id: str) -> list[str]:
-        """The ids of the plans, without subplans, of which checkpoints are in that content store."""
-        sql = "SELECT plan_id FROM plan WHERE parent_plan_id IS NULL AND head_group_id IS NOT NULL AND store_id = ?"
-        return [str(row[0]) for row in self._execute(sql, store_id)]
+    def plans_with_content(self, store_id: str) -> list[tuple[str, int, str]]:
+        """The plans, without subplans, of which checkpoints are in that content store.
+
+        Of each the id, and the number and the owner of its last lease; the owner is empty if nobody has it.
+        """
+        sql = (
+            "SELECT plan.plan_id, coalesce(lease.token, 0), coalesce(lease.owner, '') "
+            "FROM plan LEFT JOIN lease ON lease.plan_id = plan.plan_id "
+            "WHERE plan.parent_plan_id IS NULL AND plan.head_group_id IS NOT NULL AND plan.store_id = ?"
+        )
+        return [(str(plan_id), int(token), str(owner)) for plan_id, token, owner in self._execute(sql, store_id)]
 
     def damaged_records(self) -> list[DamagedRecord]:
         """Every record that is no longer what was written, or not understood."""

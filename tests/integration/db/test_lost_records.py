@@ -203,6 +203,19 @@ def test_a_content_store_of_the_version_before_is_taken_over(workshop: Workshop)
         workshop.open().find_plan(stays.plan_id)
 
 
+def test_a_plan_that_goes_on_when_its_store_is_taken_over_does_not_count_as_put_back_from_a_backup(
+    workshop: Workshop,
+) -> None:
+    plan = ran(workshop, "stays")
+    workshop.close()
+    _as_the_version_before(workshop.home / "objects.db")
+    holdfast = workshop.open()
+    holdfast.create_checkpoint(plan.plan_id)
+    holdfast.prune(plan.plan_id, keep=2)
+    assert holdfast.unfreed is None
+    assert holdfast.held_back() == []
+
+
 def test_s8_what_no_records_know_when_a_store_of_the_version_before_is_taken_over_is_kept(
     workshop: Workshop, tmp_path: Path
 ) -> None:
