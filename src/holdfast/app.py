@@ -971,7 +971,7 @@ class Holdfast:
         return plan
 
     def find_damaged_plan(self, plan_id: str) -> str | None:
-        """The id, if its record or that of a subplan is damaged, so that nothing but ``delete_damaged`` can be done."""
+        """The id, if its record, its lease or a subplan is damaged: then nothing but ``delete_damaged`` can change it."""
         from holdfast.damaged_plans import find_damaged_plan
 
         return find_damaged_plan(self.store, plan_id)

@@ -1,8 +1,8 @@
-"""A plan whose own record, or that of a subplan, is damaged: deleted without relying on what its record says."""
+"""A plan whose own record, that of a subplan, or its lease is damaged: deleted without relying on what they say."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from holdfast.checkpoints.service import CheckpointService
@@ -17,7 +17,7 @@ from holdfast.system.trees import remove_tree, sync_directory
 def find_damaged_plan(store: Store, plan_id: str) -> str | None:
     """The id of that plan, if it can only be deleted; it must be named in full."""
     plan_id = plan_id.strip().upper()
-    damaged = set(store.damaged_plans())
+    damaged = {*store.damaged_plans(), *store.damaged_leases()}
     if damaged.isdisjoint(_family(store, plan_id)):
         return None
     parent = store.parent_of_damaged(plan_id)
@@ -39,7 +39,9 @@ def delete_damaged_plan(service: CheckpointService, home: Path, plan_id: str, *,
             f"Plan {plan_id} is damaged, and there is no sandbox of it here: it may be another machine's.",
             hint="Run the command on the machine that made it.",
         )
-    with leased(store, plan_id, "plan delete") as lease:
+    # Under a damaged lease nobody can record anything, and nobody can get another.
+    is_nobodys = plan_id in store.damaged_leases()
+    with nullcontext() if is_nobodys else leased(store, plan_id, "plan delete") as lease:
         for each in family:
             _refuse_half_done(store, each)
             for run in store.runs_of(each, sound_only=True):

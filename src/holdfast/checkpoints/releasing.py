@@ -112,7 +112,7 @@ class Release:
             self._keeping.take_over(
                 [RecordStore(store.records_id, store.place) for store in asked],
                 plans,
-                {plan_id for store in asked for plan_id in store.lease_tokens()},
+                {plan_id for store in asked for plan_id in store.plan_ids()},
             )
 
     def _answers(self) -> dict[str, _Answer]:

@@ -431,22 +431,30 @@ class Store:
         table = TABLE_OF[model]
         return [fields_of(table, row) for row in self._execute(_select_sql(table))]
 
+    def plan_ids(self) -> set[str]:
+        """The ids of all plans, subplans too, damaged or not."""
+        return {str(row[0]) for row in self._execute("SELECT plan_id FROM plan")}
+
     def lease_tokens(self) -> dict[str, int]:
         """The number of the last lease of every plan, subplans too; 0 of one that never had any."""
-        sql = "SELECT plan.plan_id, coalesce(lease.token, 0) FROM plan LEFT JOIN lease ON lease.plan_id = plan.plan_id"
-        return {str(plan_id): int(token) for plan_id, token in self._execute(sql)}
+        return dict.fromkeys(self.plan_ids(), 0) | {each.plan_id: each.token for each in self._leases()}
 
     def plans_with_content(self, store_id: str) -> list[tuple[str, int, str]]:
         """The plans, without subplans, of which checkpoints are in that content store.
 
-        Of each the id, and the number and the owner of its last lease; the owner is empty if nobody has it.
+        Of each the id, and the number and the owner of its last lease: 0 if that is not known, empty if there is none.
         """
-        sql = (
-            "SELECT plan.plan_id, coalesce(lease.token, 0), coalesce(lease.owner, '') "
-            "FROM plan LEFT JOIN lease ON lease.plan_id = plan.plan_id "
-            "WHERE plan.parent_plan_id IS NULL AND plan.head_group_id IS NOT NULL AND plan.store_id = ?"
-        )
-        return [(str(plan_id), int(token), str(owner)) for plan_id, token, owner in self._execute(sql, store_id)]
+        sql = "SELECT plan_id FROM plan WHERE parent_plan_id IS NULL AND head_group_id IS NOT NULL AND store_id = ?"
+        leases = {each.plan_id: (each.token, each.owner or "") for each in self._leases(sound_only=True)}
+        return [(plan_id, *leases.get(plan_id, (0, ""))) for (plan_id,) in self._execute(sql, store_id)]
+
+    def _leases(self, *, sound_only: bool = False) -> list[Lease]:
+        return self._select(Lease, "plan_id IS NOT NULL", sound_only=sound_only)
+
+    def damaged_leases(self) -> list[str]:
+        """The ids of the plans whose leases are damaged: nobody can take them, or change anything under them."""
+        table = TABLE_OF[Lease]
+        return [row[0] for row in self._execute(_select_sql(table)) if _problem(_record_of, table, row)]
 
     def damaged_records(self) -> list[DamagedRecord]:
         """Every record that is no longer what was written, or not understood."""

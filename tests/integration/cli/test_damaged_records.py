@@ -231,3 +231,21 @@ def test_a_damaged_plan_does_not_concern_others_and_can_be_deleted(project: Proj
     assert not (project.home / "sandboxes" / plan).exists()
     assert project.call("doctor").exit_code == 0
     assert project.call("plan", "apply", "--yes", other).exit_code == 0
+
+
+@pytest.mark.parametrize("damage", [CHECKSUM, "token = 'x'"], ids=["a wrong checksum", "no number"])
+def test_a_plan_whose_lease_is_damaged_can_be_looked_at_and_deleted(project: Project, plan: str, damage: str) -> None:
+    other = project.json("plan", "execute", str(project.plan(STEPS, name="other.yaml")))["plan_id"]
+    change(project, f"UPDATE lease SET {damage} WHERE plan_id = '{plan}'")
+    for words in (["plan", "status", plan], ["plan", "diff", plan], ["plan", "list"]):
+        assert project.call(*words).exit_code == 0, words
+    assert project.call("plan", "execute", plan).exit_code == 8
+    pruned = project.call("checkpoint", "prune", "--keep", "2", other)
+    assert pruned.exit_code == 0
+    assert "No saved content was freed" in pruned.stdout
+    found = next(each for each in project.json("doctor", exit_code=8)["findings"] if each["name"] == "records")
+    assert f"holdfast plan delete {plan}" in found["hint"]
+    assert project.call("plan", "delete", "--yes", plan).exit_code == 0
+    assert not (project.home / "sandboxes" / plan).exists()
+    assert project.call("doctor").exit_code == 0
+    assert project.call("plan", "apply", "--yes", other).exit_code == 0

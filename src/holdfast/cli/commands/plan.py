@@ -169,10 +169,10 @@ def delete(invocation: Invocation, yes: bool, plan: str) -> Reply:
 def _delete_damaged(invocation: Invocation, holdfast: Holdfast, plan_id: str, yes: bool) -> Reply:
     from holdfast.cli.records import unfreed
 
-    if not yes and not invocation.ask(f"The record of plan {plan_id} is damaged. Delete the plan for good?"):
+    if not yes and not invocation.ask(f"Records of plan {plan_id} are damaged. Delete the plan for good?"):
         raise declined()
     holdfast.delete_damaged(plan_id)
-    text = "Deleted; its record was damaged."
+    text = "Deleted; its records were damaged."
     return Reply({"plan_id": plan_id}, lambda screen: screen.line(text), messages=unfreed(holdfast))
 
 
