@@ -349,8 +349,8 @@ class Holdfast:
     def find_plan(self, reference: str) -> Plan:
         """By full id, a unique beginning of it, or ``latest``."""
         if reference == LATEST:
-            project = self.store.find_project(str(self.project_root))
-            plan = self.store.latest_plan(project.project_id) if project else None
+            project_id = self.store.find_project_id(str(self.project_root))
+            plan = self.store.latest_plan(project_id) if project_id is not None else None
             if plan is None:
                 raise NotFoundError(
                     f"There is no plan in the project {self.project_root}.",
@@ -371,8 +371,8 @@ class Holdfast:
     def list_plans(self, *, everywhere: bool = False, limit: int | None = None) -> list[Plan]:
         if everywhere:
             return self.store.plans_of(None, limit)
-        project = self.store.find_project(str(self.project_root))
-        return self.store.plans_of(project.project_id, limit) if project else []
+        project_id = self.store.find_project_id(str(self.project_root))
+        return self.store.plans_of(project_id, limit) if project_id is not None else []
 
     def is_interrupted(self, plan: Plan) -> bool:
         """It says processing, but its process is dead."""
@@ -971,7 +971,7 @@ class Holdfast:
         return plan
 
     def find_damaged_plan(self, plan_id: str) -> str | None:
-        """The id, if its record, its lease or a subplan is damaged: then nothing but ``delete_damaged`` can change it."""
+        """The id, if its record, its lease or a subplan is damaged; only ``delete_damaged`` can change it then."""
         from holdfast.damaged_plans import find_damaged_plan
 
         return find_damaged_plan(self.store, plan_id)

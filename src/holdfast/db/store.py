@@ -211,14 +211,21 @@ class Store:
     # Projects and plans
 
     def project_for(self, root: str | os.PathLike[str]) -> Project:
-        """The project of that root folder, made if there is none yet."""
+        """The project of that root folder, made if there is none yet; a damaged record is written anew."""
         with self.transaction():
             project = Project(project_id=new_id(), root=os.fspath(root), created_at=now())
             self._write(project, " ON CONFLICT (root) DO NOTHING")
-            return self._select(Project, "root = ?", os.fspath(root))[0]
+            project_id = cast("str", self.find_project_id(root))
+            found = self.find(Project, project_id, sound_only=True)
+            if found is None:
+                found = project.model_copy(update={"project_id": project_id})
+                self.save(found)
+            return found
 
-    def find_project(self, root: str | os.PathLike[str]) -> Project | None:
-        return _first(self._select(Project, "root = ?", os.fspath(root)))
+    def find_project_id(self, root: str | os.PathLike[str]) -> str | None:
+        """That of the project of that root folder, whose record holds nothing else that is needed, damaged or not."""
+        rows = self._execute("SELECT project_id FROM project WHERE root = ?", os.fspath(root))
+        return rows[0][0] if rows else None
 
     def plans_of(self, project_id: str | None, limit: int | None = None) -> list[Plan]:
         """The plans of a project, or of all, newest first, without damaged ones; subplans have a parent to ask."""

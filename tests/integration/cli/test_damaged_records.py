@@ -249,3 +249,13 @@ def test_a_plan_whose_lease_is_damaged_can_be_looked_at_and_deleted(project: Pro
     assert not (project.home / "sandboxes" / plan).exists()
     assert project.call("doctor").exit_code == 0
     assert project.call("plan", "apply", "--yes", other).exit_code == 0
+
+
+def test_a_project_whose_record_is_damaged_keeps_its_plans_and_gets_new_ones(project: Project, plan: str) -> None:
+    change(project, f"UPDATE project SET {CHECKSUM}")
+    assert project.call("doctor").exit_code == 8
+    assert [each["plan_id"] for each in project.json("plan", "list")["plans"]] == [plan]
+    assert project.json("plan", "status", "latest")["plan_id"] == plan
+    made = project.json("plan", "create", str(project.plan(STEPS, name="other.yaml")))["plan_id"]
+    assert [each["plan_id"] for each in project.json("plan", "list")["plans"]] == [made, plan]
+    assert project.call("doctor").exit_code == 0

@@ -90,7 +90,7 @@ def test_installations_in_two_schemas_do_not_see_each_other(
 ) -> None:
     with database.open() as store, open_store(postgres.new_database(), tmp_path) as other:
         store.project_for("/src/app")
-        assert other.find_project("/src/app") is None
+        assert other.find_project_id("/src/app") is None
 
 
 @pytest.mark.parametrize(

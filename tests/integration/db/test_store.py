@@ -240,11 +240,11 @@ def test_damaged_records_are_all_listed(store: Store, database: Database) -> Non
 
 
 def test_a_project_is_made_once_for_a_root(store: Store, database: Database, tmp_path: Path) -> None:
-    assert store.find_project(tmp_path) is None
+    assert store.find_project_id(tmp_path) is None
     project = store.project_for(tmp_path)
     with database.open() as other:
         assert other.project_for(str(tmp_path)) == project
-        assert other.find_project(tmp_path) == project
+        assert other.find_project_id(tmp_path) == project.project_id
 
 
 def test_plans_of_a_project_come_newest_first_without_subplans(store: Store) -> None:
