@@ -497,12 +497,12 @@ class Holdfast:
             return ""
         places = ", ".join(resource.sandbox_path for resource in plan.resources)
         by_hand = f"What is not needed can also be removed from the sandboxes by hand: {places}."
-        if not plan.policy.rollback_enabled:
+        last = self.store.checkpoints_of_group(plan.head_group_id)
+        if not last or not plan.policy.rollback_enabled:
             return by_hand
-        last = self.store.checkpoints_of_group(plan.head_group_id)[0].checkpoint_id
         return (
             f"Going back without keeping what is in the sandboxes now takes no space: "
-            f"`holdfast plan rollback --without-keeping {plan.plan_id} {last}`. {by_hand}"
+            f"`holdfast plan rollback --without-keeping {plan.plan_id} {last[0].checkpoint_id}`. {by_hand}"
         )
 
     def _keep_for(self, root: Plan, lease: Lease) -> None:

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ import pytest
 from holdfast.app import Holdfast
 from holdfast.db.lease import leased
 from holdfast.system.reserve import RESERVE_BYTES, free_bytes
+from holdfast.system.sqlite import module
 from tests.integration.cli.project import Project
 from tests.support.crashes import killed_at
 from tests.support.trees import IS_ROOT
@@ -146,6 +147,21 @@ def test_restoring_single_paths_names_the_way_out_of_a_full_disk(small: Project)
     assert both.exit_code == 2, both
     (sandbox / "b").unlink()  # by hand, as the hint says
     assert small.run("plan", "execute", "latest").exit_code == 0
+
+
+def test_a_full_disk_is_told_also_where_the_record_of_the_last_checkpoint_is_damaged(small: Project) -> None:
+    done = small.run("plan", "execute", str(small.plan("  - {name: one, run: echo 2 > version.txt}\n")))
+    assert done.exit_code == 0, done
+    [listed] = small.run("plan", "list", "--format", "json").data["plans"]
+    with closing(module.connect(small.home / "holdfast.db")) as connection, connection:
+        damage = "UPDATE checkpoint_metadata SET checksum = 'x' WHERE checkpoint_id = ?"
+        assert connection.execute(damage, [listed["last_checkpoint_id"]]).rowcount == 1
+    sandbox = small.home / "sandboxes" / listed["plan_id"] / "data"
+    (sandbox / "b").write_bytes(os.urandom(free_bytes(small.home) - 100_000))
+    refused = small.run("checkpoint", "create", "latest")
+    assert refused.exit_code == 8, refused
+    assert "no space left" in refused.stderr
+    assert str(sandbox) in refused.stderr.replace("\n", "")
 
 
 def test_going_back_without_keeping_can_be_killed_at_any_moment(small: Project, tmp_path: Path) -> None:
