@@ -530,6 +530,7 @@ class Holdfast:
             if holder_of(self.store, root.plan_id) is not None:
                 continue
             with leased(self.store, root.plan_id, _PUTTING_RIGHT) as lease:
+                self._keep_for(root, lease)
                 found = self.store.get(Operation, operation.operation_id)
                 if found.state is OperationState.BEGUN:
                     self._undo(self.store.get(Plan, other.plan_id), lease, found)
@@ -605,6 +606,13 @@ class Holdfast:
 
     def _refuse_without_content(self, plan: Plan) -> None:
         if plan.store_id == self.service.manager.objects.store_id:
+            if self._was_used_from_a_copy(plan):
+                raise StateError(
+                    f"Plan {plan.plan_id} was last used from another home, which has a copy of the content of this "
+                    "one: what it did is not here.",
+                    hint="Run the command there. If that home is gone, copy what you need out of the sandboxes and "
+                    f"delete the plan: `holdfast plan delete {self.store.root_of(plan).plan_id}`.",
+                )
             return
         if not self._is_shared and self.store.root_of(plan).head_group_id is None:
             return  # nothing of it was saved yet
@@ -618,6 +626,22 @@ class Holdfast:
             f"The checkpoints of plan {plan.plan_id} are kept on another machine or in another home.",
             hint="Run the command there.",
         )
+
+    def _was_used_from_a_copy(self, plan: Plan) -> bool:
+        """Whether the last lease was taken from a home that this one was copied from, or that is a copy of it.
+
+        Where records are shared, both use the same ones, each with sandboxes and content of its own. A home that was
+        moved counts as another machine's as well, but has noted the lease.
+        """
+        from holdfast.identity import find_machine_id
+
+        root = self.store.root_of(plan)
+        if not self._is_shared or root.head_group_id is None:
+            return False
+        last = self.store.find(Lease, root.plan_id, sound_only=True)
+        if last is None or last.machine_id in (None, find_machine_id(self.home)):
+            return False
+        return not self.service.release.has_noted(last.plan_id, last.token)
 
     def execute(
         self,
@@ -1217,7 +1241,9 @@ class Holdfast:
         return any(is_there(Path(resource.sandbox_path)) for resource in plan.resources)
 
     def _is_kept_here(self, plan: Plan) -> bool:
-        return plan.store_id == self.service.manager.objects.store_id or self._has_sandbox(plan)
+        if plan.store_id == self.service.manager.objects.store_id:
+            return not self._was_used_from_a_copy(plan)
+        return self._has_sandbox(plan)
 
     def decisions(self, reference: str) -> list[Decision]:
         """Those whose records are sound."""

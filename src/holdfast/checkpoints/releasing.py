@@ -10,7 +10,7 @@ from functools import partial
 
 from holdfast.content.keeping import UNKNOWN, KeptPlan, Mark, RecordStore
 from holdfast.content.store import ObjectStore
-from holdfast.db.store import Store
+from holdfast.db.store import FILE, Store
 from holdfast.errors import DatabaseError, HoldfastError
 
 _MOST_NAMED = 5
@@ -66,8 +66,16 @@ class Release:
         if (plan_id, owner) in self._noted:
             return
         self._take_over()
-        self._keeping.keep_for(KeptPlan(plan_id, self._present.records_id, token, owner), self._present.place)
+        store = self._present
+        # A home that has not noted the last lease counts as a copy of the one that took it, if records are shared.
+        is_durable = store.place != FILE
+        self._keeping.keep_for(KeptPlan(plan_id, store.records_id, token, owner), store.place, is_durable=is_durable)
         self._noted.add((plan_id, owner))
+
+    def has_noted(self, plan_id: str, token: int) -> bool:
+        """Whether that lease of the plan, or a later one, was taken with this content store at hand."""
+        noted = (each for each in self._keeping.plans() if each.records_id == self._present.records_id)
+        return any(each.plan_id == plan_id and each.token >= token for each in noted)
 
     def let_go(self, plan_id: str) -> None:
         self._keeping.let_go(plan_id, self._present.records_id)

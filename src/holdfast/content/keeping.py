@@ -97,14 +97,14 @@ class Keeping:
             for plan_id in self.catalogued().difference(known):
                 self._put(KeptPlan(plan_id, UNKNOWN, token=0, owner=""))
 
-    def keep_for(self, plan: KeptPlan, place: str) -> None:
+    def keep_for(self, plan: KeptPlan, place: str, *, is_durable: bool = False) -> None:
         """Note the plan and the lease under which content is going to be stored for it."""
         found = [each for each in self.plans() if (each.plan_id, each.records_id) == (plan.plan_id, plan.records_id)]
         noted = found[0] if found else None
         store = RecordStore(plan.records_id, place)
         if noted == plan and store in self.stores():
             return
-        with self._noting():
+        with self._writing() if is_durable else self._noting():
             self._put_store(store)
             if noted is None:
                 self._put(plan)

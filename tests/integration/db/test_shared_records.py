@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -139,3 +140,72 @@ def test_what_cannot_be_stopped_is_not_asked_to(machines: Machines) -> None:
         with pytest.raises(ConflictError, match="in use by `plan rollback`"):
             machines.there.cancel(plan.plan_id, patience_seconds=0)
         assert not machines.here.store.get(Lease, plan.plan_id).stop_requested
+
+
+# A copied home
+
+
+class Copies:
+    """A home, and others made of it, on the same records."""
+
+    def __init__(self, workshop: Workshop, url: str) -> None:
+        self.workshop, self._url = workshop, url
+        self.original = workshop.home
+
+    def copied(self, name: str) -> Path:
+        return shutil.copytree(self.original, self.workshop.folder / name, symlinks=True)
+
+    @contextmanager
+    def opened(self, home: Path) -> Iterator[Holdfast]:
+        overrides = {"database.url": self._url}
+        environment = dict(os.environ)
+        with Holdfast.open(self.workshop.app, home=home, environment=environment, overrides=overrides) as holdfast:
+            yield holdfast
+
+
+@pytest.fixture
+def copies(postgres: PostgresServer, tmp_path: Path) -> Copies:
+    return Copies(Workshop(tmp_path), postgres.new_database())
+
+
+def begun(copies: Copies, home: Path) -> Plan:
+    """Its first step is done, the second fails until there is a folder ``ready``."""
+    ready = copies.workshop.folder / "ready"
+    file = copies.workshop.plan_file(
+        run("echo 1 > one"), run(f"test -d {ready} && echo 2 > two"), run("echo 3 > three")
+    )
+    with copies.opened(home) as holdfast:
+        plan = holdfast.execute(holdfast.create_plan(file).plan_id).plan
+    assert plan.state is PlanState.ERRORED
+    ready.mkdir()
+    return plan
+
+
+def test_what_a_copy_of_the_home_did_is_not_taken_for_done_in_the_original(copies: Copies) -> None:
+    plan = begun(copies, copies.original)
+    copy = copies.copied("copy")
+    with copies.opened(copy) as holdfast:
+        first = holdfast.checkpoints(plan.plan_id)[0].checkpoint.checkpoint_id
+        holdfast.rollback(plan.plan_id, first)
+    for use in (
+        lambda holdfast: holdfast.execute(plan.plan_id),
+        lambda holdfast: holdfast.rollback(plan.plan_id, first),
+        lambda holdfast: holdfast.rollback_preview(plan.plan_id, first),
+        lambda holdfast: holdfast.diff(plan.plan_id),
+    ):
+        with copies.opened(copies.original) as holdfast, pytest.raises(StateError, match="last used from another home"):
+            use(holdfast)
+    with copies.opened(copies.original) as holdfast:
+        assert holdfast.verify().checkpoints == 0
+    with copies.opened(copy) as holdfast:
+        assert holdfast.execute(plan.plan_id).plan.state is PlanState.COMPLETE
+        assert sorted(each.path for each in holdfast.diff(plan.plan_id)) == ["one", "three", "two"]
+
+
+def test_a_home_moved_by_copying_goes_on(copies: Copies) -> None:
+    plan = begun(copies, copies.original)
+    moved = copies.copied("moved")
+    shutil.rmtree(copies.original)
+    for _ in range(2):
+        with copies.opened(moved) as holdfast:
+            assert holdfast.execute(plan.plan_id).plan.state is PlanState.COMPLETE
