@@ -633,7 +633,7 @@ class Holdfast:
         Where records are shared, both use the same ones, each with sandboxes and content of its own. A home that was
         moved counts as another machine's as well, but has noted the lease.
         """
-        from holdfast.identity import find_machine_id
+        from holdfast.system.identity import find_machine_id
 
         root = self.store.root_of(plan)
         if not self._is_shared or root.head_group_id is None:
@@ -941,7 +941,8 @@ class Holdfast:
             if holder is None:
                 return was_asked
             if holder.can_be_stopped:
-                was_asked = self.store.request_stop(plan.plan_id) is not None
+                # Asked once more, it may have just ended.
+                was_asked = self.store.request_stop(plan.plan_id) is not None or was_asked
             if time.monotonic() > deadline:
                 raise self._not_stopped_yet(holder)
             time.sleep(0.1)

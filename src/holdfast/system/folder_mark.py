@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.descent import folder_made_accessible
+from holdfast.system.directories import folder_made_accessible
 from holdfast.errors import StateError
 from holdfast.names import name_text
 

@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.db.lease import leased
+from holdfast.db.store import Store
 from holdfast.errors import ConflictError, StateError
 from holdfast.execution.executor import ExecutionResult
 from holdfast.model import Lease, Plan, PlanState
@@ -113,6 +114,27 @@ def test_a_run_is_stopped_from_another_machine(machines: Machines) -> None:
         assert machines.there.status(plan.plan_id).holder is not None
         assert machines.there.cancel(plan.plan_id).state is PlanState.CANCELLED
     assert results[0].plan.state is PlanState.CANCELLED
+
+
+def test_a_run_that_ends_while_it_is_asked_once_more_counts_as_stopped(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = machines.workshop.outside / "started"
+    plan = machines.created("echo 1 > one", f"touch {started}; sleep 60")
+    answers: list[Lease | None] = []
+    with machines.running(plan, started) as results, monkeypatch.context() as patched:
+
+        def once_it_has_ended(store: Store, plan_id: str) -> Lease | None:
+            while answers and not results:
+                started.exists()
+            answers.append(request_stop(store, plan_id))
+            return answers[-1]
+
+        request_stop = Store.request_stop
+        patched.setattr(Store, "request_stop", once_it_has_ended)
+        assert machines.there.cancel(plan.plan_id).state is PlanState.CANCELLED
+    assert answers[0] is not None
+    assert answers[1:] == [None]
 
 
 def test_a_plan_that_does_not_run_is_cancelled_only_where_its_content_is(machines: Machines) -> None:
