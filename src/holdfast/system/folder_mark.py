@@ -16,9 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.system.directories import folder_made_accessible
 from holdfast.errors import StateError
 from holdfast.names import name_text
+from holdfast.system.directories import folder_made_accessible
 
 ATTRIBUTE = "user.holdfast.changing"
 _CANNOT = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from holdfast.db import schema
 from holdfast.db.lease import leased
 from holdfast.db.store import Store
-from holdfast.model import Lease, Plan
+from holdfast.model import Lease, Plan, now
 from tests.integration.db.database import Database, SqliteDatabase
 from tests.integration.db.samples import a_decision, saved_plan
 from tests.integration.db.test_schema import bring_to, revisions
@@ -101,6 +102,15 @@ def test_it_refuses_to_lose_the_order_of_plans(alembic: Alembic, database: Datab
         saved_plan(store, sequence=2)
         saved_plan(store, sequence=1)
     assert "would lose sequence of 2 records in plan" in refused(alembic, database, "downgrade", "0006")
+
+
+def test_it_refuses_to_lose_that_a_plan_is_newer_than_one_without_a_number(
+    alembic: Alembic, database: Database
+) -> None:
+    with database.open() as store:
+        saved_plan(store, created_at=now() + timedelta(hours=1))  # by an earlier version, before the clock was set back
+        saved_plan(store, sequence=1)
+    assert "would lose sequence of 1 records in plan" in refused(alembic, database, "downgrade", "0006")
 
 
 def test_it_refuses_to_lose_what_an_earlier_version_has_no_column_for(alembic: Alembic, database: Database) -> None:

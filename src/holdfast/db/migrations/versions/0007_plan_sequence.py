@@ -10,7 +10,7 @@ from holdfast.db.by_alembic import drop_columns, forget, refuse_while_in_use
 revision = "0007"
 down_revision = "0006"
 
-_NUMBERED = "SELECT plan_id FROM plan WHERE sequence IS NOT NULL ORDER BY {0}, plan_id"
+_PLANS = "SELECT plan_id FROM plan WHERE parent_plan_id IS NULL ORDER BY "
 
 
 def upgrade() -> None:
@@ -20,8 +20,8 @@ def upgrade() -> None:
 def downgrade() -> None:
     refuse_while_in_use()
     # Only where clocks went backwards do the numbers tell another order than the times.
-    by_number = [row[0] for row in op.get_bind().execute(text(_NUMBERED.format("sequence"))).all()]
-    by_time = [row[0] for row in op.get_bind().execute(text(_NUMBERED.format("created_at"))).all()]
+    by_number = op.get_bind().execute(text(_PLANS + "sequence NULLS FIRST, created_at, plan_id")).all()
+    by_time = op.get_bind().execute(text(_PLANS + "created_at, plan_id")).all()
     if by_number == by_time:
         forget("plan", "plan_id", ["sequence"], "sequence IS NOT NULL")
     drop_columns("plan", "sequence")
