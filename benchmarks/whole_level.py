@@ -22,8 +22,8 @@ class WholeLevel:
         self._opened.callback(self._close_manager)
         records = self._opened.enter_context(open_store(None, store))
         self._service = CheckpointService(records, self.manager)
-        project = records.project_for(str(tree))
-        plans = records.plans_of(project.project_id)
+        project = records.plans.project_for(str(tree))
+        plans = records.plans.of_project(project.project_id)
         self._plan = plans[0] if plans else self._new_plan(tree, project.project_id)
         self._lease = self._opened.enter_context(leased(records, self._plan.plan_id, "benchmark"))
 

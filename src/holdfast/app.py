@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.config.settings import Settings, home_directory, load_settings
+from holdfast.db.access import in_use
 from holdfast.db.store import FILE as RECORDS_FILE
-from holdfast.db.store import Store, in_use, open_store
+from holdfast.db.store import Store, open_store
 from holdfast.errors import (
     AmbiguousError,
     ConfigError,
@@ -262,7 +263,7 @@ class Holdfast:
 
     @cached_property
     def _project(self) -> Project:
-        return self.store.project_for(str(self.project_root))
+        return self.store.plans.project_for(str(self.project_root))
 
     # Plans
 
@@ -337,7 +338,7 @@ class Holdfast:
         )
         check_plan(plan, self.tools, self.home)
         with self.store.transaction():
-            plan = plan.model_copy(update={"sequence": self.store.next_plan_sequence()})
+            plan = plan.model_copy(update={"sequence": self.store.plans.next_sequence()})
             self.store.insert(plan)
             self.store.insert(Revision(plan_id=plan_id, revision=1, steps=plan.steps))
             self.store.insert(Decision.root_of(plan))
@@ -349,15 +350,15 @@ class Holdfast:
     def find_plan(self, reference: str) -> Plan:
         """By full id, a unique beginning of it, or ``latest``."""
         if reference == LATEST:
-            project_id = self.store.find_project_id(str(self.project_root))
-            plan = self.store.latest_plan(project_id) if project_id is not None else None
+            project_id = self.store.plans.find_project_id(str(self.project_root))
+            plan = self.store.plans.latest(project_id) if project_id is not None else None
             if plan is None:
                 raise NotFoundError(
                     f"There is no plan in the project {self.project_root}.",
                     hint="Make one with `holdfast plan create FILE`.",
                 )
             return plan
-        found = self.store.find_plans_by_prefix(reference) if reference else []
+        found = self.store.plans.by_prefix(reference) if reference else []
         if len(found) == 1:
             return found[0]
         if found:
@@ -370,16 +371,16 @@ class Holdfast:
 
     def list_plans(self, *, everywhere: bool = False, limit: int | None = None) -> list[Plan]:
         if everywhere:
-            return self.store.plans_of(None, limit)
-        project_id = self.store.find_project_id(str(self.project_root))
-        return self.store.plans_of(project_id, limit) if project_id is not None else []
+            return self.store.plans.of_project(None, limit)
+        project_id = self.store.plans.find_project_id(str(self.project_root))
+        return self.store.plans.of_project(project_id, limit) if project_id is not None else []
 
     def is_interrupted(self, plan: Plan) -> bool:
         """It says processing, but its process is dead."""
         from holdfast.db.lease import holder_of
 
         with suppress(DamagedRecordError):  # then that is not known
-            root_id = self.store.root_of(plan).plan_id
+            root_id = self.store.plans.root_of(plan).plan_id
             return plan.state is PlanState.PROCESSING and holder_of(self.store, root_id) is None
         return False
 
@@ -390,19 +391,19 @@ class Holdfast:
         plan = self.find_plan(reference)
         holder, root_id = None, plan.plan_id
         with suppress(DamagedRecordError):
-            root_id = self.store.root_of(plan).plan_id
+            root_id = self.store.plans.root_of(plan).plan_id
             holder = holder_of(self.store, root_id)
-        unfinished = self.store.unfinished_operations(plan.plan_id, sound_only=True)
+        unfinished = self.store.operations.unfinished(plan.plan_id, sound_only=True)
         return PlanStatus(
             plan=plan,
             root_id=root_id,
-            runs=tuple(self.store.runs_of(plan.plan_id, sound_only=True)),
-            checkpoints=self.store.checkpoint_count(plan.plan_id),
+            runs=tuple(self.store.runs.of(plan.plan_id, sound_only=True)),
+            checkpoints=self.store.checkpoints.count(plan.plan_id),
             holder=holder,
             interrupted=self.is_interrupted(plan),
             cut_short=() if holder else tuple(each.kind for each in unfinished),
             confinement=confinement_of(self.settings.confine),
-            subplans=tuple(self.store.subplans_of(plan.plan_id, sound_only=True)),
+            subplans=tuple(self.store.plans.below(plan.plan_id, sound_only=True)),
             conflicts=tuple(self.conflicts(plan)),
             outside_of_rollback=expanded(self.settings.allow_write, self._user_home),
         )
@@ -411,9 +412,9 @@ class Holdfast:
         """What a person has to resolve before a constrained plan can go on, in its sandboxes or a subplan's."""
         if plan.state is not PlanState.CONSTRAINED:
             return []
-        run = self.store.latest_run_in_force(plan.plan_id)
+        run = self.store.runs.latest_in_force(plan.plan_id)
         own = [(plan, conflict) for conflict in (run.conflicts or ())] if run else []
-        return own + [found for each in self.store.subplans_of(plan.plan_id) for found in self.conflicts(each)]
+        return own + [found for each in self.store.plans.below(plan.plan_id) for found in self.conflicts(each)]
 
     # Verbs
 
@@ -497,7 +498,7 @@ class Holdfast:
             return ""
         places = ", ".join(resource.sandbox_path for resource in plan.resources)
         by_hand = f"What is not needed can also be removed from the sandboxes by hand: {places}."
-        last = self.store.checkpoints_of_group(plan.head_group_id)
+        last = self.store.checkpoints.of_group(plan.head_group_id)
         if not last or not plan.policy.rollback_enabled:
             return by_hand
         return (
@@ -526,7 +527,7 @@ class Holdfast:
         from holdfast.events import RealFilesPutBack
 
         for other, operation in unfinished_in(plan.resources, self.service):
-            root = self.store.root_of(other)
+            root = self.store.plans.root_of(other)
             if holder_of(self.store, root.plan_id) is not None:
                 continue
             with leased(self.store, root.plan_id, _PUTTING_RIGHT) as lease:
@@ -553,7 +554,7 @@ class Holdfast:
 
     def _root_for(self, plan: Plan, command: str) -> Plan:
         """The plan whose lease the command needs."""
-        root = self.store.root_of(plan)
+        root = self.store.plans.root_of(plan)
         if root != plan and command not in _FOR_SUBPLANS_TOO:
             from holdfast.checkpoints.history import goes_on_with_another
 
@@ -568,7 +569,7 @@ class Holdfast:
         from holdfast.decisions.correct import CorrectionService
 
         corrections = CorrectionService(self.service, self.tools)
-        found = corrections.correctable_for(subplan, self.store.decisions_of(subplan.plan_id)[0])
+        found = corrections.correctable_for(subplan, self.store.decisions.of(subplan.plan_id)[0])
         if found is None:
             return f"Correct a decision of the whole plan that is in force: `holdfast plan tree {root.plan_id}`."
         options = "--mode revert --guidance TEXT"
@@ -594,7 +595,7 @@ class Holdfast:
     def _takes_content_to_delete(self, plan: Plan) -> bool:
         """Real files have to be put back first, or the plan is another machine's, whose sandboxes would stay there."""
         plans = (plan, *self._below(plan))
-        begun = {operation.kind for each in plans for operation in self.store.unfinished_operations(each.plan_id)}
+        begun = {operation.kind for each in plans for operation in self.store.operations.unfinished(each.plan_id)}
         is_begun = not begun.isdisjoint((OperationKind.APPLY, OperationKind.UNAPPLY))
         may_be_elsewhere = self._is_shared and plan.head_group_id is not None and not self._has_sandbox(plan)
         return is_begun or may_be_elsewhere
@@ -611,10 +612,10 @@ class Holdfast:
                     f"Plan {plan.plan_id} was last used from another home, which has a copy of the content of this "
                     "one: what it did is not here.",
                     hint="Run the command there. If that home is gone, copy what you need out of the sandboxes and "
-                    f"delete the plan: `holdfast plan delete {self.store.root_of(plan).plan_id}`.",
+                    f"delete the plan: `holdfast plan delete {self.store.plans.root_of(plan).plan_id}`.",
                 )
             return
-        if not self._is_shared and self.store.root_of(plan).head_group_id is None:
+        if not self._is_shared and self.store.plans.root_of(plan).head_group_id is None:
             return  # nothing of it was saved yet
         if self._has_sandbox(plan):
             raise ContentError(
@@ -635,7 +636,7 @@ class Holdfast:
         """
         from holdfast.system.identity import find_machine_id
 
-        root = self.store.root_of(plan)
+        root = self.store.plans.root_of(plan)
         if not self._is_shared or root.head_group_id is None:
             return False
         last = self.store.find(Lease, root.plan_id, sound_only=True)
@@ -848,7 +849,7 @@ class Holdfast:
         return steps
 
     def find_decision(self, reference: str) -> Decision:
-        found = self.store.find_decisions_by_prefix(reference) if reference else []
+        found = self.store.decisions.by_prefix(reference) if reference else []
         if len(found) == 1:
             return found[0]
         if found:
@@ -942,7 +943,7 @@ class Holdfast:
                 return was_asked
             if holder.can_be_stopped:
                 # Asked once more, it may have just ended.
-                was_asked = self.store.request_stop(plan.plan_id) is not None or was_asked
+                was_asked = self.store.leases.request_stop(plan.plan_id) is not None or was_asked
             if time.monotonic() > deadline:
                 raise self._not_stopped_yet(holder)
             time.sleep(0.1)
@@ -1024,11 +1025,11 @@ class Holdfast:
         with self.store.transaction(lease):
             with suppress(DatabaseError):  # a damaged record is no reason to keep the plan
                 family = (*self._below(plan), plan)
-                self.service.note_given_up([each for one in family for each in self.store.checkpoints_of(one.plan_id)])
+                self.service.note_given_up([each for one in family for each in self.store.checkpoints.of(one.plan_id)])
             self.store.delete(Plan, plan.plan_id)
 
     def _below(self, plan: Plan) -> Iterator[Plan]:
-        for subplan in self.store.subplans_of(plan.plan_id):
+        for subplan in self.store.plans.below(plan.plan_id):
             yield subplan
             yield from self._below(subplan)
 
@@ -1106,7 +1107,7 @@ class Holdfast:
         plan = self.find_plan(reference)
         listed = self.service.list_checkpoints(plan.plan_id)
         shown = display_ids(self._checkpoint_ids(plan.plan_id))
-        groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id, sound_only=True)}
+        groups = {group.group_id: group for group in self.store.groups.of(plan.plan_id, sound_only=True)}
         superseded = self.service.superseded_groups(plan)
         return [
             CheckpointView(
@@ -1125,11 +1126,11 @@ class Holdfast:
 
         plan = self.find_plan(reference)
         shown = display_ids(self._checkpoint_ids(plan.plan_id))
-        return [(each, shown[each.checkpoint_id]) for each in self.store.damaged_checkpoints(plan.plan_id)]
+        return [(each, shown[each.checkpoint_id]) for each in self.store.damaged.checkpoints(plan.plan_id)]
 
     def _checkpoint_ids(self, plan_id: str) -> set[str]:
-        damaged = {each.checkpoint_id for each in self.store.damaged_checkpoints(plan_id)}
-        return damaged.union(each.checkpoint_id for each in self.store.checkpoints_of(plan_id))
+        damaged = {each.checkpoint_id for each in self.store.damaged.checkpoints(plan_id)}
+        return damaged.union(each.checkpoint_id for each in self.store.checkpoints.of(plan_id))
 
     def checkpoint(self, checkpoint_reference: str, plan_reference: str | None = None) -> CheckpointView:
         """One checkpoint of a plan; without a plan its id must say which one is meant."""
@@ -1140,8 +1141,8 @@ class Holdfast:
 
     def _plan_of_checkpoint(self, reference: str) -> str:
         prefix = reference.removeprefix("cp_").upper()
-        found = {each.plan_id for each in self.store.find_checkpoints_by_prefix(prefix)} if prefix else set()
-        found |= {each.plan_id for each in self.store.damaged_checkpoints(prefix=prefix)} if prefix else set()
+        found = {each.plan_id for each in self.store.checkpoints.by_prefix(prefix)} if prefix else set()
+        found |= {each.plan_id for each in self.store.damaged.checkpoints(prefix=prefix)} if prefix else set()
         return found.pop() if len(found) == 1 else LATEST
 
     def _checkpoint_of(self, plan: Plan, reference: str) -> Checkpoint:
@@ -1152,7 +1153,7 @@ class Holdfast:
             raise
         except NotFoundError:
             prefix = reference.removeprefix("cp_").upper()
-            others = self.store.find_checkpoints_by_prefix(prefix) if len(prefix) >= 8 else []
+            others = self.store.checkpoints.by_prefix(prefix) if len(prefix) >= 8 else []
             if others:
                 raise StateError(
                     f"Checkpoint {reference} belongs to plan {others[0].plan_id}, not to {plan.plan_id}.",
@@ -1181,7 +1182,7 @@ class Holdfast:
         if plan.head_group_id is None:
             return []
         self._refuse_without_content(plan)
-        before = self.store.first_group(plan.plan_id).states if old is None else self._states_at(plan, old)
+        before = self.store.groups.first(plan.plan_id).states if old is None else self._states_at(plan, old)
         if new is None and self.is_read_only and self._is_whole(plan):
             from holdfast.checkpoints.present import diff_to_present
 
@@ -1196,7 +1197,7 @@ class Holdfast:
         from holdfast.checkpoints.file_diffs import results_by_attempt
 
         plan = self.find_plan(reference)
-        results = results_by_attempt(self.store.groups_of(plan.plan_id))
+        results = results_by_attempt(self.store.groups.of(plan.plan_id))
         if attempt not in results:
             known = ", ".join(map(str, sorted(results)))
             raise NotFoundError(
@@ -1227,7 +1228,7 @@ class Holdfast:
         if reference is not None:
             plans = [self.find_plan(reference)]
         else:
-            plans = [plan for plan in self.store.plans_of(None) if self._is_kept_here(plan)]
+            plans = [plan for plan in self.store.plans.of_project(None) if self._is_kept_here(plan)]
         for plan in plans:
             self._refuse_without_content(plan)
         objects = self.service.manager.objects
@@ -1248,7 +1249,7 @@ class Holdfast:
 
     def decisions(self, reference: str) -> list[Decision]:
         """Those whose records are sound."""
-        return self.store.decisions_of(self.find_plan(reference).plan_id, sound_only=True)
+        return self.store.decisions.of(self.find_plan(reference).plan_id, sound_only=True)
 
     def decision_tree(self, reference: str, *, with_superseded: bool = False) -> DecisionTree:
         """The decisions of a plan and of its subplans, each below the one it came from."""

@@ -17,10 +17,10 @@ from holdfast.system.trees import remove_tree, sync_directory
 def find_damaged_plan(store: Store, plan_id: str) -> str | None:
     """The id of that plan, if it can only be deleted; it must be named in full."""
     plan_id = plan_id.strip().upper()
-    damaged = {*store.damaged_plans(), *store.damaged_leases()}
+    damaged = {*store.damaged.plans(), *store.damaged.leases()}
     if damaged.isdisjoint(_family(store, plan_id)):
         return None
-    parent = store.parent_of_damaged(plan_id)
+    parent = store.damaged.parent_of_plan(plan_id)
     if parent is not None:
         raise StateError(
             f"Plan {plan_id} is damaged, and says that it is a subplan of {parent}.",
@@ -40,11 +40,11 @@ def delete_damaged_plan(service: CheckpointService, home: Path, plan_id: str, *,
             hint="Run the command on the machine that made it.",
         )
     # Under a damaged lease nobody can record anything, and nobody can get another.
-    is_nobodys = plan_id in store.damaged_leases()
+    is_nobodys = plan_id in store.damaged.leases()
     with nullcontext() if is_nobodys else leased(store, plan_id, "plan delete") as lease:
         for each in family:
             _refuse_half_done(store, each)
-            for run in store.runs_of(each, sound_only=True):
+            for run in store.runs.of(each, sound_only=True):
                 if run.finished_at is None:
                     end_leftovers(run.run_id)
         # The records go last: killed before that, the plan can be deleted again.
@@ -59,7 +59,7 @@ def delete_damaged_plan(service: CheckpointService, home: Path, plan_id: str, *,
 
 
 def _refuse_half_done(store: Store, plan_id: str) -> None:
-    for operation in store.unfinished_operations(plan_id):
+    for operation in store.operations.unfinished(plan_id):
         raise StateError(
             f"The {operation.kind} of plan {plan_id} was cut short, and cannot be put right while its record is "
             "damaged.",
@@ -71,5 +71,5 @@ def _family(store: Store, plan_id: str) -> list[str]:
     """The plan and all below it; a damaged record may say that it is below itself."""
     found = [plan_id]
     for each in found:
-        found += [below for below in store.subplan_ids(each) if below not in found]
+        found += [below for below in store.plans.ids_below(each) if below not in found]
     return found

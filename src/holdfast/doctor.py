@@ -23,7 +23,8 @@ from holdfast.system.sqlite import damage_in, is_empty
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
-    from holdfast.db.store import DamagedRecord, Store
+    from holdfast.db.queries import DamagedRecord
+    from holdfast.db.store import Store
 
 Level = Literal["ok", "warning", "problem"]
 
@@ -65,7 +66,7 @@ def examine(holdfast: Holdfast) -> list[Finding]:
     if not holdfast.is_read_only:
         findings += _reserve(holdfast.home)
     try:
-        damaged = store.damaged_records()
+        damaged = store.damaged.records()
         findings.append(_records(damaged))
         plans = _all_plans(store)
         findings += _plans(store, plans)
@@ -257,9 +258,9 @@ def _how_to_remove(damaged: DamagedRecord) -> str | None:
 
 def _all_plans(store: Store) -> list[Plan]:
     """Subplans too."""
-    plans = store.plans_of(None)
+    plans = store.plans.of_project(None)
     for plan in plans:
-        plans += store.subplans_of(plan.plan_id, sound_only=True)
+        plans += store.plans.below(plan.plan_id, sound_only=True)
     return plans
 
 
@@ -269,7 +270,7 @@ def _plans(store: Store, plans: Sequence[Plan]) -> Iterator[Finding]:
     yield Finding("plans", "ok", f"{len(plans)} known")
     for plan in plans:
         try:
-            is_held = holder_of(store, store.root_of(plan).plan_id) is not None
+            is_held = holder_of(store, store.plans.root_of(plan).plan_id) is not None
         except DamagedRecordError:
             continue  # which is told with the other damaged records
         if plan.state is PlanState.PROCESSING and not is_held:
@@ -279,7 +280,7 @@ def _plans(store: Store, plans: Sequence[Plan]) -> Iterator[Finding]:
                 "It says processing, but its process is gone.",
                 f"`holdfast plan execute {plan.plan_id}` goes on safely.",
             )
-        for operation in store.unfinished_operations(plan.plan_id, sound_only=True) if not is_held else ():
+        for operation in store.operations.unfinished(plan.plan_id, sound_only=True) if not is_held else ():
             yield Finding(
                 f"plan {plan.plan_id}",
                 "warning",
@@ -382,7 +383,7 @@ def _strangers(plans: Sequence[Plan], *, is_shared: bool) -> Iterator[Finding]:
 
 
 def _lost_store(store: Store, plans: Sequence[Plan]) -> Iterator[Finding]:
-    orphaned = [plan.plan_id for plan in plans if store.checkpoint_count(plan.plan_id)]
+    orphaned = [plan.plan_id for plan in plans if store.checkpoints.count(plan.plan_id)]
     if orphaned:
         yield Finding(
             "content",

@@ -44,14 +44,14 @@ def recover(
 ) -> Plan:
     """The plan as it is after everything a dead process left undone was finished or undone."""
     store = service.store
-    for subplan in store.subplans_of(plan_id):
+    for subplan in store.plans.below(plan_id):
         recover(subplan.plan_id, lease, service, recoveries)
     plan = store.get(Plan, plan_id)
     _clear_away_stagings(plan)
     is_new_boot = not is_of_this_boot(plan)  # which a rollback that is finished now makes it
-    for operation in store.unfinished_operations(plan_id):
+    for operation in store.operations.unfinished(plan_id):
         plan = recoveries[operation.kind](plan, lease, operation)
-    if plan.state is PlanState.PROCESSING or store.unfinished_runs(plan_id):
+    if plan.state is PlanState.PROCESSING or store.runs.unfinished(plan_id):
         plan = _interrupt(plan, lease, service)
     if is_new_boot or not is_of_this_boot(plan):
         clear_away_what_came_back(plan, service)
@@ -69,19 +69,19 @@ def put_right_outside(
     All else goes with the plan, and putting it right may take space that there is not.
     """
     store = service.store
-    for subplan in store.subplans_of(plan_id):
+    for subplan in store.plans.below(plan_id):
         put_right_outside(subplan.plan_id, lease, service, recoveries)
     plan = store.get(Plan, plan_id)
-    for run in store.unfinished_runs(plan_id):
+    for run in store.runs.unfinished(plan_id):
         end_leftovers(mark_of(run.run_id, store.home))
-    for operation in store.unfinished_operations(plan_id):
+    for operation in store.operations.unfinished(plan_id):
         if operation.kind in recoveries:
             plan = recoveries[operation.kind](plan, lease, operation)
 
 
 def refuse_cut_short(plan: Plan, root: Plan, service: CheckpointService) -> None:
     """For those who only look: the next command that changes the plan puts right what a dead process left."""
-    for operation in service.store.unfinished_operations(plan.plan_id):
+    for operation in service.store.operations.unfinished(plan.plan_id):
         raise StateError(
             f"The {operation.kind.replace('_', ' of ')} of plan {plan.plan_id} was cut short.",
             hint=f"Run `holdfast plan execute {root.plan_id}`: it puts that right first.",
@@ -108,10 +108,10 @@ def _interrupt(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
     waiting = waiting_again(plan, lease, service)
     if waiting is not None:
         return waiting
-    runs = service.store.unfinished_runs(plan.plan_id)
+    runs = service.store.runs.unfinished(plan.plan_id)
     for run in runs:
         end_leftovers(mark_of(run.run_id, service.store.home))
-    last = service.store.latest_run_in_force(plan.plan_id)
+    last = service.store.runs.latest_in_force(plan.plan_id)
     if last is not None and last.status is RunStatus.FAILED and is_to_be_undone(plan, service, last):
         # It died before it could do what the plan's policy says about failures: the step counts as interrupted.
         runs.append(last)

@@ -136,7 +136,7 @@ def _plan(holdfast: Holdfast, plan_id: str) -> dict[str, Any]:
         "error": plan.error,
         "guidance": plan.guidance,
         "decisions": list(_made_once(decisions)),
-        "unfinished operations": len(holdfast.store.unfinished_operations(plan_id)),
+        "unfinished operations": len(holdfast.store.operations.unfinished(plan_id)),
     }
 
 
@@ -205,7 +205,7 @@ def groups_of(world: World) -> dict[str, tuple[str, dict[str, str]]]:
         return {
             group.group_id: (plan_id, dict(group.states))
             for plan_id in plans
-            for group in holdfast.store.groups_of(plan_id)
+            for group in holdfast.store.groups.of(plan_id)
         }
     finally:
         holdfast.close()

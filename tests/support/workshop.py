@@ -68,7 +68,7 @@ class Workshop:
         return Path(plan.resource(resource).sandbox_path)
 
     def groups(self, plan: Plan) -> list[CheckpointGroup]:
-        return self.open().store.groups_of(plan.plan_id)
+        return self.open().store.groups.of(plan.plan_id)
 
     def moments(self, plan: Plan) -> list[tuple[str, ...]]:
         return [tuple(group.triggers) for group in self.groups(plan)]

@@ -154,7 +154,7 @@ def result_group(plan: Plan, service: CheckpointService) -> CheckpointGroup:
     # Retention may have given up the first of them; what an earlier try to apply recorded is the same result.
     ends = {Moment.POST_EXECUTE, Moment.PRE_APPLY}
     head = service.store.get(CheckpointGroup, plan.head_group_id or "")
-    groups = service.store.groups_of(plan.plan_id, sound_only=True)
+    groups = service.store.groups.of(plan.plan_id, sound_only=True)
     group = next((group for group in reversed(groups) if ends.intersection(group.triggers)), head)
     if service.changed_since(plan, group.states):
         raise StateError(
@@ -168,7 +168,7 @@ def result_group(plan: Plan, service: CheckpointService) -> CheckpointGroup:
 def _how_to_complete(plan: Plan, service: CheckpointService) -> str:
     if plan.parent_plan_id is None:
         return f"Run `holdfast plan execute {plan.plan_id}` first."
-    root = service.store.root_of(plan)
+    root = service.store.plans.root_of(plan)
     if plan.is_superseded:
         return (
             "What spawned it was rolled back or corrected. Its checkpoints are kept: "
@@ -218,7 +218,7 @@ def _refuse_repositories_made(resource: Resource, paths: Sequence[bytes]) -> Non
 class _Analysis:
     def __init__(self, plan: Plan, service: CheckpointService, options: ApplyOptions, result: CheckpointGroup) -> None:
         self._plan, self._service, self._options, self._result = plan, service, options, result
-        self._base = service.store.first_group(plan.plan_id)
+        self._base = service.store.groups.first(plan.plan_id)
         self._reader = service.manager.reader
         self._conflicts: list[str] = []
         self._unfinished_work: list[str] = []
@@ -423,7 +423,7 @@ class _Analysis:
         parts = [plan.name, "\n".join(f"- {step.name}" for step in plan.steps)]
         decisions = [
             f"- {_one_line(each.question)} {_one_line(each.chosen)}"
-            for each in self._service.store.decisions_of(plan.plan_id)
+            for each in self._service.store.decisions.of(plan.plan_id)
             if not each.is_superseded and is_within(each.sequence, plan.active_decisions) and each.type not in _UNSAID
         ]
         if decisions:

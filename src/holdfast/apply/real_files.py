@@ -275,7 +275,7 @@ def _give_way(plan: Plan, service: CheckpointService, operation: Operation) -> N
     """If somebody took this process for dead and undid what it had done, what it did afterwards must go too."""
     store = service.store
     is_undone = operation.state is OperationState.UNDONE
-    if is_undone and not store.unfinished_operations(plan.plan_id) and not store.applied_operation(plan.plan_id):
+    if is_undone and not store.operations.unfinished(plan.plan_id) and not store.operations.applied(plan.plan_id):
         for resource in plan.resources:
             _undo(service, resource, operation)
         unmark(operation, plan.resources)

@@ -67,7 +67,7 @@ def _places_of(resource: Resource) -> list[Path]:
 def unfinished_in(resources: Sequence[Resource], service: CheckpointService) -> list[tuple[Plan, Operation]]:
     """Every change of real files that was begun, from this home, in these folders, in some around or inside them."""
     found = []
-    for operation in service.store.unfinished_changes(service.manager.objects.store_id):
+    for operation in service.store.operations.unfinished_changes(service.manager.objects.store_id):
         plan = service.store.find(Plan, operation.plan_id, sound_only=True)
         if plan is not None and _overlap(_places_of_all(plan.resources), _places_of_all(resources)):
             found.append((plan, operation))
@@ -95,7 +95,7 @@ def _identity(place: Path) -> object:
 def refuse_half_changed(resources: Sequence[Resource], service: CheckpointService) -> None:
     """To be called while nothing can change them: then whatever is still begun will not come to its end by itself."""
     for plan, operation in unfinished_in(resources, service):
-        root = service.store.root_of(plan)
+        root = service.store.plans.root_of(plan)
         raise StateError(
             f"The {operation.kind} of plan {plan.plan_id} ({name_text(plan.name)}) was cut short, and "
             f"{_listed(plan.resources)} may hold a mixture of old and new files.",
@@ -145,7 +145,7 @@ def mark(plan: Plan, operation: Operation, resources: Iterable[Resource], servic
     """Say on the folders whose change it is, before the first file is changed."""
     home = service.manager.objects.path.parent
     place = valid_text(str(home.resolve()))
-    whose = Mark(place, service.store.root_of(plan).plan_id, operation.operation_id, operation.kind)
+    whose = Mark(place, service.store.plans.root_of(plan).plan_id, operation.operation_id, operation.kind)
     for resource in resources:
         folder_mark.put_on(Path(resource.path), whose)
 

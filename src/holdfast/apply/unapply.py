@@ -92,7 +92,7 @@ class UnapplyPreview:
 
 
 def preview_unapply(plan: Plan, service: CheckpointService) -> UnapplyPreview:
-    operation = service.store.applied_operation(plan.plan_id) if plan.state is PlanState.APPLIED else None
+    operation = service.store.operations.applied(plan.plan_id) if plan.state is PlanState.APPLIED else None
     if operation is None:
         raise StateError(
             f"Plan {plan.plan_id} is {plan.state}, only an applied plan can be taken back.",

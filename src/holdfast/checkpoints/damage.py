@@ -14,7 +14,7 @@ def get_sound_checkpoint(store: Store, plan_id: str, reference: str) -> Checkpoi
     """The checkpoint of a plan that is meant; refused if its record is damaged, or one that is may be meant."""
     damaged = damaged_fitting(store, plan_id, reference)
     try:
-        found = resolve_checkpoint(reference, store.checkpoints_of(plan_id))
+        found = resolve_checkpoint(reference, store.checkpoints.of(plan_id))
     except AmbiguousError:
         raise
     except NotFoundError:
@@ -32,7 +32,7 @@ def get_sound_checkpoint(store: Store, plan_id: str, reference: str) -> Checkpoi
 def damaged_fitting(store: Store, plan_id: str, reference: str) -> list[DamagedCheckpoint]:
     """Those that may be meant: the one of that id, or all whose ids begin so or that are of the group of that id."""
     prefix = _id_prefix(reference)
-    found = store.damaged_checkpoints(plan_id) if prefix else []
+    found = store.damaged.checkpoints(plan_id) if prefix else []
     exact = [each for each in found if each.checkpoint_id == prefix]
     return exact or [each for each in found if each.checkpoint_id.startswith(prefix) or each.group_id == prefix]
 

@@ -15,10 +15,10 @@ def is_to_be_undone(plan: Plan, service: CheckpointService, failed: StepRun) -> 
 
 def never_begun(plan: Plan, service: CheckpointService) -> list[Decision]:
     """Decisions for a step that was cut short before it began: they are made again when it does."""
-    used = {run.decision_id for run in service.store.runs_of(plan.plan_id)}
+    used = {run.decision_id for run in service.store.runs.of(plan.plan_id)}
     return [
         decision
-        for decision in service.store.decisions_of(plan.plan_id)
+        for decision in service.store.decisions.of(plan.plan_id)
         if not decision.is_superseded
         and decision.step_index == plan.next_step
         and not is_within(decision.sequence, plan.active_decisions)
@@ -42,15 +42,15 @@ def _failed_as_it_counts(plan: Plan, run: StepRun) -> StepRun:
 
 def under_way(plan: Plan, service: CheckpointService) -> StepRun | None:
     """The same, for those who look before what a dead process left is put right."""
-    return cut_short(plan, service) or next(iter(service.store.unfinished_runs(plan.plan_id)), None)
+    return cut_short(plan, service) or next(iter(service.store.runs.unfinished(plan.plan_id)), None)
 
 
 def spawned_by(service: CheckpointService, run: StepRun) -> list[Plan]:
     """The subplans of one run of a step, in the order in which they are listed."""
-    decisions = service.store.decisions_of(run.plan_id)
+    decisions = service.store.decisions.of(run.plan_id)
     of_run = (each for each in decisions if run.decision_id in (each.decision_id, each.parent_decision_id))
     spawning = {each.decision_id for each in of_run}
-    return [plan for plan in service.store.subplans_of(run.plan_id) if plan.spawn_decision_id in spawning]
+    return [plan for plan in service.store.plans.below(run.plan_id) if plan.spawn_decision_id in spawning]
 
 
 def goes_on_with_another(subplan: Plan) -> str:

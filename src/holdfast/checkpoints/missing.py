@@ -94,7 +94,7 @@ def make_recorded_sandboxes(plan: Plan, service: CheckpointService) -> list[str]
     """
     made = [] if lost_with_a_sandbox(plan, service) is not None else make_missing_sandboxes(plan, service)
     if plan.state is PlanState.CONSTRAINED:
-        for subplan in service.store.subplans_of(plan.plan_id):
+        for subplan in service.store.plans.below(plan.plan_id):
             if subplan.state is PlanState.CONSTRAINED and not subplan.is_superseded:
                 made += [f"{name} ({subplan.name})" for name in make_recorded_sandboxes(subplan, service)]
     return made

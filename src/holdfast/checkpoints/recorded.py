@@ -16,10 +16,10 @@ class RecordedSnapshots:
     def of_sandbox(self, sandbox_id: str) -> list[SandboxCheckpoint]:
         """In their order; one whose record is damaged is not among them."""
         plan_id = sandbox_id.partition("/")[0]
-        groups = {group.group_id: group for group in self._store.groups_of(plan_id, sound_only=True)}
+        groups = {group.group_id: group for group in self._store.groups.of(plan_id, sound_only=True)}
         return [
             SandboxCheckpoint.recorded(each, groups[each.group_id])
-            for each in self._store.checkpoints_of(plan_id)
+            for each in self._store.checkpoints.of(plan_id)
             if each.sandbox_ref == sandbox_id and each.group_id in groups
         ]
 

@@ -115,12 +115,12 @@ class Release:
             plans = [
                 KeptPlan(plan_id, store.records_id, token, owner)
                 for store in asked
-                for plan_id, token, owner in store.plans_with_content(store_id)
+                for plan_id, token, owner in store.leases.plans_with_content(store_id)
             ]
             self._keeping.take_over(
                 [RecordStore(store.records_id, store.place) for store in asked],
                 plans,
-                {plan_id for store in asked for plan_id in store.plan_ids()},
+                {plan_id for store in asked for plan_id in store.plans.ids()},
             )
 
     def _answers(self) -> dict[str, _Answer]:
@@ -132,7 +132,7 @@ class Release:
         return answers
 
     def _answer(self, store: Store) -> _Answer:
-        return _Answer(store.lease_tokens(), frozenset(store.referenced_states(self._objects.store_id)))
+        return _Answer(store.leases.tokens(), frozenset(store.referenced_states(self._objects.store_id)))
 
     def _sorted(self, answers: Mapping[str, _Answer]) -> tuple[list[KeptPlan], list[HeldBack]]:
         """The plans that are released, and those in doubt."""

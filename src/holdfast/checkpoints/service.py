@@ -369,14 +369,14 @@ class CheckpointService:
 
     def list_checkpoints(self, plan_id: str) -> list[Checkpoint]:
         """Those whose records are sound."""
-        return self.store.checkpoints_of(plan_id)
+        return self.store.checkpoints.of(plan_id)
 
     def checkpoints_at(self, group: CheckpointGroup) -> list[Checkpoint]:
         """Those of a group, at least one: the group holds all that is needed if their own records are damaged."""
-        sound = self.store.checkpoints_of_group(group.group_id)
+        sound = self.store.checkpoints.of_group(group.group_id)
         if sound:
             return sound
-        damaged = [each for each in self.store.damaged_checkpoints(group.plan_id) if each.group_id == group.group_id]
+        damaged = [each for each in self.store.damaged.checkpoints(group.plan_id) if each.group_id == group.group_id]
         names = [each.checkpoint_id for each in damaged] or [group.group_id]
         plan = self.store.get(Plan, group.plan_id)
         return [_checkpoint(plan, group, plan.resources[0].name, names[0], size_bytes=0)]
@@ -387,7 +387,7 @@ class CheckpointService:
 
     def superseded_groups(self, plan: Plan) -> set[str]:
         """Groups that are not on the way that led to where the plan is now."""
-        groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id, sound_only=True)}
+        groups = {group.group_id: group for group in self.store.groups.of(plan.plan_id, sound_only=True)}
         at, way = plan.head_group_id, set()
         while at is not None and at in groups:
             way.add(at)
@@ -456,14 +456,14 @@ class CheckpointService:
     # Going back
 
     def consequences(self, plan: Plan, group: CheckpointGroup) -> Consequences:
-        decisions = self.store.decisions_of(plan.plan_id)
+        decisions = self.store.decisions.of(plan.plan_id)
         kept = group.active_decisions
         superseded = tuple(d for d in decisions if not d.is_superseded and not is_within(d.sequence, kept))
         revived = tuple(d for d in decisions if d.is_superseded and is_within(d.sequence, kept))
         marked = {decision.decision_id for decision in (*superseded, *revived)}
         undone = {decision.decision_id for decision in superseded}
-        subplans = self.store.subplans_of(plan.plan_id)
-        runs = tuple(run for run in self.store.runs_of(plan.plan_id) if run.decision_id in marked)
+        subplans = self.store.plans.below(plan.plan_id)
+        runs = tuple(run for run in self.store.runs.of(plan.plan_id) if run.decision_id in marked)
         return Consequences(
             superseded=superseded,
             revived=revived,
@@ -479,16 +479,16 @@ class CheckpointService:
 
     def _calls(self, plan: Plan, runs: Sequence[StepRun]) -> Iterator[StepRun]:
         """The calls of tools among these runs that count, and those of the subplans that the others stand for."""
-        subplans = self.store.subplans_of(plan.plan_id)
+        subplans = self.store.plans.below(plan.plan_id)
         spawning = {subplan.spawn_decision_id for subplan in subplans}
-        decisions = [each for each in self.store.decisions_of(plan.plan_id) if each.decision_id in spawning]
+        decisions = [each for each in self.store.decisions.of(plan.plan_id) if each.decision_id in spawning]
         for run in runs:
             spawned = {each.decision_id for each in decisions if _is_of(each, run)}
             if not spawned:
                 yield run
             for subplan in subplans:
                 if subplan.spawn_decision_id in spawned:
-                    below = (each for each in self.store.runs_of(subplan.plan_id) if not each.is_superseded)
+                    below = (each for each in self.store.runs.of(subplan.plan_id) if not each.is_superseded)
                     yield from self._calls(subplan, list(below))
 
     def _applied(self, subplans: list[Plan]) -> Iterator[Plan]:
@@ -497,7 +497,7 @@ class CheckpointService:
             subplan = subplans.pop(0)
             if subplan.state is PlanState.APPLIED:
                 yield subplan
-            subplans += self.store.subplans_of(subplan.plan_id)
+            subplans += self.store.plans.below(subplan.plan_id)
 
     def step_of(self, plan: Plan, run: StepRun) -> Step | None:
         """The step that this is a run of; none if it is that of a validation, made at the end of fewer steps."""
@@ -506,7 +506,7 @@ class CheckpointService:
 
     def run_of_next_step(self, plan: Plan) -> StepRun | None:
         """The last try at it that was not undone."""
-        run = self.store.latest_run_in_force(plan.plan_id)
+        run = self.store.runs.latest_in_force(plan.plan_id)
         is_of_it = run is not None and run.step_index == plan.next_step and self.step_of(plan, run) is not None
         return run if is_of_it else None
 
@@ -515,19 +515,19 @@ class CheckpointService:
         run, held = self.run_of_next_step(plan), plan.active_decisions
         if run is None or run.status not in CUT_SHORT:
             return held
-        for decision in self.store.decisions_of(plan.plan_id):
+        for decision in self.store.decisions.of(plan.plan_id):
             if not decision.is_superseded and _is_of(decision, run):
                 held = extended(held, decision.sequence, decision.sequence)
         return held
 
     def _run_held_by(self, group: CheckpointGroup) -> StepRun | None:
         """The run of a step whose half-done work the group holds."""
-        held = {each.decision_id for each in self.store.decisions_of(group.plan_id) if _is_half_done(each, group)}
-        return next((each for each in self.store.runs_of(group.plan_id) if each.decision_id in held), None)
+        held = {each.decision_id for each in self.store.decisions.of(group.plan_id) if _is_half_done(each, group)}
+        return next((each for each in self.store.runs.of(group.plan_id) if each.decision_id in held), None)
 
     def start_of_attempt(self, plan: Plan) -> CheckpointGroup:
         """Not the first of all: that would give up a correction made since."""
-        return _start_of(plan, self.store.groups_of(plan.plan_id))
+        return _start_of(plan, self.store.groups.of(plan.plan_id))
 
     def rollback_to_checkpoint(
         self,
@@ -590,11 +590,11 @@ class CheckpointService:
 
     def _compensated(self, plan: Plan) -> dict[str, StepRun]:
         """The runs whose effects outside were undone, or may have been."""
-        return {run.run_id: run for run in self.store.runs_of(plan.plan_id) if run.compensation is not None}
+        return {run.run_id: run for run in self.store.runs.of(plan.plan_id) if run.compensation is not None}
 
     def is_recorded(self, plan: Plan, head: CheckpointGroup) -> bool:
         """Whether the group holds all that the plan's steps did; not where none is taken when a step has ended."""
-        last = self.store.latest_run_in_force(plan.plan_id)
+        last = self.store.runs.latest_in_force(plan.plan_id)
         if last is not None and last.status is RunStatus.FAILED:
             is_kept = last.step_index == plan.next_step and last.group_before_id in (None, head.group_id)
             if is_kept and not plan.is_finished:
@@ -728,7 +728,7 @@ class CheckpointService:
                 )
 
     def _how_it_is_made_anew(self, plan: Plan) -> str:
-        root_id = self.store.root_of(plan).plan_id
+        root_id = self.store.plans.root_of(plan).plan_id
         head = self.store.get(CheckpointGroup, plan.head_group_id or "")
         goes_on = "" if plan.state in (PlanState.COMPLETE, PlanState.CONSTRAINED) else " and goes on with the plan"
         making = f"`holdfast plan resume {root_id}` makes it anew{goes_on}; then run this command again."
@@ -759,7 +759,7 @@ class CheckpointService:
             repositories=self.repositories_changed(plan, left.states, target.states),
             set_aside=set_aside,
             impact=impact_of(plan, consequences),
-            checkpoints_remaining=self.store.checkpoint_count(plan.plan_id),
+            checkpoints_remaining=self.store.checkpoints.count(plan.plan_id),
         )
 
     def _take_back(
@@ -808,7 +808,7 @@ class CheckpointService:
     def taken_back(self, plan: Plan, target: CheckpointGroup) -> Plan:
         """The plan as it is at that group; a step that was cut short there is so again."""
         run = self._run_held_by(target)
-        held = () if run is None else (d for d in self.store.decisions_of(plan.plan_id) if _is_of(d, run))
+        held = () if run is None else (d for d in self.store.decisions.of(plan.plan_id) if _is_of(d, run))
         is_constrained = run is not None and run.status is RunStatus.CONSTRAINED
         return plan.changed(
             phase=Phase.EXECUTE,
@@ -830,7 +830,7 @@ class CheckpointService:
         if subplan.error != _PARENT_WENT_BACK:
             return revived
         head = self.store.find(CheckpointGroup, subplan.head_group_id or "")
-        run = self.store.latest_run_in_force(subplan.plan_id)
+        run = self.store.runs.latest_in_force(subplan.plan_id)
         if head is not None and Moment.POST_EXECUTE in head.triggers:
             return revived.changed(state=PlanState.COMPLETE, error=None)
         if run is not None and run.status is RunStatus.CONSTRAINED:
@@ -839,13 +839,13 @@ class CheckpointService:
 
     def _guidance_at(self, plan: Plan, target: CheckpointGroup) -> str:
         """That of the last correction in force there; a subplan has its parent's, and is not corrected itself."""
-        corrections = [each for each in self.store.decisions_of(plan.plan_id) if each.is_correction]
+        corrections = [each for each in self.store.decisions.of(plan.plan_id) if each.is_correction]
         in_force = [each.chosen for each in corrections if is_within(each.sequence, target.active_decisions)]
         return in_force[-1] if in_force else "" if corrections else plan.guidance
 
     def decision(self, plan: Plan, spec: DecisionSpec, step_index: int | None, parent: str | None) -> Decision:
         """What was decided, as the plan's next decision; below the plan's root if no parent is named."""
-        root = self.store.root_decision(plan.plan_id)
+        root = self.store.decisions.root(plan.plan_id)
         return Decision(
             decision_id=new_id(),
             plan_id=plan.plan_id,
@@ -863,7 +863,7 @@ class CheckpointService:
         To be called in the transaction that goes back, if it does.
         """
         sequence = self.store.next_sequence(Decision, plan.plan_id)
-        attempt = self.store.latest_attempt(plan.plan_id) + 1
+        attempt = self.store.decisions.latest_attempt(plan.plan_id) + 1
         self.store.insert(
             Decision(
                 decision_id=new_id(),
@@ -880,7 +880,7 @@ class CheckpointService:
                 created_at=now(),
             )
         )
-        revision = self.store.latest_revision(plan.plan_id) + 1 if correction.steps is not None else plan.revision
+        revision = self.store.plans.latest_revision(plan.plan_id) + 1 if correction.steps is not None else plan.revision
         if correction.steps is not None:
             self.store.insert(Revision(plan_id=plan.plan_id, revision=revision, steps=correction.steps))
         plan = plan.decided(sequence, sequence).changed(
@@ -984,9 +984,9 @@ class CheckpointService:
                 f"Checkpoint {checkpoint.checkpoint_id} is needed: as the first, as the last, or to return to.",
                 hint=f"See the others with `holdfast checkpoint list {plan.plan_id}`.",
             )
-        groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id, sound_only=True)}
-        count = self.store.count_by_group(plan.plan_id)[checkpoint.group_id]
-        gone = self.store.checkpoints_of_group(checkpoint.group_id)
+        groups = {group.group_id: group for group in self.store.groups.of(plan.plan_id, sound_only=True)}
+        count = self.store.checkpoints.count_by_group(plan.plan_id)[checkpoint.group_id]
+        gone = self.store.checkpoints.of_group(checkpoint.group_id)
         with self.store.transaction(lease):
             self._delete_groups(groups, [checkpoint.group_id])
             self.note_given_up(gone)
@@ -1000,10 +1000,11 @@ class CheckpointService:
         """
         if damaged.is_group:
             return self._delete_damaged_group(plan, lease, damaged)
-        groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id, sound_only=True)}
+        groups = {group.group_id: group for group in self.store.groups.of(plan.plan_id, sound_only=True)}
         with self.store.transaction(lease):
             self.store.delete(Checkpoint, damaged.checkpoint_id)
-            is_last = damaged.group_id in groups and damaged.group_id not in self.store.count_by_group(plan.plan_id)
+            left = self.store.checkpoints.count_by_group(plan.plan_id)
+            is_last = damaged.group_id in groups and damaged.group_id not in left
             if is_last and self._may_go(plan, damaged.group_id):
                 self._delete_groups(groups, [damaged.group_id])
         self.collect()
@@ -1017,39 +1018,39 @@ class CheckpointService:
                 hint="Restore the database from a backup, or copy what you need out of the sandboxes and delete the "
                 f"plan: `holdfast plan delete {plan.plan_id}`.",
             )
-        groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id, sound_only=True)}
-        parent = self.store.parent_of_damaged_group(damaged.group_id)
+        groups = {group.group_id: group for group in self.store.groups.of(plan.plan_id, sound_only=True)}
+        parent = self.store.damaged.parent_of_group(damaged.group_id)
         with self.store.transaction(lease):
             for child in [each for each in groups.values() if each.parent_group_id == damaged.group_id]:
                 # It only says how history is drawn, so a guess does no harm.
                 before = parent if parent in groups else None
                 self.store.save(child.model_copy(update={"parent_group_id": before}))
-            count = self.store.count_by_group(plan.plan_id).get(damaged.group_id, 0)
+            count = self.store.checkpoints.count_by_group(plan.plan_id).get(damaged.group_id, 0)
             self.store.delete(CheckpointGroup, damaged.group_id)
         self.collect()
         return count
 
     def _may_go(self, plan: Plan, group_id: str) -> bool:
-        return group_id not in {*self.store.group_ids(plan.plan_id)[:1], *self._needed(plan)}
+        return group_id not in {*self.store.groups.ids(plan.plan_id)[:1], *self._needed(plan)}
 
     def _prune(self, plan: Plan, policy: CheckpointRetentionPolicy, needed: Collection[str] = ()) -> list[Checkpoint]:
         """Delete the records of the groups retention gives up; their content may be freed once this is committed."""
-        if self.store.checkpoint_count(plan.plan_id) <= policy.max_checkpoints:
+        if self.store.checkpoints.count(plan.plan_id) <= policy.max_checkpoints:
             return []
-        groups = {group.group_id: group for group in self.store.groups_of(plan.plan_id, sound_only=True)}
-        first = self.store.group_ids(plan.plan_id)[:1]
+        groups = {group.group_id: group for group in self.store.groups.of(plan.plan_id, sound_only=True)}
+        first = self.store.groups.ids(plan.plan_id)[:1]
         decision = retention(
             self._facts(plan, groups.values()), policy.max_checkpoints, self._needed(plan).union(needed, first)
         )
         going = set(decision.remove)
-        pruned = [each for each in self.store.checkpoints_of(plan.plan_id) if each.group_id in going]
+        pruned = [each for each in self.store.checkpoints.of(plan.plan_id) if each.group_id in going]
         self._delete_groups(groups, decision.remove)
         self.note_given_up(pruned)
         return pruned
 
     def _facts(self, plan: Plan, groups: Iterable[CheckpointGroup]) -> list[GroupFacts]:
         """What retention goes by; a damaged group is none of its business."""
-        counts = self.store.count_by_group(plan.plan_id)
+        counts = self.store.checkpoints.count_by_group(plan.plan_id)
         return [
             GroupFacts(group.group_id, group.sequence, group.label, counts.get(group.group_id, 0)) for group in groups
         ]
@@ -1057,7 +1058,7 @@ class CheckpointService:
     def expected_checkpoints(self, plan: Plan, taken: Iterable[int], needed: Collection[str]) -> int:
         """How many checkpoints there will be once groups of so many each were taken, with pruning at each of them."""
         needed = {*needed, *self._needed(plan)} - {plan.head_group_id}
-        facts = self._facts(plan, self.store.groups_of(plan.plan_id, sound_only=True))
+        facts = self._facts(plan, self.store.groups.of(plan.plan_id, sound_only=True))
         for checkpoints in taken:
             sequence = facts[-1].sequence + 1
             facts.append(GroupFacts(f"expected {sequence}", sequence, None, checkpoints))
@@ -1085,23 +1086,23 @@ class CheckpointService:
     def _needed(self, plan: Plan) -> set[str]:
         """What an operation, a step under way or a failure would have to return to."""
         needed = {plan.head_group_id or ""}
-        for operation in self.store.unfinished_operations(plan.plan_id):
+        for operation in self.store.operations.unfinished(plan.plan_id):
             needed.update(value for key, value in operation.data.items() if key.endswith("_group_id"))
-        runs = self.store.unfinished_runs(plan.plan_id)
-        last = self.store.latest_run_in_force(plan.plan_id)
+        runs = self.store.runs.unfinished(plan.plan_id)
+        last = self.store.runs.latest_in_force(plan.plan_id)
         if last is not None and last.step_index == plan.next_step:
             runs.append(last)  # it failed or was interrupted, and may have to be undone
         runs += self._runs_that_can_come_back(plan)
         needed.update(run.group_before_id or "" for run in runs)
         if plan.policy.goes_back_to_start:
-            groups = self.store.groups_of(plan.plan_id, sound_only=True)
+            groups = self.store.groups.of(plan.plan_id, sound_only=True)
             needed.update(_start_of(plan, groups).group_id for _ in groups[:1])
         return needed
 
     def _runs_that_can_come_back(self, plan: Plan) -> list[StepRun]:
         """Those that were cut short, and are so again if one goes back to a group that is still there."""
-        runs = [run for run in self.store.runs_with(plan.plan_id, *CUT_SHORT) if run.decision_id is not None]
-        groups = self.store.groups_of(plan.plan_id, sound_only=True) if runs else []
+        runs = [run for run in self.store.runs.with_status(plan.plan_id, *CUT_SHORT) if run.decision_id is not None]
+        groups = self.store.groups.of(plan.plan_id, sound_only=True) if runs else []
         decisions = (self.store.get(Decision, run.decision_id or "") for run in runs)
         return [
             run
@@ -1134,8 +1135,8 @@ class CheckpointService:
         damaged: dict[bytes, list[Checkpoint]] = {}
         checked = 0
         for plan in plans:
-            checkpoints = self.store.checkpoints_of(plan.plan_id)
-            states = {group.group_id: group.states for group in self.store.groups_of(plan.plan_id, sound_only=True)}
+            checkpoints = self.store.checkpoints.of(plan.plan_id)
+            states = {group.group_id: group.states for group in self.store.groups.of(plan.plan_id, sound_only=True)}
             # What was pruned meanwhile has no group any more, and perhaps no content.
             for checkpoint in [each for each in checkpoints if each.group_id in states]:
                 bad = [verifier.bad_objects_of(state) for state in states[checkpoint.group_id].values()]

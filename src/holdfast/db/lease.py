@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
-from holdfast.db.store import Store, in_use
+from holdfast.db.access import in_use
+from holdfast.db.store import Store
 from holdfast.errors import ConflictError, DatabaseFullError, HoldfastError
 from holdfast.model import Lease, now
 from holdfast.system.identity import find_machine_id, machine_id
@@ -33,7 +34,7 @@ def leased(
 ) -> Iterator[Lease]:
     """The right to change the plan, for as long as this lasts; whoever holds it can be asked to stop."""
     end_if_stopped(store, plan_id)
-    lease = store.acquire_lease(_asked_for(store, plan_id, command), is_dead=lambda held: is_dead(store, held))
+    lease = store.leases.acquire(_asked_for(store, plan_id, command), is_dead=lambda held: is_dead(store, held))
     over = threading.Event()
     keeper = threading.Thread(
         target=_keep, args=(store, lease, over, on_stop_request), name="holdfast-lease", daemon=True
@@ -54,7 +55,7 @@ def leased(
 def _let_go(store: Store, lease: Lease, over: threading.Event, keeper: threading.Thread) -> None:
     over.set()
     keeper.join()
-    store.release_lease(lease)
+    store.leases.release(lease)
 
 
 def _asked_for(store: Store, plan_id: str, command: str) -> Lease:
@@ -83,7 +84,7 @@ def _keep(store: Store, lease: Lease, over: threading.Event, on_stop_request: Ca
         with suppress(HoldfastError):
             if time.monotonic() >= beat_at:
                 beat_at = time.monotonic() + HEARTBEAT_SECONDS
-                store.heartbeat(lease)
+                store.leases.heartbeat(lease)
             current = store.find(Lease, lease.plan_id)
             if current is not None and current.token == lease.token and current.stop_requested:
                 on_stop_request()

@@ -71,7 +71,7 @@ class CorrectionService:
         return any(
             operation.data.get("reason") == _reason(decision)
             and (operation.data.get("correction") or {}).get("guidance") == guidance
-            for operation in self._service.store.unfinished_operations(decision.plan_id)
+            for operation in self._service.store.operations.unfinished(decision.plan_id)
         )
 
     # Undoing
@@ -146,7 +146,7 @@ class CorrectionService:
         store = self._service.store
         if plan.parent_plan_id is None:
             return decision if self.find_refusal(plan, decision) is None else None
-        root = store.root_of(plan)
+        root = store.plans.root_of(plan)
         while plan.parent_plan_id != root.plan_id:
             plan = store.get(Plan, plan.parent_plan_id or "")
         spawning = store.find(Decision, plan.spawn_decision_id or "")
@@ -200,13 +200,13 @@ class CorrectionService:
         if runs and decision.step_index is not None:
             before = (store.find(CheckpointGroup, run.group_before_id) for run in runs if run.group_before_id)
             return [each for group in before if group is not None for each in self._service.checkpoints_at(group)]
-        groups = store.groups_of(plan.plan_id, sound_only=True)
+        groups = store.groups.of(plan.plan_id, sound_only=True)
         made = [each for each in groups if each.decision_id == decision.decision_id]
         return [each for group in made for each in self._service.checkpoints_at(group)]
 
     def _undone_runs(self, plan: Plan, decision: Decision) -> list[StepRun]:
         """The runs that the decision started, or that it brought to their end in the place of a tool."""
-        runs = self._service.store.runs_of(plan.plan_id)
+        runs = self._service.store.runs.of(plan.plan_id)
         started = [run for run in runs if run.decision_id == decision.decision_id]
         if started or decision.type is not DecisionType.USER_INTERVENTION:
             return started
@@ -226,7 +226,7 @@ class CorrectionService:
 
     def _groups_with(self, decision: Decision) -> list[CheckpointGroup]:
         """Those that hold it as one that led there, the first of them first."""
-        groups = self._service.store.groups_of(decision.plan_id)
+        groups = self._service.store.groups.of(decision.plan_id)
         return [each for each in groups if is_within(decision.sequence, each.active_decisions)]
 
     # Adding

@@ -78,11 +78,11 @@ class _Records:
 
     def __init__(self, plan: Plan, service: CheckpointService) -> None:
         self.plan, self.service = plan, service
-        self.decisions = service.store.decisions_of(plan.plan_id, sound_only=True)
+        self.decisions = service.store.decisions.of(plan.plan_id, sound_only=True)
         self.by_id = {decision.decision_id: decision for decision in self.decisions}
-        self.runs = {run.decision_id: run for run in service.store.runs_of(plan.plan_id, sound_only=True)}
-        self.groups = service.store.groups_of(plan.plan_id, sound_only=True)
-        self.subplans = service.store.subplans_of(plan.plan_id, sound_only=True)
+        self.runs = {run.decision_id: run for run in service.store.runs.of(plan.plan_id, sound_only=True)}
+        self.groups = service.store.groups.of(plan.plan_id, sound_only=True)
+        self.subplans = service.store.plans.below(plan.plan_id, sound_only=True)
         listed = service.list_checkpoints(plan.plan_id)
         shown = display_ids(checkpoint.checkpoint_id for checkpoint in listed)
         left = service.superseded_groups(plan)

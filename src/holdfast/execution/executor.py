@@ -330,7 +330,7 @@ class PlanExecutor:
     def _decisions_since(self, run: StepRun) -> list[int]:
         """Those made since it began, but for those of another way that a rollback came back from."""
         first = self._store.get(Decision, run.decision_id or "").sequence
-        return [each.sequence for each in self._store.decisions_in_force_from(run.plan_id, first)]
+        return [each.sequence for each in self._store.decisions.in_force_from(run.plan_id, first)]
 
     # Subplans
 
@@ -375,7 +375,7 @@ class PlanExecutor:
 
     def _remove_old_forks(self, plan: Plan) -> None:
         """The sandboxes of subplans of earlier tries; their checkpoints stay."""
-        for subplan in self._store.subplans_of(plan.plan_id):
+        for subplan in self._store.plans.below(plan.plan_id):
             remove_tree(plan_folder(subplan))
 
     def execute_subplan(self, subplan: Plan, lease: Lease, service: CheckpointService) -> Plan:
@@ -477,20 +477,20 @@ class PlanExecutor:
 
     def _tried_before(self, plan: Plan, run: StepRun) -> list[Record]:
         """What is left of a try of the same step that nothing undid, superseded: it is no part of what leads on."""
-        last = self._store.latest_run(plan.plan_id)
+        last = self._store.runs.latest(plan.plan_id)
         if last is None or last.is_superseded or last.step_index != run.step_index:
             return []
         decisions = [
             each
-            for each in self._store.decisions_of(plan.plan_id)
+            for each in self._store.decisions.of(plan.plan_id)
             if each.step_index == run.step_index
             and each.decision_id != run.decision_id
             and not each.is_superseded
             and not is_within(each.sequence, plan.active_decisions)
         ]
         made = {each.decision_id for each in decisions}
-        runs = [each for each in self._store.runs_of(plan.plan_id) if each.decision_id in made]
-        subplans = [each for each in self._store.subplans_of(plan.plan_id) if each.spawn_decision_id in made]
+        runs = [each for each in self._store.runs.of(plan.plan_id) if each.decision_id in made]
+        subplans = [each for each in self._store.plans.below(plan.plan_id) if each.spawn_decision_id in made]
         return [
             *(each.model_copy(update={"is_superseded": True}) for each in (*decisions, *runs)),
             *(each.changed(is_superseded=True) for each in subplans if each.state is not PlanState.APPLIED),
@@ -779,7 +779,7 @@ def refuse_to_repeat(plan: Plan, service: CheckpointService, tools: Toolbox, cho
             if subplan.state is not PlanState.COMPLETE:
                 refuse_to_repeat(subplan, service, tools, choices)
     elif run is not None and step is not None and choices.interrupted_step is None and _cannot_repeat(step, tools):
-        root_id = service.store.root_of(plan).plan_id
+        root_id = service.store.plans.root_of(plan).plan_id
         where = "" if plan.parent_plan_id is None else f" of subplan {plan.name}"
         raise StateError(
             f"Step {run.step_index + 1} ({run.step}){where} was interrupted, and what it does outside of the sandboxes "
@@ -806,7 +806,7 @@ def _refuse_to_lose(
         f"The sandbox of {gone} is gone, with all that steps did in it since the last checkpoint: nothing can be "
         f"skipped, and going on runs the plan again from step {back.next_step + 1} "
         f"({back.steps[back.next_step].name}).{outside}",
-        hint=f"`holdfast plan resume --rerun {service.store.root_of(plan).plan_id}` does so.",
+        hint=f"`holdfast plan resume --rerun {service.store.plans.root_of(plan).plan_id}` does so.",
     )
 
 
@@ -829,7 +829,7 @@ def refuse_to_skip_nothing(plan: Plan, service: CheckpointService, tools: Toolbo
 
 def _can_skip(plan: Plan, service: CheckpointService, tools: Toolbox) -> bool:
     run = under_way(plan, service)
-    below = (each for each in service.store.subplans_of(plan.plan_id) if not each.is_superseded)
+    below = (each for each in service.store.plans.below(plan.plan_id) if not each.is_superseded)
     return may_count_as_done(plan, run, tools) or any(_can_skip(each, service, tools) for each in below)
 
 

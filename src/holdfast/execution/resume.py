@@ -54,7 +54,7 @@ class ResumePreview:
 
 def preview_resume(plan: Plan, service: CheckpointService, tools: Toolbox, choices: Choices) -> ResumePreview:
     """Refuses what going on would refuse, as far as that can be known before what a crash left is put right."""
-    operations = service.store.unfinished_operations(plan.plan_id)
+    operations = service.store.operations.unfinished(plan.plan_id)
     made_anew = () if plan.state is PlanState.APPLIED else tuple(_gone(plan, service))
     if plan.state is PlanState.COMPLETE and not operations and made_anew:
         return replace(_at(plan, plan, choices), made_anew=made_anew)
@@ -89,7 +89,7 @@ def _gone(plan: Plan, service: CheckpointService) -> Iterator[str]:
     """Resources whose sandboxes would be made anew, also those of subplans that the plan waits for."""
     yield from (resource.name for resource in missing_sandboxes(plan))
     if plan.state is PlanState.CONSTRAINED:
-        for subplan in service.store.subplans_of(plan.plan_id):
+        for subplan in service.store.plans.below(plan.plan_id):
             if subplan.state is PlanState.CONSTRAINED and not subplan.is_superseded:
                 yield from (f"{name} ({subplan.name})" for name in _gone(subplan, service))
 

@@ -114,8 +114,8 @@ def plan_folder(plan: Plan) -> Path:
 
 def clear_away_what_came_back(plan: Plan, service: CheckpointService) -> None:
     """What was removed when a step with subplans had ended: a power cut may bring it back."""
-    if service.store.subplans_of(plan.plan_id):
-        for run in service.store.runs_of(plan.plan_id):
+    if service.store.plans.below(plan.plan_id):
+        for run in service.store.runs.of(plan.plan_id):
             if run.status is RunStatus.SUCCEEDED and not run.is_superseded:
                 _clear_away(plan, spawned_by(service, run))
 
@@ -280,7 +280,7 @@ class SubplanRunner:
     # Merging
 
     def _base(self, subplan: Plan) -> dict[str, str]:
-        return self._service.store.first_group(subplan.plan_id).states
+        return self._service.store.groups.first(subplan.plan_id).states
 
     def _merge(self, plan: Plan, subplan: Plan) -> tuple[Plan, tuple[Conflict, ...]]:
         """Bring the subplan's result into its parent's sandboxes; the content stays until the records name it."""
@@ -366,7 +366,7 @@ class SubplanRunner:
 
 def waiting_again(plan: Plan, lease: Lease, service: CheckpointService) -> Plan | None:
     """The plan as it waits for a person, if a step of it does: whatever ended its execution, all is still there."""
-    runs = service.store.unfinished_runs(plan.plan_id)
+    runs = service.store.runs.unfinished(plan.plan_id)
     constrained = [run for run in runs if run.status is RunStatus.CONSTRAINED]
     if not constrained:
         return None
@@ -379,7 +379,7 @@ def waiting_again(plan: Plan, lease: Lease, service: CheckpointService) -> Plan 
 
 def refuse_unresolved(plan: Plan, service: CheckpointService, *, take_as_is: bool = False) -> None:
     """Refuse to go on with a constrained plan while a conflict is as the merge left it."""
-    run = service.store.latest_run_in_force(plan.plan_id)
+    run = service.store.runs.latest_in_force(plan.plan_id)
     if run is None or run.status is not RunStatus.CONSTRAINED:
         return
     subplans = spawned_by(service, run)

@@ -123,10 +123,10 @@ def _all_effects(
     subplans = [(subplan, subplan.name) for subplan in consequences.subplans if not subplan.is_superseded]
     while subplans:
         subplan, name = subplans.pop(0)
-        runs, decisions = service.store.runs_of(subplan.plan_id), service.store.decisions_of(subplan.plan_id)
+        runs, decisions = service.store.runs.of(subplan.plan_id), service.store.decisions.of(subplan.plan_id)
         for run, _ in _with_effects(_in_force(subplan, runs, decisions), tools):
             yield _effect(run, run.compensation or "", f"{name}: ")
-        subplans += [(each, f"{name}: {each.name}") for each in service.store.subplans_of(subplan.plan_id)]
+        subplans += [(each, f"{name}: {each.name}") for each in service.store.plans.below(subplan.plan_id)]
 
 
 def _with_effects(runs: Iterable[tuple[StepRun, Step]], tools: Toolbox) -> Iterator[tuple[StepRun, Step]]:

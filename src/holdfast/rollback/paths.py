@@ -103,7 +103,7 @@ def restore_paths(
             "plan": plan,
             "left_group_id": operation.data["left_group_id"],
             "set_aside": set_aside,
-            "checkpoints_remaining": service.store.checkpoint_count(plan.plan_id),
+            "checkpoints_remaining": service.store.checkpoints.count(plan.plan_id),
         }
     )
 

@@ -78,7 +78,7 @@ def preview_unkept_rollback(
         left_group_id=None,
         set_aside=found.in_the_way,
         impact=full_impact(plan, service, tools, service.consequences(plan, group)),
-        checkpoints_remaining=service.store.checkpoint_count(plan.plan_id) + (moved or 1),
+        checkpoints_remaining=service.store.checkpoints.count(plan.plan_id) + (moved or 1),
         **service.unkept_changes(plan, found),
     )
     return RollbackPreview(plan, group, expected)

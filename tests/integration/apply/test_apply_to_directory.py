@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import folder_mark
 from holdfast.app import Holdfast
 from holdfast.errors import ConflictError, SandboxError
+from holdfast.system import folder_mark
 from tests.integration.apply.conftest import Desk
 from tests.support.repositories import settings_of_a_person
 from tests.support.trees import A_MOMENT_NS, Thing, compare, describe, make_odd_tree, make_socket, set_mtime, write

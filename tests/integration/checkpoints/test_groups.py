@@ -74,8 +74,8 @@ def test_after_a_kill_between_two_snapshots_there_is_no_group_and_nothing_refers
     groups = {group.group_id for group in workshop.groups(three)}
     plan = opened.find_plan(three.plan_id)
     assert plan.head_group_id in groups
-    assert plan.last_checkpoint_id in {row.checkpoint_id for row in opened.store.checkpoints_of(three.plan_id)}
-    assert all(run.group_before_id in groups for run in opened.store.runs_of(three.plan_id))
+    assert plan.last_checkpoint_id in {row.checkpoint_id for row in opened.store.checkpoints.of(three.plan_id)}
+    assert all(run.group_before_id in groups for run in opened.store.runs.of(three.plan_id))
     assert opened.verify(three.plan_id).damaged == ()
     assert opened.execute(three.plan_id).succeeded
     assert _rows_after_the_write(opened, three) == ["one", "two"]

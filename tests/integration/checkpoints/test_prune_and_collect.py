@@ -28,7 +28,7 @@ def test_the_oldest_checkpoints_beyond_the_limit_go_but_never_the_first(workshop
     opened = workshop.open()
     assert opened.execute(plan.plan_id).succeeded
     groups = workshop.groups(plan)
-    assert opened.store.checkpoint_count(plan.plan_id) <= 6
+    assert opened.store.checkpoints.count(plan.plan_id) <= 6
     assert groups[0].triggers == ("pre_execute",)
     assert groups[-1].triggers == ("post_execute",)
     # History is still one line from the last to the first.
@@ -238,7 +238,7 @@ def test_content_of_other_plans_is_not_collected(workshop: Workshop) -> None:
     opened = workshop.open()
     opened.service.collect()
     for plan in (first, second):
-        for group in opened.store.groups_of(plan.plan_id):
+        for group in opened.store.groups.of(plan.plan_id):
             opened.rollback(plan.plan_id, group.group_id)
 
 
@@ -253,7 +253,7 @@ def test_a_quota_first_prunes_what_retention_can_spare(workshop: Workshop) -> No
     opened = workshop.open(sandbox__checkpoint__max_bytes="1500000")
     assert opened.execute(plan.plan_id).succeeded
     assert opened.service.manager.objects.content_bytes() <= 1_500_000
-    assert opened.store.checkpoint_count(plan.plan_id) < 14
+    assert opened.store.checkpoints.count(plan.plan_id) < 14
 
 
 def test_a_quota_that_cannot_be_kept_stops_the_plan_loudly(workshop: Workshop) -> None:
@@ -297,7 +297,7 @@ def test_verify_finds_nothing_where_nothing_is_wrong(workshop: Workshop) -> None
     opened.execute(plan.plan_id)
     result = opened.verify(plan.plan_id)
     assert result.damaged == ()
-    assert result.checkpoints == opened.store.checkpoint_count(plan.plan_id)
+    assert result.checkpoints == opened.store.checkpoints.count(plan.plan_id)
     assert result.objects > 5
 
 
@@ -352,7 +352,7 @@ def test_verify_notices_damage_in_every_kind_of_object(workshop: Workshop, kind:
     plan = workshop.create(run("mkdir d; head -c 5000000 /dev/urandom > d/big"))
     opened = workshop.open()
     opened.execute(plan.plan_id)
-    group = opened.store.groups_of(plan.plan_id)[-1]
+    group = opened.store.groups.of(plan.plan_id)[-1]
     reader = opened.service.manager.reader
     state = reader.state(group.states["app"])
     folder = reader.find(state, b"d")
@@ -368,7 +368,7 @@ def _folder_object(workshop: Workshop, plan: Plan) -> str:
     """The name of the object that lists what is in ``folder`` when it is there first."""
     opened = workshop.open()
     reader = opened.service.manager.reader
-    states = [reader.state(group.states["app"]) for group in opened.store.groups_of(plan.plan_id)]
+    states = [reader.state(group.states["app"]) for group in opened.store.groups.of(plan.plan_id)]
     return next(found.content.hex() for state in states if (found := reader.find(state, b"folder")) is not None)
 
 
@@ -393,7 +393,7 @@ def test_damaged_content_of_one_plan_does_not_stop_another_from_being_pruned_or_
     opened = workshop.open()
     before = opened.service.manager.objects.content_bytes()
     assert opened.prune(sound.plan_id, keep=2) > 0
-    assert len(opened.store.groups_of(sound.plan_id)) == 2
+    assert len(opened.store.groups.of(sound.plan_id)) == 2
     assert "checkpoint verify" in (opened.unfreed or "")
     assert opened.verify(sound.plan_id).damaged == ()
     # What lies in the damaged folder is not known, so nothing may go.

@@ -170,7 +170,7 @@ def test_a_correction_over_an_applied_subplan_is_refused_whole(project: Project)
 """
     project.json("plan", "execute", str(project.plan(steps)))
     with project.opened() as holdfast:
-        subplan = holdfast.store.subplans_of(holdfast.find_plan("latest").plan_id)[0]
+        subplan = holdfast.store.plans.below(holdfast.find_plan("latest").plan_id)[0]
     project.json("plan", "apply", "--yes", subplan.plan_id)
     before = project.files(), project.json("plan", "status"), project.checkpoints()
     for extra in ("--dry-run", "--yes"):
@@ -199,8 +199,8 @@ def test_what_refuses_the_decision_of_a_subplan_names_one_that_can_be_corrected(
     project.json("plan", "execute", str(project.plan(steps)))
     root, first = project.json("plan", "status")["plan_id"], project.checkpoints()[0]["checkpoint_id"]
     with project.opened() as holdfast:
-        subplan = holdfast.store.subplans_of(root)[0]
-        inside = holdfast.store.decisions_of(subplan.plan_id)[-1].decision_id
+        subplan = holdfast.store.plans.below(root)[0]
+        inside = holdfast.store.decisions.of(subplan.plan_id)[-1].decision_id
     refused = project.json("plan", "correct", *REVERT, inside, exit_code=4)["error"]
     named = re.findall("`holdfast (.*)`", refused["hint"])[0].split()
     assert project.call(*named, "--dry-run").exit_code == 0

@@ -98,7 +98,7 @@ def family_of(project: Project) -> list[Plan]:
     with project.opened() as opened:
         plans = [opened.find_plan("latest")]
         for plan in plans:
-            plans += opened.store.subplans_of(plan.plan_id)
+            plans += opened.store.plans.below(plan.plan_id)
         return plans
 
 

@@ -186,7 +186,7 @@ def test_what_a_person_had_resolved_in_a_sandbox_that_is_gone_is_not_taken_as_re
 def test_the_missing_sandbox_of_a_subplan_that_waits_is_made_anew_as_well(project: Project) -> None:
     constrained_below(project)
     with project.opened() as opened:
-        part = opened.store.subplans_of(opened.find_plan("latest").plan_id)[0]
+        part = opened.store.plans.below(opened.find_plan("latest").plan_id)[0]
     sandbox = Path(part.resource("app").sandbox_path)
     before = files_of(sandbox)
     shutil.rmtree(sandbox)

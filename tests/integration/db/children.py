@@ -85,7 +85,7 @@ def deciding(url: str | None, home: Path, plan_id: str, times: int) -> list[int]
 def holding(url: str | None, home: Path, plan_id: str, held: Event, go_on: Event) -> None:
     """Take the plan's lease, then change the plan when told to."""
     with open_store(url, home) as store:
-        lease = store.acquire_lease(a_lease(plan_id, owner="child"), is_dead=lambda _: False)
+        lease = store.leases.acquire(a_lease(plan_id, owner="child"), is_dead=lambda _: False)
         held.set()
         go_on.wait()
         with store.transaction(lease):

@@ -39,7 +39,7 @@ def a_plan(project: Project, **fields: Any) -> Plan:
 
 
 def saved_plan(store: Store, root: str = "/src/app", **fields: Any) -> Plan:
-    plan = a_plan(store.project_for(root), **fields)
+    plan = a_plan(store.plans.project_for(root), **fields)
     with store.transaction():
         store.insert(plan)
         store.insert(Revision(plan_id=plan.plan_id, revision=plan.revision, steps=plan.steps))

@@ -72,7 +72,7 @@ def test_without_plans_it_goes_back_to_the_first_revision_or_the_last_but_one_an
     assert database.schema() == expected
     with database.open() as store:
         plan = saved_plan(store)
-        assert store.plans_of(None) == [plan]
+        assert store.plans.of_project(None) == [plan]
 
 
 def test_it_goes_back_a_step_and_no_record_is_lost_or_damaged(alembic: Alembic, database: Database) -> None:
@@ -84,10 +84,10 @@ def test_it_goes_back_a_step_and_no_record_is_lost_or_damaged(alembic: Alembic, 
     assert version(database) == revisions()[-2]
     alembic("downgrade", "-1")
     with database.open() as store:
-        assert store.damaged_records() == []
-        assert [each.plan_id for each in store.plans_of(None)] == [second.plan_id, first.plan_id]
+        assert store.damaged.records() == []
+        assert [each.plan_id for each in store.plans.of_project(None)] == [second.plan_id, first.plan_id]
         assert store.get(Lease, first.plan_id).token == lease.token
-        assert len(store.decisions_of(first.plan_id)) == 1
+        assert len(store.decisions.of(first.plan_id)) == 1
 
 
 def refused(alembic: Alembic, database: Database, *words: str) -> str:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import holdfast.db.lease
-import holdfast.db.store
+import holdfast.db.queries
 from holdfast.db.lease import EXPIRES_AFTER, holder_of, leased
 from holdfast.db.store import Store
 from holdfast.errors import ConflictError, DatabaseError, LeaseLostError, NotFoundError
@@ -25,7 +25,7 @@ from tests.postgres import PostgresServer
 
 
 def acquire(store: Store, plan: Plan, owner: str = "me", *, is_dead: Callable[[Lease], bool] | None = None) -> Lease:
-    return store.acquire_lease(a_lease(plan.plan_id, owner=owner), is_dead=is_dead or (lambda _: False))
+    return store.leases.acquire(a_lease(plan.plan_id, owner=owner), is_dead=is_dead or (lambda _: False))
 
 
 def process_is_gone(lease: Lease) -> bool:
@@ -86,7 +86,7 @@ def test_a_process_taken_for_dead_writes_nothing_and_hears_who_replaced_it(
 
 def test_a_released_plan_is_free_and_its_token_still_grows(store: Store, plan: Plan) -> None:
     first = acquire(store, plan)
-    store.release_lease(first)
+    store.leases.release(first)
     assert store.get(Lease, plan.plan_id).owner is None
     second = acquire(store, plan, "another")
     assert second.token > first.token
@@ -95,7 +95,7 @@ def test_a_released_plan_is_free_and_its_token_still_grows(store: Store, plan: P
 def test_releasing_a_lease_that_was_lost_leaves_the_successor_alone(store: Store, plan: Plan) -> None:
     lost = acquire(store, plan)
     successor = acquire(store, plan, "another", is_dead=lambda _: True)
-    store.release_lease(lost)
+    store.leases.release(lost)
     assert store.get(Lease, plan.plan_id) == successor
 
 
@@ -103,14 +103,14 @@ def test_releasing_the_lease_of_a_deleted_plan_is_no_error(store: Store, plan: P
     lease = acquire(store, plan)
     with store.transaction(lease):
         store.delete(Plan, plan.plan_id)
-    store.release_lease(lease)
+    store.leases.release(lease)
     assert store.find(Lease, plan.plan_id) is None
 
 
 def test_a_transaction_with_the_current_lease_is_saved(store: Store, plan: Plan) -> None:
     with store.transaction(acquire(store, plan)):
         store.insert(a_decision(plan, 1))
-    assert len(store.decisions_of(plan.plan_id)) == 1
+    assert len(store.decisions.of(plan.plan_id)) == 1
 
 
 @pytest.mark.parametrize("inside_another", [False, True])
@@ -120,12 +120,12 @@ def test_a_transaction_with_a_lost_lease_saves_nothing(store: Store, plan: Plan,
     outer = store.transaction() if inside_another else store.transaction(lost)
     with pytest.raises(LeaseLostError, match="in use by"), outer, store.transaction(lost):
         store.insert(a_decision(plan, 1))
-    assert store.decisions_of(plan.plan_id) == []
+    assert store.decisions.of(plan.plan_id) == []
 
 
 def test_a_released_or_forgotten_lease_no_longer_allows_changes(store: Store, plan: Plan) -> None:
     lease = acquire(store, plan)
-    store.release_lease(lease)
+    store.leases.release(lease)
     with pytest.raises(LeaseLostError, match="no longer leased"), store.transaction(lease):
         pass
     store.delete(Lease, plan.plan_id)
@@ -142,7 +142,7 @@ def test_the_same_owner_with_an_older_token_is_refused(store: Store, plan: Plan)
 
 def test_a_heartbeat_is_stored_and_the_lease_stays_valid(store: Store, plan: Plan) -> None:
     lease = acquire(store, plan)
-    beaten = store.heartbeat(lease)
+    beaten = store.leases.heartbeat(lease)
     assert beaten.heartbeat_at > lease.heartbeat_at
     assert store.get(Lease, plan.plan_id) == beaten
     with store.transaction(lease):
@@ -153,13 +153,13 @@ def test_the_heartbeat_of_a_lost_lease_says_so_and_changes_nothing(store: Store,
     lost = acquire(store, plan)
     successor = acquire(store, plan, "another", is_dead=lambda _: True)
     with pytest.raises(LeaseLostError):
-        store.heartbeat(lost)
+        store.leases.heartbeat(lost)
     assert store.get(Lease, plan.plan_id) == successor
 
 
 def test_a_plan_that_does_not_exist_cannot_be_leased(store: Store) -> None:
     with pytest.raises(NotFoundError):
-        store.acquire_lease(a_lease("01ABC"), is_dead=lambda _: False)
+        store.leases.acquire(a_lease("01ABC"), is_dead=lambda _: False)
 
 
 def test_a_judge_that_fails_leaves_the_owner_as_it_is(store: Store, plan: Plan) -> None:
@@ -180,7 +180,7 @@ def test_nobody_takes_a_plan_in_the_middle_of_its_owners_transaction(
     def take_over() -> None:
         with database.open() as other:
             acquire(other, plan, "another", is_dead=lambda _: True)
-            seen.append(len(other.decisions_of(plan.plan_id)))
+            seen.append(len(other.decisions.of(plan.plan_id)))
 
     thread = threading.Thread(target=take_over)
     with store.transaction(acquire(store, plan)):
@@ -195,13 +195,13 @@ def test_nobody_takes_a_plan_in_the_middle_of_its_owners_transaction(
 
 def test_a_heartbeat_from_another_thread_is_kept_when_a_transaction_is_undone(store: Store, plan: Plan) -> None:
     lease = acquire(store, plan)
-    thread = threading.Thread(target=store.heartbeat, args=[lease])
+    thread = threading.Thread(target=store.leases.heartbeat, args=[lease])
     with interrupted(store):
         thread.start()
         store.insert(a_decision(plan, 1))
     thread.join()
     assert store.get(Lease, plan.plan_id).heartbeat_at > lease.heartbeat_at
-    assert store.decisions_of(plan.plan_id) == []
+    assert store.decisions.of(plan.plan_id) == []
 
 
 # Who counts as dead, for those who share the records
@@ -266,11 +266,11 @@ def test_a_machine_whose_clock_is_wrong_neither_takes_a_living_lease_nor_holds_o
     with database.open() as store, elsewhere(database, tmp_path) as other:
         plan = saved_plan(store)
         with leased(store, plan.plan_id, "plan execute"):
-            for module in (holdfast.db.lease, holdfast.db.store):
+            for module in (holdfast.db.lease, holdfast.db.queries):
                 monkeypatch.setattr(module, "now", lambda: datetime.now(UTC) + timedelta(seconds=90))
             assert holder_of(other, plan.plan_id) is not None
             with pytest.raises(ConflictError), leased(other, plan.plan_id, "plan execute"):
                 pass
         with leased(other, plan.plan_id, "plan execute") as lease:
             assert abs(lease.heartbeat_at - datetime.now(UTC)) < timedelta(seconds=80)
-            assert store.heartbeat(lease).heartbeat_at - datetime.now(UTC) < timedelta(seconds=80)
+            assert store.leases.heartbeat(lease).heartbeat_at - datetime.now(UTC) < timedelta(seconds=80)

@@ -60,11 +60,11 @@ def as_the_version_before(workshop: Workshop) -> None:
     """Records and catalogue with absolute paths."""
     workshop.close()
     store = Store(Engine(SqliteDialect(workshop.home / "holdfast.db")), workshop.home)
-    plans = store.plans_of(None)
-    plans += [each for plan in plans for each in store.subplans_of(plan.plan_id)]
+    plans = store.plans.of_project(None)
+    plans += [each for plan in plans for each in store.plans.below(plan.plan_id)]
     records: list[Plan | Checkpoint | StepRun] = [*plans]
     for plan in plans:
-        records += [*store.checkpoints_of(plan.plan_id), *store.runs_of(plan.plan_id)]
+        records += [*store.checkpoints.of(plan.plan_id), *store.runs.of(plan.plan_id)]
     store.home = workshop.folder / "no home"  # so nothing is taken off what is below the real one
     for record in records:
         store.save(record)
@@ -166,7 +166,7 @@ def test_a_copied_home_never_touches_the_sandboxes_of_the_original(
 
 
 def test_a_copied_home_does_not_end_what_a_step_of_the_original_left_running(workshop: Workshop, begun: Plan) -> None:
-    (left,) = workshop.open().store.unfinished_runs(begun.plan_id)
+    (left,) = workshop.open().store.runs.unfinished(begun.plan_id)
     marked = {**os.environ, MARK_VARIABLE: mark_of(left.run_id, workshop.home)}
     with subprocess.Popen(["sleep", "1000"], env=marked) as process:
         try:

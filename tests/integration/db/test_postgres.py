@@ -25,9 +25,9 @@ def drop_connections(database: PostgresDatabase) -> None:
 
 def work_without_connection(store: Store, database: PostgresDatabase) -> None:
     with store.transaction():
-        store.project_for("/src/app")
+        store.plans.project_for("/src/app")
         drop_connections(database)
-        store.project_for("/elsewhere")
+        store.plans.project_for("/elsewhere")
 
 
 def test_a_dropped_connection_gives_our_error(database: PostgresDatabase) -> None:
@@ -35,7 +35,7 @@ def test_a_dropped_connection_gives_our_error(database: PostgresDatabase) -> Non
         drop_connections(database)
         for _ in range(2):
             with pytest.raises(DatabaseError) as caught:
-                store.plans_of(None)
+                store.plans.of_project(None)
             assert "server is running" in caught.value.hint
 
 
@@ -89,8 +89,8 @@ def test_installations_in_two_schemas_do_not_see_each_other(
     database: PostgresDatabase, postgres: PostgresServer, tmp_path: Path
 ) -> None:
     with database.open() as store, open_store(postgres.new_database(), tmp_path) as other:
-        store.project_for("/src/app")
-        assert other.find_project_id("/src/app") is None
+        store.plans.project_for("/src/app")
+        assert other.plans.find_project_id("/src/app") is None
 
 
 @pytest.mark.parametrize(

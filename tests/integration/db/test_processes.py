@@ -16,4 +16,4 @@ def test_eight_processes_write_at_once_and_no_sequence_number_is_given_twice(
     assert [status for status, _ in ended] == [0] * PROCESSES
     acknowledged = sorted(number for _, numbers in ended for number in numbers)
     assert acknowledged == list(range(1, PROCESSES * WRITES + 1))
-    assert [decision.sequence for decision in store.decisions_of(plan.plan_id)] == acknowledged
+    assert [decision.sequence for decision in store.decisions.of(plan.plan_id)] == acknowledged

@@ -91,7 +91,7 @@ def test_opening_again_changes_nothing(database: Database) -> None:
         plan = saved_plan(store)
     before = database.schema()
     with database.open() as store:
-        assert store.plans_of(None) == [plan]
+        assert store.plans.of_project(None) == [plan]
     assert database.schema() == before
 
 

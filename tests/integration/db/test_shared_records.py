@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.db.lease import leased
-from holdfast.db.store import Store
+from holdfast.db.queries import LeaseRecords
 from holdfast.errors import ConflictError, StateError
 from holdfast.execution.executor import ExecutionResult
 from holdfast.model import Lease, Plan, PlanState
@@ -124,14 +124,14 @@ def test_a_run_that_ends_while_it_is_asked_once_more_counts_as_stopped(
     answers: list[Lease | None] = []
     with machines.running(plan, started) as results, monkeypatch.context() as patched:
 
-        def once_it_has_ended(store: Store, plan_id: str) -> Lease | None:
+        def once_it_has_ended(leases: LeaseRecords, plan_id: str) -> Lease | None:
             while answers and not results:
                 started.exists()
-            answers.append(request_stop(store, plan_id))
+            answers.append(request_stop(leases, plan_id))
             return answers[-1]
 
-        request_stop = Store.request_stop
-        patched.setattr(Store, "request_stop", once_it_has_ended)
+        request_stop = LeaseRecords.request_stop
+        patched.setattr(LeaseRecords, "request_stop", once_it_has_ended)
         assert machines.there.cancel(plan.plan_id).state is PlanState.CANCELLED
     assert answers[0] is not None
     assert answers[1:] == [None]

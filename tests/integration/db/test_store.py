@@ -75,7 +75,7 @@ def one_of_each(store: Store) -> dict[type[Record], Record]:
     with store.transaction():
         for record in records:
             store.insert(record)
-    lease = store.acquire_lease(a_lease(plan.plan_id), is_dead=lambda _: False)
+    lease = store.leases.acquire(a_lease(plan.plan_id), is_dead=lambda _: False)
     revision = Revision(plan_id=plan.plan_id, revision=plan.revision, steps=plan.steps)
     project = store.get(Project, plan.project_id)
     return {type(record): record for record in [project, plan, revision, lease, *records]}
@@ -119,7 +119,7 @@ def test_every_record_comes_back_as_it_was_saved(model: type[Record], store: Sto
 @pytest.mark.parametrize("model", MODELS)
 def test_saving_again_replaces_every_field_but_the_key(model: type[Record], store: Store) -> None:
     record = one_of_each(store)[model]
-    other = a_plan(store.project_for("/elsewhere"))
+    other = a_plan(store.plans.project_for("/elsewhere"))
     store.insert(other)
     replacements: dict[str, Any] = {"name": "another", "project_id": other.project_id, "root": "/a", "steps": ()}
     replacements |= {"output": "more", "question": "Why?", "label": None, "size_bytes": 3, "token": 9, "data": {"a": 1}}
@@ -190,7 +190,7 @@ def test_deleting_a_group_deletes_its_checkpoints(store: Store, plan: Plan) -> N
     for record in [*groups, *checkpoints]:
         store.insert(record)
     store.delete(CheckpointGroup, groups[0].group_id)
-    assert store.checkpoints_of(plan.plan_id) == checkpoints[1:]
+    assert store.checkpoints.of(plan.plan_id) == checkpoints[1:]
 
 
 # Damage
@@ -229,56 +229,56 @@ def test_damaged_steps_make_the_plan_unreadable(store: Store, database: Database
 
 def test_damaged_records_are_all_listed(store: Store, database: Database) -> None:
     records = one_of_each(store)
-    assert store.damaged_records() == []
+    assert store.damaged.records() == []
     database.sql("UPDATE decision SET chosen = 'that'")
     database.sql("UPDATE lease SET token = 0")
     decision, lease = key_of(records[Decision])[0], key_of(records[Lease])[0]
-    assert [str(each) for each in store.damaged_records()] == [f"decision {decision}", f"lease {lease}"]
+    assert [str(each) for each in store.damaged.records()] == [f"decision {decision}", f"lease {lease}"]
 
 
 # Queries
 
 
 def test_a_project_is_made_once_for_a_root(store: Store, database: Database, tmp_path: Path) -> None:
-    assert store.find_project_id(tmp_path) is None
-    project = store.project_for(tmp_path)
+    assert store.plans.find_project_id(tmp_path) is None
+    project = store.plans.project_for(tmp_path)
     with database.open() as other:
-        assert other.project_for(str(tmp_path)) == project
-        assert other.find_project_id(tmp_path) == project.project_id
+        assert other.plans.project_for(str(tmp_path)) == project
+        assert other.plans.find_project_id(tmp_path) == project.project_id
 
 
 def test_plans_of_a_project_come_newest_first_without_subplans(store: Store) -> None:
     first, second = saved_plan(store), saved_plan(store)
     child = saved_plan(store, parent_plan_id=first.plan_id)
     elsewhere = saved_plan(store, root="/elsewhere")
-    assert store.plans_of(first.project_id) == [second, first]
-    assert store.plans_of(first.project_id, limit=1) == [second]
-    assert store.plans_of(None) == [elsewhere, second, first]
-    assert store.latest_plan(first.project_id) == second
-    assert store.latest_plan(new_id()) is None
-    assert store.subplans_of(first.plan_id) == [child]
-    assert store.subplans_of(second.plan_id) == []
+    assert store.plans.of_project(first.project_id) == [second, first]
+    assert store.plans.of_project(first.project_id, limit=1) == [second]
+    assert store.plans.of_project(None) == [elsewhere, second, first]
+    assert store.plans.latest(first.project_id) == second
+    assert store.plans.latest(new_id()) is None
+    assert store.plans.below(first.plan_id) == [child]
+    assert store.plans.below(second.plan_id) == []
 
 
 def test_the_order_of_plans_is_that_of_their_numbers_and_those_without_one_are_older(store: Store) -> None:
     at = now()
     old, older = saved_plan(store, created_at=at), saved_plan(store, created_at=at - timedelta(days=2))
-    first = saved_plan(store, sequence=store.next_plan_sequence(), created_at=at - timedelta(days=3))
-    second = saved_plan(store, sequence=store.next_plan_sequence(), created_at=at - timedelta(days=4))
+    first = saved_plan(store, sequence=store.plans.next_sequence(), created_at=at - timedelta(days=3))
+    second = saved_plan(store, sequence=store.plans.next_sequence(), created_at=at - timedelta(days=4))
     assert (first.sequence, second.sequence) == (1, 2)
-    assert store.plans_of(None) == [second, first, old, older]
-    assert store.latest_plan(old.project_id) == second
+    assert store.plans.of_project(None) == [second, first, old, older]
+    assert store.plans.latest(old.project_id) == second
     store.delete(Plan, second.plan_id)
-    assert store.latest_plan(old.project_id) == first
+    assert store.plans.latest(old.project_id) == first
 
 
 def test_plans_are_found_by_a_prefix_in_either_case_and_by_nothing_else(store: Store) -> None:
     one, two = saved_plan(store, plan_id="01AAAB"), saved_plan(store, plan_id="01AAAC")
-    assert store.find_plans_by_prefix("01aaa") == [one, two]
-    assert store.find_plans_by_prefix("01AAAC") == [two]
-    assert store.find_plans_by_prefix("01AAACX") == []
-    assert store.find_plans_by_prefix("%") == []
-    assert store.find_plans_by_prefix("01AAA_") == []
+    assert store.plans.by_prefix("01aaa") == [one, two]
+    assert store.plans.by_prefix("01AAAC") == [two]
+    assert store.plans.by_prefix("01AAACX") == []
+    assert store.plans.by_prefix("%") == []
+    assert store.plans.by_prefix("01AAA_") == []
 
 
 def test_checkpoints_and_decisions_are_found_by_a_prefix(store: Store, plan: Plan) -> None:
@@ -286,8 +286,8 @@ def test_checkpoints_and_decisions_are_found_by_a_prefix(store: Store, plan: Pla
     checkpoint = a_checkpoint(group, 1)
     for record in (group, decision, checkpoint):
         store.insert(record)
-    assert store.find_checkpoints_by_prefix(checkpoint.checkpoint_id[:25]) == [checkpoint]
-    assert store.find_decisions_by_prefix(decision.decision_id[:25]) == [decision]
+    assert store.checkpoints.by_prefix(checkpoint.checkpoint_id[:25]) == [checkpoint]
+    assert store.decisions.by_prefix(decision.decision_id[:25]) == [decision]
 
 
 def test_what_belongs_to_a_plan_comes_in_sequence_whatever_the_clock_said(store: Store, plan: Plan) -> None:
@@ -298,30 +298,30 @@ def test_what_belongs_to_a_plan_comes_in_sequence_whatever_the_clock_said(store:
     runs = [a_run(plan, sequence) for sequence in (3, 2, 1)]
     for record in [*decisions, *groups, *checkpoints, *runs, a_decision(other, 1), a_run(other)]:
         store.insert(record)
-    assert store.decisions_of(plan.plan_id) == decisions[::-1]
-    assert store.groups_of(plan.plan_id) == groups[::-1]
-    assert store.checkpoints_of(plan.plan_id) == checkpoints[::-1]
-    assert store.checkpoints_of_group(groups[0].group_id) == [checkpoints[0]]
-    assert store.runs_of(plan.plan_id) == runs[::-1]
-    assert store.checkpoint_count(plan.plan_id) == 3
-    assert store.checkpoint_count(other.plan_id) == 0
+    assert store.decisions.of(plan.plan_id) == decisions[::-1]
+    assert store.groups.of(plan.plan_id) == groups[::-1]
+    assert store.checkpoints.of(plan.plan_id) == checkpoints[::-1]
+    assert store.checkpoints.of_group(groups[0].group_id) == [checkpoints[0]]
+    assert store.runs.of(plan.plan_id) == runs[::-1]
+    assert store.checkpoints.count(plan.plan_id) == 3
+    assert store.checkpoints.count(other.plan_id) == 0
 
 
 def test_the_latest_run_and_those_under_way_are_found(store: Store, plan: Plan) -> None:
-    assert store.latest_run(plan.plan_id) is None
+    assert store.runs.latest(plan.plan_id) is None
     ended, under_way = a_run(plan, 1, status=RunStatus.SUCCEEDED, finished_at=plan.created_at), a_run(plan, 2)
     for run in (under_way, ended):
         store.insert(run)
-    assert store.latest_run(plan.plan_id) == under_way
-    assert store.unfinished_runs(plan.plan_id) == [under_way]
+    assert store.runs.latest(plan.plan_id) == under_way
+    assert store.runs.unfinished(plan.plan_id) == [under_way]
 
 
 def test_the_latest_run_in_force_is_the_last_with_a_decision_that_is_not_superseded(store: Store, plan: Plan) -> None:
-    assert store.latest_run_in_force(plan.plan_id) is None
+    assert store.runs.latest_in_force(plan.plan_id) is None
     runs = [a_run(plan, number, decision_id=f"decision {number}") for number in (1, 2)]
     for run in (*runs, a_run(plan, 3, decision_id="decision 3", is_superseded=True), a_run(plan, 4)):
         store.insert(run)
-    assert store.latest_run_in_force(plan.plan_id) == runs[1]
+    assert store.runs.latest_in_force(plan.plan_id) == runs[1]
 
 
 def test_runs_are_found_by_their_status(store: Store, plan: Plan) -> None:
@@ -329,50 +329,50 @@ def test_runs_are_found_by_their_status(store: Store, plan: Plan) -> None:
     for run in runs:
         store.insert(run)
     wanted = (RunStatus.INTERRUPTED, RunStatus.CONSTRAINED)
-    assert store.runs_with(plan.plan_id, *wanted) == [run for run in runs if run.status in wanted]
+    assert store.runs.with_status(plan.plan_id, *wanted) == [run for run in runs if run.status in wanted]
 
 
 def test_decisions_in_force_are_found_from_one_on(store: Store, plan: Plan) -> None:
     decisions = [a_decision(plan, number, is_superseded=number == 3) for number in (1, 2, 3, 4)]
     for decision in decisions:
         store.insert(decision)
-    assert store.decisions_in_force_from(plan.plan_id, 2) == [decisions[1], decisions[3]]
+    assert store.decisions.in_force_from(plan.plan_id, 2) == [decisions[1], decisions[3]]
 
 
 def test_the_latest_revision_and_attempt_are_the_highest_there_have_been(store: Store, plan: Plan) -> None:
-    assert store.latest_attempt(plan.plan_id) == 1
+    assert store.decisions.latest_attempt(plan.plan_id) == 1
     for attempt in (3, 2):
         store.insert(a_decision(plan, attempt, attempt=attempt))
         store.insert(Revision(plan_id=plan.plan_id, revision=attempt, steps=()))
-    assert store.latest_attempt(plan.plan_id) == 3
-    assert store.latest_revision(plan.plan_id) == 3
-    assert store.latest_revision("01ABC") == 0
+    assert store.decisions.latest_attempt(plan.plan_id) == 3
+    assert store.plans.latest_revision(plan.plan_id) == 3
+    assert store.plans.latest_revision("01ABC") == 0
 
 
 def test_the_root_of_the_decisions_is_the_first_without_a_parent(store: Store, plan: Plan) -> None:
-    assert store.root_decision(plan.plan_id) is None
+    assert store.decisions.root(plan.plan_id) is None
     root = a_decision(plan, 2)
     child = a_decision(plan, 1, parent_decision_id=root.decision_id)
     for decision in (child, a_decision(plan, 3), root):
         store.insert(decision)
-    assert store.root_decision(plan.plan_id) == root
+    assert store.decisions.root(plan.plan_id) == root
 
 
 def test_only_operations_that_are_begun_are_unfinished(store: Store, plan: Plan) -> None:
     begun, done = an_operation(plan), an_operation(plan, state=OperationState.DONE)
     store.insert(begun)
     store.insert(done)
-    assert store.unfinished_operations(plan.plan_id) == [begun]
+    assert store.operations.unfinished(plan.plan_id) == [begun]
 
 
 def test_the_apply_that_is_in_the_real_files_is_found(store: Store, plan: Plan) -> None:
-    assert store.applied_operation(plan.plan_id) is None
+    assert store.operations.applied(plan.plan_id) is None
     undone, done = (
         an_operation(plan, kind=OperationKind.APPLY, state=OperationState(each)) for each in ("undone", "done")
     )
     for record in (undone, done, an_operation(plan, kind=OperationKind.APPLY), an_operation(plan, state=done.state)):
         store.insert(record)
-    assert store.applied_operation(plan.plan_id) == done
+    assert store.operations.applied(plan.plan_id) == done
 
 
 def test_states_of_groups_unfinished_operations_and_what_is_applied_are_referenced_and_no_others(
@@ -435,13 +435,13 @@ def test_a_damaged_record_is_left_out_where_only_sound_ones_will_do_and_is_named
         store.insert(each)
     database.sql(f"UPDATE decision SET chosen = 'that' WHERE decision_id = '{first.decision_id}'")
     database.sql(f"UPDATE plan SET name = 'that' WHERE plan_id = '{other.plan_id}'")
-    assert store.decisions_of(plan.plan_id, sound_only=True) == [second]
-    assert store.plans_of(None) == [plan]
+    assert store.decisions.of(plan.plan_id, sound_only=True) == [second]
+    assert store.plans.of_project(None) == [plan]
     assert store.skipped == [f"decision {first.decision_id}", f"plan {other.plan_id}"]
     with pytest.raises(DamagedRecordError):
-        store.decisions_of(plan.plan_id)
+        store.decisions.of(plan.plan_id)
     with pytest.raises(DamagedRecordError, match=other.plan_id):
-        store.latest_plan(plan.project_id)
+        store.plans.latest(plan.project_id)
 
 
 def test_an_operation_in_a_state_that_does_not_exist_is_not_taken_for_ended(
@@ -450,7 +450,7 @@ def test_an_operation_in_a_state_that_does_not_exist_is_not_taken_for_ended(
     store.insert(an_operation(plan))
     database.sql("UPDATE operation SET state = 'begum'")
     with pytest.raises(DamagedRecordError):
-        store.unfinished_operations(plan.plan_id)
+        store.operations.unfinished(plan.plan_id)
 
 
 @pytest.mark.parametrize("model", [Decision, CheckpointGroup, StepRun])
@@ -471,7 +471,7 @@ def test_a_transaction_that_fails_leaves_nothing(store: Store, database: Databas
         store.insert(a_decision(plan, 1))
         store.save(plan.changed(name="another"))
     with database.open() as other:
-        assert other.decisions_of(plan.plan_id) == []
+        assert other.decisions.of(plan.plan_id) == []
         assert other.get(Plan, plan.plan_id) == plan
 
 
@@ -479,14 +479,14 @@ def test_others_see_a_transaction_only_when_it_is_complete(store: Store, databas
     with database.open() as other:
         with store.transaction():
             store.insert(a_decision(plan, 1))
-            assert other.decisions_of(plan.plan_id) == []
-        assert len(other.decisions_of(plan.plan_id)) == 1
+            assert other.decisions.of(plan.plan_id) == []
+        assert len(other.decisions.of(plan.plan_id)) == 1
 
 
 def test_a_transaction_inside_another_ends_with_it(store: Store, plan: Plan) -> None:
     with interrupted(store), store.transaction():
         store.insert(a_decision(plan, 1))
-    assert store.decisions_of(plan.plan_id) == []
+    assert store.decisions.of(plan.plan_id) == []
 
 
 def test_a_failed_inner_transaction_leaves_nothing_in_the_outer_one(store: Store, plan: Plan) -> None:
@@ -497,14 +497,14 @@ def test_a_failed_inner_transaction_leaves_nothing_in_the_outer_one(store: Store
             insert_twice(store, a_decision(plan, 2))
         with store.transaction():
             store.save(plan.changed(name="another"))
-    assert store.decisions_of(plan.plan_id) == [kept]
+    assert store.decisions.of(plan.plan_id) == [kept]
     assert store.get(Plan, plan.plan_id).name == "another"
 
 
 def test_a_transaction_whose_error_was_swallowed_is_not_half_committed(store: Store, plan: Plan) -> None:
     with pytest.raises(DatabaseError, match="nothing of it is saved"), store.transaction(), suppress(DatabaseError):
         insert_twice(store, a_decision(plan, 1))
-    assert store.decisions_of(plan.plan_id) == []
+    assert store.decisions.of(plan.plan_id) == []
     store.insert(a_decision(plan, 1))
 
 
@@ -517,12 +517,12 @@ def test_two_threads_do_not_share_a_transaction(store: Store, plan: Plan) -> Non
         thread.join(0.1)
         assert thread.is_alive()
     thread.join()
-    assert store.decisions_of(plan.plan_id) == [kept]
+    assert store.decisions.of(plan.plan_id) == [kept]
 
 
 def test_records_that_refer_to_no_plan_are_refused(store: Store) -> None:
     with pytest.raises(DatabaseError):
-        store.insert(a_decision(a_plan(store.project_for("/src/app")), 1))
+        store.insert(a_decision(a_plan(store.plans.project_for("/src/app")), 1))
 
 
 # Borders
@@ -547,7 +547,7 @@ def test_a_closed_store_gives_our_error(database: Database) -> None:
     store = database.open()
     store.close()
     with pytest.raises(DatabaseError):
-        store.plans_of(None)
+        store.plans.of_project(None)
 
 
 def test_operations_and_runs_are_kept_with_their_plan(store: Store, plan: Plan) -> None:

@@ -113,7 +113,7 @@ def fork_what_is_closed(folder: str) -> list[object]:
     place = Path(folder)
     with Holdfast.open(place, home=place / "home", environment=os.environ) as holdfast:
         plan = _executed(holdfast, place, "000 d/file d", _WITH_A_SUBPLAN)
-        [subplan] = holdfast.store.subplans_of(plan.plan_id)
+        [subplan] = holdfast.store.plans.below(plan.plan_id)
         [state] = holdfast.checkpoints(subplan.plan_id)[0].group.states.values()
         reader = holdfast.service.manager.reader
         held = [reader.find(reader.state(state), path) for path in (b"d", b"d/file")]

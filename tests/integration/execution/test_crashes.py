@@ -79,7 +79,7 @@ def test_a_killed_plan_is_not_stuck_and_its_step_runs_again_from_a_clean_state(
     assert result.succeeded
     assert files(workshop.sandbox(result.plan)) == {"log": "x\n", "one": "1\n", "three": "3\n", "version.txt": "1\n"}
     assert not _is_running(child)
-    runs = workshop.open().store.runs_of(plan_id)
+    runs = workshop.open().store.runs.of(plan_id)
     assert [(each.step_index, each.status) for each in runs] == [
         (0, RunStatus.SUCCEEDED),
         (1, RunStatus.INTERRUPTED),
@@ -103,7 +103,7 @@ def test_the_half_done_work_of_a_killed_step_is_kept_as_a_group(workshop: Worksh
     plan_id, _ = killed
     opened = workshop.open()
     opened.execute(plan_id)
-    kept = next(group for group in opened.store.groups_of(plan_id) if group.triggers == ("before_rollback",))
+    kept = next(group for group in opened.store.groups.of(plan_id) if group.triggers == ("before_rollback",))
     opened.rollback(plan_id, kept.group_id)
     assert files(workshop.sandbox(opened.find_plan(plan_id)))["log"] == "x\n"
 
@@ -231,13 +231,13 @@ def test_a_rollback_killed_in_the_middle_is_finished_by_the_next_command(worksho
     again = workshop.open().rollback(plan.plan_id, target.checkpoint.checkpoint_id)
     assert again.plan.last_completed_step == 0
     assert files(workshop.sandbox(plan)) == wanted
-    assert not workshop.open().store.unfinished_operations(plan.plan_id)
+    assert not workshop.open().store.operations.unfinished(plan.plan_id)
     assert workshop.open().execute(plan.plan_id).succeeded
 
 
 def _died_after_failing(opened: Holdfast, plan: Plan) -> StepRun:
     """As if it had died right after it had noted that the step failed."""
-    failed = opened.store.runs_of(plan.plan_id)[-1]
+    failed = opened.store.runs.of(plan.plan_id)[-1]
     with opened.store.transaction():
         opened.store.save(failed.model_copy(update={"is_superseded": False}))
         opened.store.save(opened.find_plan(plan.plan_id).changed(state=PlanState.PROCESSING))

@@ -78,7 +78,7 @@ def test_a_failed_step_is_kept_and_taken_back(workshop: Workshop) -> None:
     assert result.failure_group.triggers == ("on_error",)
     # The failed state can be had again.
     opened = workshop.open()
-    opened.rollback(plan.plan_id, opened.store.checkpoints_of_group(result.failure_group.group_id)[0].checkpoint_id)
+    opened.rollback(plan.plan_id, opened.store.checkpoints.of_group(result.failure_group.group_id)[0].checkpoint_id)
     assert files(workshop.sandbox(plan)) == {"version.txt": "broken\n"}
 
 
@@ -123,7 +123,7 @@ def test_a_step_is_tried_again_exactly_as_often_as_asked_each_time_from_a_clean_
     assert count.read_text() == "x\n" * 3
     assert not result.succeeded
     assert "log" not in files(workshop.sandbox(plan))
-    runs = workshop.open().store.runs_of(plan.plan_id)
+    runs = workshop.open().store.runs.of(plan.plan_id)
     assert [(each.try_number, each.status) for each in runs] == [(number, RunStatus.FAILED) for number in (1, 2, 3)]
 
 

@@ -74,7 +74,7 @@ def test_a_failed_try_whose_changes_were_kept_is_superseded_by_the_next(workshop
     opened = workshop.open()
     assert not opened.execute(plan.plan_id).succeeded
     assert opened.execute(plan.plan_id).succeeded
-    assert [each.is_superseded for each in opened.store.runs_of(plan.plan_id)] == [True, False, False]
+    assert [each.is_superseded for each in opened.store.runs.of(plan.plan_id)] == [True, False, False]
     after = next(each for each in opened.checkpoints(plan.plan_id) if each.group.last_completed_step == 0)
     preview = opened.rollback_preview(plan.plan_id, after.checkpoint.checkpoint_id)
     assert preview.expected.impact.side_effects_not_undone == ()
@@ -91,7 +91,7 @@ def test_subplans_of_a_failed_try_whose_changes_were_kept_are_superseded_by_the_
     assert not opened.execute(plan.plan_id).succeeded
     gate.touch()
     assert opened.execute(plan.plan_id).succeeded
-    assert [bool(each.is_superseded) for each in opened.store.subplans_of(plan.plan_id)] == [True, False]
+    assert [bool(each.is_superseded) for each in opened.store.plans.below(plan.plan_id)] == [True, False]
 
 
 # Effects outside
@@ -143,7 +143,7 @@ def test_it_counts_as_done_if_a_person_says_so_with_the_files_as_it_left_them(wo
     assert files(workshop.sandbox(plan)) == {"half": "half\n", "one": "1\n", "three": "3\n", "version.txt": "1\n"}
     said = [each.chosen for each in opened.decisions(plan.plan_id) if each.type is DecisionType.USER_INTERVENTION]
     assert said == ["no, it counts as done"]
-    assert [each.status for each in opened.store.runs_of(plan.plan_id)] == [RunStatus.SUCCEEDED] * 3
+    assert [each.status for each in opened.store.runs.of(plan.plan_id)] == [RunStatus.SUCCEEDED] * 3
 
 
 def test_correcting_that_it_counts_as_done_runs_it_from_a_clean_state(workshop: Workshop) -> None:
@@ -221,7 +221,7 @@ def test_a_step_of_a_subplan_with_effects_outside_is_refused_before_anything_goe
         with pytest.raises(StateError, match=r"Step 2 \(send\) of subplan left was interrupted") as refusal:
             go_on(plan.plan_id)
         assert refusal.value.hint.count(plan.plan_id) == 2
-    assert PlanState.COMPLETE not in {each.state for each in opened.store.subplans_of(plan.plan_id)}
+    assert PlanState.COMPLETE not in {each.state for each in opened.store.plans.below(plan.plan_id)}
     found = opened.find_plan(plan.plan_id)
     assert (found.state, found.error) == (PlanState.QUEUED, "step 1 (both) was interrupted")
     assert opened.execute(plan.plan_id, choices=Choices(AfterInterruption.SKIP)).succeeded
@@ -242,7 +242,7 @@ def test_a_preview_tells_that_a_failed_step_is_undone_first_if_that_failed_befor
         patched.setattr(opened.service, "_roll_back", refused)
         with pytest.raises(SandboxError):
             opened.execute(plan.plan_id)
-    [failed] = opened.store.runs_of(plan.plan_id)
+    [failed] = opened.store.runs.of(plan.plan_id)
     assert opened.resume_preview(plan.plan_id).group_id == failed.group_before_id
     gate.touch()
     assert opened.execute(plan.plan_id).succeeded
@@ -270,10 +270,10 @@ def test_undoing_a_rollback_brings_a_step_that_was_cut_short_back_as_such(worksh
     assert files(workshop.sandbox(plan))["half"] == "half\n"
     run_before = opened.resume_preview(plan.plan_id).group_id
     assert (
-        run_before == next(each for each in opened.store.runs_of(plan.plan_id) if each.step_index == 1).group_before_id
+        run_before == next(each for each in opened.store.runs.of(plan.plan_id) if each.step_index == 1).group_before_id
     )
     assert opened.execute(plan.plan_id).succeeded
-    assert [each.is_superseded for each in opened.store.runs_of(plan.plan_id)] == [False, True, False, False]
+    assert [each.is_superseded for each in opened.store.runs.of(plan.plan_id)] == [False, True, False, False]
 
 
 @pytest.mark.parametrize("is_run_anew", [False, True])
@@ -315,7 +315,7 @@ def test_the_checkpoint_before_a_step_that_can_come_back_stays_as_long_as_that_i
     plan = _with_effect(workshop)
     opened = workshop.open()
     left = _rolled_back(opened, plan)
-    before = next(each for each in opened.store.runs_of(plan.plan_id) if each.step_index == 1).group_before_id or ""
+    before = next(each for each in opened.store.runs.of(plan.plan_id) if each.step_index == 1).group_before_id or ""
     with pytest.raises(StateError, match="is needed"):
         opened.delete_checkpoint(plan.plan_id, before)
     opened.delete_checkpoint(plan.plan_id, left)

@@ -337,7 +337,7 @@ def test_what_was_lost_with_the_machine_while_a_subplan_waits_is_put_back(worksh
     plan = workshop.create(run("echo r > result"), divided)
     opened = workshop.open()
     assert opened.execute(plan.plan_id).plan.state is PlanState.CONSTRAINED
-    [inner] = opened.store.subplans_of(plan.plan_id)
+    [inner] = opened.store.plans.below(plan.plan_id)
     (workshop.sandbox(inner) / "version.txt").write_text("both\n")
     rebooted(workshop, plan)
     (workshop.sandbox(plan) / "result").write_text("")

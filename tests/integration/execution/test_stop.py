@@ -72,7 +72,7 @@ def test_a_preview_of_resuming_says_from_where_and_changes_nothing(workshop: Wor
     before = (opened.find_plan(plan.plan_id), workshop.groups(plan))
     preview = opened.resume_preview(plan.plan_id)
     assert (preview.step_index, preview.operations) == (1, ())
-    assert preview.group_id == opened.store.unfinished_runs(plan.plan_id)[0].group_before_id
+    assert preview.group_id == opened.store.runs.unfinished(plan.plan_id)[0].group_before_id
     assert (opened.find_plan(plan.plan_id), workshop.groups(plan)) == before
 
 

@@ -34,7 +34,7 @@ def one_by_one(*subplans: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def subplans(opened: Holdfast, plan: Plan) -> dict[str, Plan]:
-    return {each.name: each for each in opened.store.subplans_of(plan.plan_id)}
+    return {each.name: each for each in opened.store.plans.below(plan.plan_id)}
 
 
 def in_force(opened: Holdfast, plan: Plan) -> list[Decision]:
@@ -106,7 +106,7 @@ def test_subplans_have_checkpoints_of_their_own_and_leave_no_sandboxes(workshop:
     left = subplans(opened, plan)["left"]
     assert left.state is PlanState.COMPLETE
     assert left.parent_plan_id == plan.plan_id
-    assert [group.triggers[0] for group in opened.store.groups_of(left.plan_id)] == [
+    assert [group.triggers[0] for group in opened.store.groups.of(left.plan_id)] == [
         "pre_execute", "on_tool_write", "on_tool_write_complete", "on_tool_write", "on_tool_write_complete",
         "post_execute",
     ]  # fmt: skip
@@ -373,7 +373,7 @@ def test_after_the_cause_is_gone_the_step_runs_again_with_new_subplans(workshop:
     luck.write_text("good\n")
     assert opened.execute(plan.plan_id).succeeded
     assert files(workshop.sandbox(plan)) == {"luck": "good\n", "o": "o\n", "version.txt": "1\n"}
-    old = [each for each in opened.store.subplans_of(plan.plan_id) if each.is_superseded]
+    old = [each for each in opened.store.plans.below(plan.plan_id) if each.is_superseded]
     assert {(each.name, each.state) for each in old} == {
         ("needs luck", PlanState.ERRORED),
         ("other", PlanState.CANCELLED),
@@ -430,7 +430,7 @@ def test_undoing_a_rollback_brings_a_conflict_back_to_be_resolved(workshop: Work
     back = opened.find_plan(plan.plan_id)
     assert (back.state, files(workshop.sandbox(plan))) == (PlanState.CONSTRAINED, before)
     assert [conflict.path for _, conflict in opened.conflicts(back)] == ["version.txt"]
-    revived = [each for each in opened.store.subplans_of(plan.plan_id) if not each.is_superseded]
+    revived = [each for each in opened.store.plans.below(plan.plan_id) if not each.is_superseded]
     assert {(each.plan_id, each.state) for each in revived} == {
         (each.plan_id, PlanState.COMPLETE) for each in spawned.values()
     }
@@ -480,7 +480,7 @@ def test_deleting_a_plan_deletes_its_subplans_with_all_they_kept(workshop: Works
     assert len(list((workshop.home / "sandboxes").iterdir())) == 4
     opened.delete(plan.plan_id)
     assert list((workshop.home / "sandboxes").iterdir()) == []
-    assert opened.store.subplans_of(plan.plan_id) == []
+    assert opened.store.plans.below(plan.plan_id) == []
 
 
 def test_listeners_hear_what_happens_in_which_subplan(workshop: Workshop) -> None:
@@ -535,7 +535,7 @@ def test_a_killed_plan_goes_on_with_the_subplans_that_are_not_done(workshop: Wor
         "q": "q\n", "s1": "first\n", "s2": "x\n", "z": "z\n", "version.txt": "1\n",
     }  # fmt: skip
     assert count.read_text() == "once\n"
-    assert [each.status for each in opened.store.runs_of(plan.plan_id)] == [RunStatus.SUCCEEDED]
+    assert [each.status for each in opened.store.runs.of(plan.plan_id)] == [RunStatus.SUCCEEDED]
 
 
 def test_a_merge_that_was_cut_short_is_done_again_from_what_was_before_it(workshop: Workshop) -> None:
@@ -564,7 +564,7 @@ def test_a_merge_whose_checkpoint_was_not_taken_any_more_is_not_lost(workshop: W
     opened = workshop.open()
     assert opened.execute(plan.plan_id).succeeded
     assert files(workshop.sandbox(plan)) == {"l": "l\n", "r": "r\n", "version.txt": "1\n"}
-    assert len(opened.store.subplans_of(plan.plan_id)) == 2
+    assert len(opened.store.plans.below(plan.plan_id)) == 2
 
 
 def _is_merge_of_right(event: Event) -> bool:
@@ -643,7 +643,7 @@ def test_what_a_power_cut_brings_back_of_subplans_that_are_done_is_removed_again
         opened.execute(plan.plan_id)
     conflicts = workshop.sandbox(plan).parent / ".conflicts"
     (workshop.sandbox(plan) / "version.txt").write_text("both\n")
-    forks = [workshop.sandbox(each).parent for each in workshop.open().store.subplans_of(plan.plan_id)]
+    forks = [workshop.sandbox(each).parent for each in workshop.open().store.plans.below(plan.plan_id)]
     removed = [*forks, conflicts]
     shutil.copytree(workshop.home / "sandboxes", workshop.folder / "before", symlinks=True)
     opened = workshop.open()
@@ -679,7 +679,7 @@ def test_the_content_of_merges_survives_collecting(workshop: Workshop) -> None:
     opened = workshop.open()
     opened.execute(plan.plan_id)
     opened.service.collect()
-    merged = [each.merged_states for each in opened.store.subplans_of(plan.plan_id)]
+    merged = [each.merged_states for each in opened.store.plans.below(plan.plan_id)]
     for states in merged:
         assert states is not None
         opened.service.bring_to(plan, states)

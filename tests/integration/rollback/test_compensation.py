@@ -168,7 +168,7 @@ def test_a_rollback_killed_while_it_compensates_does_not_undo_anything_twice(wor
     result = workshop.open().rollback(made.plan_id, target)
     assert isinstance(result, RollbackResult)
     assert log(workshop) == ["undo 3", "undo 2", "undo 1"]
-    notes = {each.step: each.compensation for each in workshop.open().store.runs_of(made.plan_id)}
+    notes = {each.step: each.compensation for each in workshop.open().store.runs.of(made.plan_id)}
     assert notes == {"first": DONE, "second": UNDER_WAY, "third": DONE}
 
 

@@ -28,7 +28,7 @@ def plan(workshop: Workshop) -> Plan:
 
 
 def _start(opened: Holdfast, plan: Plan) -> CheckpointGroup:
-    return opened.store.groups_of(plan.plan_id)[0]
+    return opened.store.groups.of(plan.plan_id)[0]
 
 
 def _damage_all_but(workshop: Workshop, opened: Holdfast, group: CheckpointGroup) -> None:
@@ -75,14 +75,14 @@ def test_so_does_going_back_after_a_failure(workshop: Workshop) -> None:
 
     assert not opened.execute(plan.plan_id, listener=listener).succeeded
     assert files(workshop.sandbox(plan)) == {"version.txt": "1\n"}
-    left = next(each for each in opened.store.groups_of(plan.plan_id) if each.last_completed_step == 1)
+    left = next(each for each in opened.store.groups.of(plan.plan_id) if each.last_completed_step == 1)
     _gone_back(workshop.open(), plan, left.group_id)
     assert files(workshop.sandbox(plan))["large"] == "\0" * LARGE_BYTES
 
 
 def test_so_does_restoring_single_files(workshop: Workshop, plan: Plan) -> None:
     opened = workshop.open()
-    earlier = next(each for each in opened.store.groups_of(plan.plan_id) if each.last_completed_step == 0)
+    earlier = next(each for each in opened.store.groups.of(plan.plan_id) if each.last_completed_step == 0)
     damage_objects(workshop.home / "objects.db", [blake3(b"new\n").digest()])
     left = _gone_back(opened, plan, earlier.group_id, "changed").left_group_id
     assert files(workshop.sandbox(plan))["changed"] == "old\n"

@@ -108,7 +108,7 @@ def test_several_paths_of_several_resources_come_back_at_once(workshop: Workshop
     groups = workshop.groups(plan)
     assert len(groups) == before + 1
     assert groups[-1].triggers == ("restore_paths",)
-    rows = opened.store.checkpoints_of_group(groups[-1].group_id)
+    rows = opened.store.checkpoints.of_group(groups[-1].group_id)
     assert sorted(row.resource_id for row in rows) == ["app", "data"]
 
 
@@ -138,9 +138,9 @@ def test_a_complete_plan_is_validated_again_and_can_then_be_applied(workshop: Wo
     assert (result.plan.state, result.plan.is_finished) == (PlanState.QUEUED, True)
     with pytest.raises(StateError, match="only a complete plan"):
         opened.apply(plan.plan_id)
-    runs = len(opened.store.runs_of(plan.plan_id))
+    runs = len(opened.store.runs.of(plan.plan_id))
     assert opened.execute(plan.plan_id).succeeded
-    assert [each.step for each in opened.store.runs_of(plan.plan_id)[runs:]] == ["true"]
+    assert [each.step for each in opened.store.runs.of(plan.plan_id)[runs:]] == ["true"]
     opened.apply(plan.plan_id)
     assert (workshop.app / "src" / "a").read_text() == "a\n"
 
@@ -403,11 +403,11 @@ def test_one_that_is_killed_in_the_middle_is_finished_by_the_next_command(worksh
     ended = subprocess.run([sys.executable, "-c", child, str(call), *words], cwd=workshop.app, check=False)
     if call <= 6:
         assert ended.returncode == -signal.SIGKILL
-        assert workshop.open().store.unfinished_operations(made.plan_id)
+        assert workshop.open().store.operations.unfinished(made.plan_id)
     opened = workshop.open()
     opened.create_checkpoint(made.plan_id, "any command that changes the plan")
     assert files(workshop.sandbox(made)) == wanted
-    assert not opened.store.unfinished_operations(made.plan_id)
+    assert not opened.store.operations.unfinished(made.plan_id)
     assert opened.find_plan(made.plan_id).state is PlanState.QUEUED
     assert opened.execute(made.plan_id).succeeded
     assert files(workshop.sandbox(made)) == wanted
@@ -432,7 +432,7 @@ def test_one_that_fails_in_the_middle_puts_back_what_was_there(workshop: Worksho
     assert (ended.returncode, b"File too large" in ended.stderr) == (6, True)
     assert files(workshop.sandbox(made)) == before
     opened = workshop.open()
-    assert not opened.store.unfinished_operations(made.plan_id)
+    assert not opened.store.operations.unfinished(made.plan_id)
     assert opened.find_plan(made.plan_id).state is PlanState.COMPLETE
 
 
@@ -468,7 +468,7 @@ def test_what_was_set_aside_in_one_resource_is_told_although_the_next_one_fails(
     assert ended.returncode == 6
     [place] = [word for word in ended.stderr.split() if "/.set-aside/app-" in word]
     assert stat.S_ISSOCK(Path(place.removesuffix(".")).lstat().st_mode)
-    assert not workshop.open().store.unfinished_operations(made.plan_id)
+    assert not workshop.open().store.operations.unfinished(made.plan_id)
 
 
 @pytest.mark.parametrize("only", [[], ["--only", "d"]])
@@ -484,14 +484,14 @@ def test_one_that_can_neither_go_on_nor_be_put_back_stays_begun_and_says_so(
     assert "could not be put back either" in ended.stderr
     assert "The next command that changes the plan finishes" in ended.stderr
     opened = workshop.open()
-    assert opened.store.unfinished_operations(made.plan_id)
+    assert opened.store.operations.unfinished(made.plan_id)
     (workshop.sandbox(made) / "later").mkdir()
     _listen(workshop.sandbox(made) / "later", monkeypatch)
     told: list[Event] = []
     opened.create_checkpoint(made.plan_id, "the next command", listener=told.append)
     [aside] = [Path(place) for event in told if isinstance(event, SetAside) for place in event.places]
     assert aside.is_socket()
-    assert not opened.store.unfinished_operations(made.plan_id)
+    assert not opened.store.operations.unfinished(made.plan_id)
     assert {path.name for path in (workshop.sandbox(made) / "d").iterdir()} == {"new"}
 
 
@@ -515,7 +515,7 @@ def test_one_that_is_disturbed_is_taken_back_also_if_it_is_disturbed_again(
     assert "begun" not in refusal.value.message
     assert len(times) > 1
     assert files(sandbox) == before | {"src/a": f"{len(times)}\n"}
-    assert not opened.store.unfinished_operations(plan.plan_id)
+    assert not opened.store.operations.unfinished(plan.plan_id)
     assert (opened.find_plan(plan.plan_id), workshop.groups(plan)) == (plan, groups)
 
 

@@ -53,7 +53,7 @@ def test_a_preview_tells_what_the_rollback_then_does(workshop: Workshop, plan: P
     expected = opened.rollback_preview(plan.plan_id, target).expected
     assert (files(workshop.sandbox(plan)), workshop.groups(plan)) == (before, groups)
     assert opened.find_plan(plan.plan_id) == plan
-    assert opened.store.unfinished_operations(plan.plan_id) == []
+    assert opened.store.operations.unfinished(plan.plan_id) == []
     result = opened.rollback(plan.plan_id, target)
     assert isinstance(result, RollbackResult)
     assert [getattr(expected, name) for name in TOLD] == [getattr(result, name) for name in TOLD]
@@ -128,7 +128,7 @@ def test_declared_effects_outside_are_listed_as_not_undone(workshop: Workshop, p
     assert isinstance(early, RollbackResult)
     assert _not_undone(early) == [("send", 1)]
     run_id = early.impact.side_effects_not_undone[0].run_id
-    assert [run.step for run in opened.store.runs_of(plan.plan_id) if run.run_id == run_id] == ["send"]
+    assert [run.step for run in opened.store.runs.of(plan.plan_id) if run.run_id == run_id] == ["send"]
     # They were undone by neither, but the second time there is nothing left that could be.
     again = opened.rollback(plan.plan_id, _before_step(opened, plan, 0))
     assert isinstance(again, RollbackResult)
@@ -231,9 +231,9 @@ def test_a_correction_that_would_undo_an_applied_subplan_is_refused_whole(worksh
     )
     opened = workshop.open()
     assert opened.execute(made.plan_id).succeeded
-    applied = opened.store.subplans_of(made.plan_id)[0]
+    applied = opened.store.plans.below(made.plan_id)[0]
     if is_nested:
-        applied = opened.store.subplans_of(applied.plan_id)[0]
+        applied = opened.store.plans.below(applied.plan_id)[0]
     with opened.store.transaction():
         opened.store.save(applied.changed(state=PlanState.APPLIED))
     before, groups = files(workshop.sandbox(made)), workshop.groups(made)

@@ -46,7 +46,7 @@ class Footer:
 
     @classmethod
     def of(cls, holdfast: Holdfast, plan: Plan) -> Footer:
-        return cls(holdfast.store.root_of(plan).plan_id, holdfast.can_go_back(plan))
+        return cls(holdfast.store.plans.root_of(plan).plan_id, holdfast.can_go_back(plan))
 
     def commands(self, plan: Plan) -> list[Next]:
         looking = Next("look", f"holdfast checkpoint show --plan {plan.plan_id} CHECKPOINT")
@@ -291,7 +291,7 @@ def prune(invocation: Invocation, keep: int | None, plan: str) -> Reply:
     with invocation.opened() as holdfast:
         found = holdfast.find_plan(plan)
         deleted = holdfast.prune(found.plan_id, keep)
-        left = holdfast.store.checkpoint_count(found.plan_id)
+        left = holdfast.store.checkpoints.count(found.plan_id)
         size = holdfast.service.manager.objects.content_bytes()
         messages = unfreed(holdfast)
     data = {"plan_id": found.plan_id, "deleted": deleted, "checkpoints_remaining": left, "content_bytes": size}

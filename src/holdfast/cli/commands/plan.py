@@ -158,7 +158,7 @@ def delete(invocation: Invocation, yes: bool, plan: str) -> Reply:
         if damaged is not None:
             return _delete_damaged(invocation, holdfast, damaged, yes)
         found = holdfast.find_plan(plan)
-        kept = counted(holdfast.store.checkpoint_count(found.plan_id), "checkpoint")
+        kept = counted(holdfast.store.checkpoints.count(found.plan_id), "checkpoint")
         if not yes and not invocation.ask(f"Delete plan {found.plan_id} ({found.name}) with its {kept} for good?"):
             raise declined()
         holdfast.delete(found.plan_id)
@@ -197,7 +197,7 @@ def _display_id(holdfast: Holdfast, plan: Plan) -> str | None:
 
     if plan.last_checkpoint_id is None:
         return None
-    listed = [each.checkpoint_id for each in holdfast.store.checkpoints_of(plan.plan_id)]
+    listed = [each.checkpoint_id for each in holdfast.store.checkpoints.of(plan.plan_id)]
     return display_ids([*listed, plan.last_checkpoint_id])[plan.last_checkpoint_id]
 
 

@@ -167,7 +167,7 @@ def _reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     from holdfast.cli.screen.plan_text import show_diff
 
     plan = result.plan
-    last = holdfast.store.latest_run(plan.plan_id)  # none, if it was stopped while the sandboxes were made
+    last = holdfast.store.runs.latest(plan.plan_id)  # none, if it was stopped while the sandboxes were made
     changes = changes_of(holdfast, plan)
     was_cut_short = last is not None and last.status is RunStatus.INTERRUPTED
     files = holdfast.diff(plan.plan_id)

@@ -99,7 +99,7 @@ _NOT_KEPT = "no checkpoint holds the files as they were when it failed; they are
 
 def run_plan(invocation: Invocation, holdfast: Holdfast, plan: Plan, choices: Choices | None = None) -> Reply:
     """Execute the plan, or go on with it, and say how that ended."""
-    is_done = plan.state in _DONE and not holdfast.store.unfinished_operations(plan.plan_id)
+    is_done = plan.state in _DONE and not holdfast.store.operations.unfinished(plan.plan_id)
     screen = invocation.screen
     progress = None
     if not invocation.is_for_programs and not is_done:
@@ -137,7 +137,7 @@ class Progress:
 
     def __init__(self, screen: Screen, holdfast: Holdfast, plan: Plan) -> None:
         self._screen, self._store = screen, holdfast.store
-        self._ids = {each.checkpoint_id for each in self._store.checkpoints_of(plan.plan_id)}
+        self._ids = {each.checkpoint_id for each in self._store.checkpoints.of(plan.plan_id)}
         self._resource_width = max(len(resource.name) for resource in plan.resources)
         self._checkpoint: str | None = None
         self._went_back: WentBack | None = None
@@ -209,7 +209,7 @@ class Progress:
             self._screen.line(("left out ", "warn"), f"{len(resource.left_out)} in all; see `plan status`")
 
     def _note_checkpoint(self, group: CheckpointGroup, checkpoint_id: str) -> None:
-        self._ids.update(each.checkpoint_id for each in self._store.checkpoints_of_group(group.group_id))
+        self._ids.update(each.checkpoint_id for each in self._store.checkpoints.of_group(group.group_id))
         self._checkpoint = checkpoint_id
 
     def _start(self, index: int, count: int, run: StepRun) -> None:
@@ -348,7 +348,7 @@ def _execution_data(holdfast: Holdfast, result: ExecutionResult, commands: list[
     return {
         **plan_data(plan),
         "resources": resources_data(plan),
-        "steps": steps_data(plan, holdfast.store.runs_of(plan.plan_id)),
+        "steps": steps_data(plan, holdfast.store.runs.of(plan.plan_id)),
         "failed_step": None,
         "output_tail": None,
         "failure_checkpoint_id": None,
@@ -392,7 +392,7 @@ def changes_of(holdfast: Holdfast, plan: Plan) -> list[FileChange]:
     """What the plan changed in its sandboxes, from its first checkpoint to its last."""
     if plan.head_group_id is None:
         return []
-    first, head = holdfast.store.first_group(plan.plan_id), holdfast.store.get(CheckpointGroup, plan.head_group_id)
+    first, head = holdfast.store.groups.first(plan.plan_id), holdfast.store.get(CheckpointGroup, plan.head_group_id)
     found = holdfast.service.changes_between(plan, first.states, head.states)
     return [
         FileChange(
@@ -471,7 +471,7 @@ def show_conflicts(screen: Screen, conflicts: Sequence[tuple[Plan, Conflict]]) -
 def _failed(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     plan, run = result.plan, result.failed_run
     places = _places(holdfast, result)
-    listed = (each.checkpoint_id for each in holdfast.store.checkpoints_of(plan.plan_id))
+    listed = (each.checkpoint_id for each in holdfast.store.checkpoints.of(plan.plan_id))
     shown = lasting_ids({*listed, *filter(None, places.values())})
     named = {name: shown[found] for name, found in places.items() if found in shown}
     correctable = _correctable(holdfast, plan, run)

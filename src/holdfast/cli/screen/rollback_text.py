@@ -99,12 +99,12 @@ def _stays(impact: RollbackImpact) -> str:
 def rollback_reply(invocation: Invocation, holdfast: Holdfast, result: RollbackResult) -> Reply:
     plan = result.plan
     messages = _messages(holdfast, result)
-    left = holdfast.store.checkpoints_of_group(result.left_group_id) if result.left_group_id else []
+    left = holdfast.store.checkpoints.of_group(result.left_group_id) if result.left_group_id else []
     commands = [Next("go on", f"holdfast plan execute {plan.plan_id}")]
     if plan.state is PlanState.COMPLETE:
         commands = []
     if left:
-        shown = lasting_ids(each.checkpoint_id for each in holdfast.store.checkpoints_of(plan.plan_id))
+        shown = lasting_ids(each.checkpoint_id for each in holdfast.store.checkpoints.of(plan.plan_id))
         commands.append(Next("undo this", f"holdfast plan rollback {plan.plan_id} {shown[left[0].checkpoint_id]}"))
     data = {
         **_rollback_data(result, commands),
@@ -121,7 +121,7 @@ def rollback_reply(invocation: Invocation, holdfast: Holdfast, result: RollbackR
 
 
 def _messages(holdfast: Holdfast, result: RollbackResult) -> tuple[str, ...]:
-    ids = lasting_ids(each.checkpoint_id for each in holdfast.store.checkpoints_of(result.plan.plan_id))
+    ids = lasting_ids(each.checkpoint_id for each in holdfast.store.checkpoints.of(result.plan.plan_id))
     checkpoint = ids.get(result.checkpoint.checkpoint_id, result.checkpoint.checkpoint_id)
     files = counted(result.files_reverted, "file")
     if result.only:
