@@ -6,7 +6,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.snapshot_level import open_manager
-from holdfast.checkpoints.service import CheckpointService, Occasion
+from holdfast.checkpoints.recorder import Occasion
+from holdfast.checkpoints.service import CheckpointService
 from holdfast.db.lease import leased
 from holdfast.db.store import open_store
 from holdfast.model import Checkpoint, Moment, Phase, Plan, Policy, Resource, ResourceType, Revision, Step, now
@@ -66,7 +67,7 @@ class WholeLevel:
         return sum(each.size_bytes for each in self._service.list_checkpoints(self._plan.plan_id))
 
     def watch(self) -> None:
-        self._watching.enter_context(self._service.watching(self._plan))
+        self._watching.enter_context(self._service.sandboxes.watching(self._plan))
 
     def rest(self) -> None:
         self._watching.close()

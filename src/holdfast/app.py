@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -64,7 +64,8 @@ if TYPE_CHECKING:
     from holdfast.apply.unapply import UnapplyPreview
     from holdfast.checkpoints.file_diffs import FileDiff
     from holdfast.checkpoints.releasing import HeldBack
-    from holdfast.checkpoints.service import CheckpointService, VerifyResult
+    from holdfast.checkpoints.service import CheckpointService
+    from holdfast.checkpoints.verification import VerifyResult
     from holdfast.decisions.correct import CorrectionPreview, CorrectionService
     from holdfast.decisions.explain import DecisionTree, Explanation
     from holdfast.events import Listener
@@ -364,7 +365,7 @@ class Holdfast:
         if found:
             listed = ", ".join(plan.plan_id for plan in found[:10])
             raise AmbiguousError(f"{len(found)} plans begin with {reference!r}.", hint=f"Say which one: {listed}.")
-        from holdfast.checkpoints.policy import did_you_mean
+        from holdfast.names import did_you_mean
 
         guess = did_you_mean(reference, [LATEST]) or "."
         raise NotFoundError(f"There is no plan {reference!r}{guess}", hint="See them with `holdfast plan list`.")
@@ -436,7 +437,7 @@ class Holdfast:
         service = self.service
 
         def finish_rollback(plan: Plan, lease: Lease, operation: Operation) -> Plan:
-            result = service.finish_rollback(plan, lease, operation, self._executor(listener).compensate)
+            result = service.rollback.finish(plan, lease, operation, self._executor(listener).compensate)
             _tell_set_aside(listener, result.set_aside)
             return result.plan
 
@@ -556,9 +557,9 @@ class Holdfast:
         """The plan whose lease the command needs."""
         root = self.store.plans.root_of(plan)
         if root != plan and command not in _FOR_SUBPLANS_TOO:
-            from holdfast.checkpoints.history import goes_on_with_another
+            from holdfast.checkpoints.history import goes_on_with_parent
 
-            raise StateError(goes_on_with_another(plan), hint=self._for_the_whole_plan(plan, root, command))
+            raise StateError(goes_on_with_parent(plan), hint=self._for_the_whole_plan(plan, root, command))
         return root
 
     def _for_the_whole_plan(self, subplan: Plan, root: Plan, command: str) -> str:
@@ -585,9 +586,9 @@ class Holdfast:
             self._root_for(plan, "plan rollback")
             refuse_if_disabled(plan)
             if group is None:
-                self.service.check_sandboxes(plan)
+                self.service.sandboxes.check(plan)
             else:
-                self.service.check_position(plan, group)
+                self.service.rollback.check_position(self.service.history(plan), group)
         except (StateError, SandboxError, DamagedRecordError):
             return False
         return True
@@ -752,43 +753,42 @@ class Holdfast:
         from holdfast.rollback.paths import restore_paths
         from holdfast.rollback.rollback import roll_back
 
+        _refuse_only_unkept(only, keeps_present)
         wanted = self._checkpoint_of(self.find_plan(reference), checkpoint)
         with (
             self._reserve.given_up_if_full(),
             self._changing(reference, "plan rollback", listener=listener) as (plan, lease),
+            self._watching(plan, keeps_present),
         ):
-            if not confirm(self._rollback_preview(plan, wanted, only, keeps_present)):
-                return Declined()
             if only:
-                return restore_paths(plan, lease, self.service, wanted, only)
+                return restore_paths(plan, lease, self.service, wanted, only, confirm) or Declined()
             # The result tells what came of effects outside; nobody has to hear it twice.
             compensate = self._executor().compensate
-            return roll_back(plan, lease, self.service, wanted, compensate, keeps_present=keeps_present)
+            parts = self.service, self.tools
+            return (
+                roll_back(plan, lease, *parts, wanted, compensate, confirm, keeps_present=keeps_present) or Declined()
+            )
+
+    def _watching(self, plan: Plan, keeps_present: bool = True) -> AbstractContextManager[None]:
+        """While the sandboxes are watched, each tree is looked at as a whole only once."""
+        return self.service.sandboxes.watching(plan) if keeps_present else nullcontext()
 
     def rollback_preview(
         self, reference: str, checkpoint: str, *, only: Sequence[str] = (), keeps_present: bool = True
     ) -> RollbackPreview:
         """What a rollback would do; changes nothing, and refuses what the rollback would refuse."""
+        from holdfast.rollback.paths import preview_restore
+        from holdfast.rollback.rollback import decide_rollback, preview_rollback
+
+        _refuse_only_unkept(only, keeps_present)
         with self._reserve.given_up_if_full():
             plan = self._at_rest(reference, "plan rollback")
-            with self._telling_way_out(plan):
-                return self._rollback_preview(plan, self._checkpoint_of(plan, checkpoint), only, keeps_present)
-
-    def _rollback_preview(
-        self, plan: Plan, checkpoint: Checkpoint, only: Sequence[str], keeps_present: bool
-    ) -> RollbackPreview:
-        from holdfast.rollback.paths import preview_restore
-        from holdfast.rollback.rollback import preview_rollback, preview_unkept_rollback
-
-        if only and not keeps_present:
-            raise UsageError(
-                "Single paths are restored with the present state kept.",
-                hint="Leave out either `--only` or `--without-keeping`.",
-            )
-        if only:
-            return preview_restore(plan, self.service, checkpoint, only)
-        preview = preview_rollback if keeps_present else preview_unkept_rollback
-        return preview(plan, self.service, self.tools, checkpoint)
+            wanted = self._checkpoint_of(plan, checkpoint)
+            with self._telling_way_out(plan), self._watching(plan, keeps_present):
+                if only:
+                    return preview_restore(plan, self.service, wanted, only)
+                decision = decide_rollback(plan, self.service, wanted, keeps_present=keeps_present)
+                return preview_rollback(decision, self.service, self.tools)
 
     def correct(
         self,
@@ -805,7 +805,10 @@ class Holdfast:
         decision = self.find_decision(decision_reference)
         corrections = CorrectionService(self.service, self.tools)
         under_way = corrections.is_under_way(decision, guidance)
-        with self._changing(decision.plan_id, "plan correct", listener=listener) as (plan, lease):
+        with (
+            self._changing(decision.plan_id, "plan correct", listener=listener) as (plan, lease),
+            self._watching(plan),
+        ):
             if under_way:
                 return plan  # it was cut short, and is finished now
             preview = self._correction(corrections, plan, decision, mode, steps_file)
@@ -835,7 +838,8 @@ class Holdfast:
 
         decision = self.find_decision(decision_reference)
         plan = self._at_rest(decision.plan_id, "plan correct")
-        return self._correction(CorrectionService(self.service, self.tools), plan, decision, mode, steps_file)
+        with self._watching(plan):
+            return self._correction(CorrectionService(self.service, self.tools), plan, decision, mode, steps_file)
 
     def _steps_from(self, file: Path | None, plan: Plan) -> tuple[Step, ...] | None:
         from holdfast.execution.preflight import check_steps
@@ -981,7 +985,7 @@ class Holdfast:
         from holdfast.recovery import put_right_outside
 
         def compensate(plan: Plan, lease: Lease, operation: Operation) -> Plan:
-            self.service.compensate_rollback(plan, lease, operation, self._executor().compensate)
+            self.service.rollback.compensate_unfinished(plan, lease, operation, self._executor().compensate)
             return plan
 
         def undo(plan: Plan, lease: Lease, operation: Operation) -> Plan:
@@ -993,7 +997,7 @@ class Holdfast:
                 put_right_outside(plan.plan_id, lease, self.service, recoveries)
                 unmark_settled(plan, self.service)
                 self._delete(plan, lease)
-            self.service.collect()
+            self.service.garbage.collect()
         return plan
 
     def find_damaged_plan(self, plan_id: str) -> str | None:
@@ -1009,7 +1013,7 @@ class Holdfast:
         self._refuse_read_only()
         with self._reserve.given_up():
             delete_damaged_plan(self.service, self.home, plan_id, is_shared=self._is_shared)
-            self.service.collect()
+            self.service.garbage.collect()
 
     def _delete(self, plan: Plan, lease: Lease) -> None:
         from holdfast.system.trees import remove_tree, sync_directory
@@ -1025,7 +1029,9 @@ class Holdfast:
         with self.store.transaction(lease):
             with suppress(DatabaseError):  # a damaged record is no reason to keep the plan
                 family = (*self._below(plan), plan)
-                self.service.note_given_up([each for one in family for each in self.store.checkpoints.of(one.plan_id)])
+                self.service.garbage.note_given_up(
+                    [each for one in family for each in self.store.checkpoints.of(one.plan_id)]
+                )
             self.store.delete(Plan, plan.plan_id)
 
     def _below(self, plan: Plan) -> Iterator[Plan]:
@@ -1037,15 +1043,15 @@ class Holdfast:
         self, reference: str, label: str | None = None, *, listener: Listener | None = None
     ) -> CheckpointView:
         """Take a checkpoint of the sandboxes as they are now; one with a label is never pruned."""
-        from holdfast.checkpoints.policy import refuse_label
-        from holdfast.checkpoints.service import Occasion
+        from holdfast.checkpoints.recorder import Occasion
+        from holdfast.checkpoints.references import refuse_label
 
         with self._changing(reference, "checkpoint create", listener=listener) as (plan, lease):
             if plan.head_group_id is None:
                 raise StateError(
                     f"Plan {plan.plan_id} has no sandboxes yet.", hint=f"Run `holdfast plan execute {plan.plan_id}`."
                 )
-            self.service.refuse_missing(plan)
+            self.service.sandboxes.refuse_missing(plan)
             if label is not None:
                 refuse_label(label)
             if label is not None and any(
@@ -1061,10 +1067,10 @@ class Holdfast:
         damaged = self.find_damaged_checkpoint(reference, checkpoint)
         if damaged is not None:
             with self._reserve.given_up(), self._holding(reference, "checkpoint delete") as (plan, _, lease):
-                return self.service.delete_damaged_checkpoint(plan, lease, damaged)
+                return self.service.pruning.delete_damaged(plan, lease, damaged)
         wanted = self._checkpoint_of(self.find_plan(reference), checkpoint)
         with self._reserve.given_up(), self._holding(reference, "checkpoint delete") as (plan, _, lease):
-            return self.service.delete_checkpoint(plan, lease, wanted)
+            return self.service.pruning.delete(plan, lease, wanted)
 
     def find_damaged_checkpoint(self, reference: str, checkpoint: str) -> DamagedCheckpoint | None:
         """The checkpoint that is meant, if it is one that can only be deleted."""
@@ -1086,7 +1092,7 @@ class Holdfast:
     @property
     def unfreed(self) -> str | None:
         """Why the content that the last ``prune``, ``delete`` or ``delete_checkpoint`` gave up is still there."""
-        return self.service.unfreed
+        return self.service.garbage.unfreed
 
     def held_back(self) -> list[HeldBack]:
         """The plans for which content is kept although no records at hand say that they need it."""
@@ -1097,18 +1103,18 @@ class Holdfast:
         self._refuse_read_only()
         with self._reserve.given_up():
             self.service.release.give_up(given_up)
-            return self.service.collect()
+            return self.service.garbage.collect()
 
     # Looking
 
     def checkpoints(self, reference: str) -> list[CheckpointView]:
-        from holdfast.checkpoints.policy import display_ids
+        from holdfast.checkpoints.references import display_ids
 
         plan = self.find_plan(reference)
         listed = self.service.list_checkpoints(plan.plan_id)
         shown = display_ids(self._checkpoint_ids(plan.plan_id))
         groups = {group.group_id: group for group in self.store.groups.of(plan.plan_id, sound_only=True)}
-        superseded = self.service.superseded_groups(plan)
+        superseded = self.service.history(plan).superseded_groups
         return [
             CheckpointView(
                 checkpoint=checkpoint,
@@ -1122,7 +1128,7 @@ class Holdfast:
 
     def damaged_checkpoints(self, reference: str) -> list[tuple[DamagedCheckpoint, str]]:
         """Those of the plan whose records, or those of their moments, are damaged, with the ids they are shown by."""
-        from holdfast.checkpoints.policy import display_ids
+        from holdfast.checkpoints.references import display_ids
 
         plan = self.find_plan(reference)
         shown = display_ids(self._checkpoint_ids(plan.plan_id))
@@ -1170,7 +1176,7 @@ class Holdfast:
         parent = self.store.find(CheckpointGroup, view.group.parent_group_id) if view.group.parent_group_id else None
         if parent is None:
             return []
-        changes = self.service.changes_between(plan, parent.states, view.group.states)
+        changes = self.service.changes.between(plan, parent.states, view.group.states)
         reader = self.service.manager.reader
         return [file_diff(reader, name, difference) for name, listed in changes.items() for difference in listed]
 
@@ -1188,7 +1194,7 @@ class Holdfast:
 
             return diff_to_present(plan, self.service.manager, before)
         after = self._states_now(plan) if new is None else self._states_at(plan, new)
-        changes = self.service.changes_between(plan, before, after)
+        changes = self.service.changes.between(plan, before, after)
         reader = self.service.manager.reader
         return [file_diff(reader, name, difference) for name, listed in changes.items() for difference in listed]
 
@@ -1212,7 +1218,7 @@ class Holdfast:
     def _states_now(self, plan: Plan) -> dict[str, str]:
         """Of an applied plan whose sandboxes are gone, the last state recorded."""
         if self._is_whole(plan):
-            return self.service.states_now(plan)
+            return self.service.sandboxes.states_now(plan)
         return self.store.get(CheckpointGroup, plan.head_group_id or "").states
 
     def _is_whole(self, plan: Plan) -> bool:
@@ -1265,6 +1271,14 @@ class Holdfast:
         plan = self.store.get(Plan, decision.plan_id)
         self._refuse_without_content(plan)
         return explain_decision(plan, self.service, self.tools, decision)
+
+
+def _refuse_only_unkept(only: Sequence[str], keeps_present: bool) -> None:
+    if only and not keeps_present:
+        raise UsageError(
+            "Single paths are restored with the present state kept.",
+            hint="Leave out either `--only` or `--without-keeping`.",
+        )
 
 
 def _refuse_to_stop_what_is_done(plan: Plan) -> None:

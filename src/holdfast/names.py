@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 # With those that turn the direction of writing: they make a name look like another one.
 NOT_IN_A_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -20,3 +21,11 @@ def valid_text(text: str) -> str:
 def name_text(name: str) -> str:
     """A file name on one line, with nothing in it that a terminal would obey."""
     return NOT_IN_A_NAME.sub(lambda found: repr(found[0])[1:-1], valid_text(name))
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """``; did you mean "x"?`` to put behind a complaint, or nothing if no choice is close."""
+    import difflib  # rarely needed, and slow to import
+
+    close = difflib.get_close_matches(word, list(choices), n=1)
+    return f'; did you mean "{close[0]}"?' if close else ""

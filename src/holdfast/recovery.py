@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.checkpoints.history import is_to_be_undone
+from holdfast.checkpoints.history import History
 from holdfast.checkpoints.missing import is_of_this_boot, put_back_what_was_lost
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.errors import StateError
@@ -111,11 +111,12 @@ def _interrupt(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
     runs = service.store.runs.unfinished(plan.plan_id)
     for run in runs:
         end_leftovers(mark_of(run.run_id, service.store.home))
-    last = service.store.runs.latest_in_force(plan.plan_id)
-    if last is not None and last.status is RunStatus.FAILED and is_to_be_undone(plan, service, last):
+    history = service.history(plan)
+    last = history.last_run
+    if last is not None and last.status is RunStatus.FAILED and history.is_to_be_undone(last):
         # It died before it could do what the plan's policy says about failures: the step counts as interrupted.
         runs.append(last)
-    where = _place_of(plan, runs[-1], service) if runs else "the execution"
+    where = _place_of(history, runs[-1]) if runs else "the execution"
     # Nobody knows any more whether the sandboxes are what was recorded.
     plan = plan.changed(
         phase=Phase.EXECUTE, state=PlanState.QUEUED, error=f"{where} was interrupted", boot_id=_NOT_KNOWN
@@ -127,6 +128,6 @@ def _interrupt(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
     return plan
 
 
-def _place_of(plan: Plan, run: StepRun, service: CheckpointService) -> str:
-    is_of_step = service.step_of(plan, run) is not None
+def _place_of(history: History, run: StepRun) -> str:
+    is_of_step = history.step_of(run) is not None
     return f"step {run.step_index + 1} ({run.step})" if is_of_step else f"the validation `{run.step}`"

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from holdfast.apply.preview import ApplyOptions, ApplyPreview, ResourceChange, preview_apply, result_group
 from holdfast.apply.real_files import RealChange, change_real_files
 from holdfast.checkpoints.missing import make_anew
-from holdfast.checkpoints.service import CheckpointService, Occasion
+from holdfast.checkpoints.recorder import Occasion
+from holdfast.checkpoints.service import CheckpointService
 from holdfast.git.commit import BranchMove, make_commit
 from holdfast.model import FileChange, Lease, Moment, OperationKind, Phase, Plan, PlanState
 

@@ -156,7 +156,7 @@ def result_group(plan: Plan, service: CheckpointService) -> CheckpointGroup:
     head = service.store.get(CheckpointGroup, plan.head_group_id or "")
     groups = service.store.groups.of(plan.plan_id, sound_only=True)
     group = next((group for group in reversed(groups) if ends.intersection(group.triggers)), head)
-    if service.changed_since(plan, group.states):
+    if service.sandboxes.changed_since(plan, group.states):
         raise StateError(
             "The sandboxes are not what the plan left: something changed them after it was complete.",
             hint=f"Go back to the result with `holdfast plan rollback {plan.plan_id} {group.group_id}` "
@@ -225,7 +225,7 @@ class _Analysis:
         self._drafts: list[tuple[CommitDraft, str | None]] = []
 
     def run(self) -> tuple[ResourceChange, ...]:
-        found = self._service.differences_between(self._plan, self._base.states, self._result.states)
+        found = self._service.changes.differences(self._plan, self._base.states, self._result.states)
         resources = [self._plan.resource(name) for name in found]
         changes = [(each, _outside_of_submodules(each, found[each.name])) for each in resources]
         if self._options.branch is not None:

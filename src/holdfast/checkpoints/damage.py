@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.checkpoints.policy import DISPLAY_PREFIX, resolve_checkpoint
+from holdfast.checkpoints.references import DISPLAY_PREFIX, resolve_checkpoint
 from holdfast.db.store import Store
 from holdfast.errors import AmbiguousError, DamagedRecordError, NotFoundError
 from holdfast.model import Checkpoint, DamagedCheckpoint

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.checkpoints.history import cut_short, spawned_by
-from holdfast.checkpoints.service import CheckpointService, Occasion
+from holdfast.checkpoints.history import History
+from holdfast.checkpoints.recorder import Occasion
+from holdfast.checkpoints.service import CheckpointService
 from holdfast.events import SandboxesPutBack
 from holdfast.model import CheckpointGroup, Lease, Moment, Plan, PlanState, Resource, RunStatus
 from holdfast.system.machine import boot_id
@@ -25,7 +26,8 @@ def put_back_what_was_lost(
     What is found is kept as a group beside the way that led here. A step that was cut short, and a conflict that a
     person works on, are looked after elsewhere.
     """
-    half_done = cut_short(plan, service)
+    history = service.history(plan)
+    half_done = history.cut_short
     # One that waits because a subplan waits has nothing in its own sandboxes that a person works on.
     waits_below = half_done is not None and half_done.status is RunStatus.CONSTRAINED and not half_done.conflicts
     is_under_way = plan.state is PlanState.CONSTRAINED or half_done is not None
@@ -34,19 +36,21 @@ def put_back_what_was_lost(
     is_needed = plan.parent_plan_id is None or is_there(Path(plan.resources[0].sandbox_path))
     if is_of_this_boot(plan) or plan.head_group_id is None or looked_after or not is_needed:
         return plan, None
-    head = service.store.get(CheckpointGroup, plan.head_group_id)
-    if missing_sandboxes(plan) or not service.is_recorded(plan, head):
+    head = history.head
+    if missing_sandboxes(plan) or not history.is_recorded:
         return plan, None  # first they are made anew, or nothing tells what the sandboxes should be
     recorded = head.states
-    lost = service.changed_since(plan, recorded)
+    lost = service.sandboxes.changed_since(plan, recorded)
     trusted = plan.changed(boot_id=boot_id())
     told = None
     if lost:
         found = "what was found after the machine or its process died"
         occasion = Occasion((Moment.BEFORE_ROLLBACK,), source="recovery", reason=found, title=found)
         left = service.create_checkpoint(plan, lease, occasion, records=[plan], needed=(head.group_id,))
-        service.keep_sound(plan, service.store.get(CheckpointGroup, left.head_group_id or "").states, recorded)
-        service.bring_to(plan, recorded)
+        service.sandboxes.keep_sound(
+            plan, service.store.get(CheckpointGroup, left.head_group_id or "").states, recorded
+        )
+        service.sandboxes.restore_states(plan, recorded)
         told = SandboxesPutBack(lost, left.last_checkpoint_id or "")
     with service.store.transaction(lease):
         service.store.save(trusted)
@@ -59,31 +63,30 @@ def missing_sandboxes(plan: Plan) -> list[Resource]:
     return [resource for resource in resources if is_missing(Path(resource.sandbox_path))]
 
 
-def _recorded_states(plan: Plan, service: CheckpointService) -> dict[str, str] | None:
+def _recorded_states(history: History) -> dict[str, str] | None:
     """What the sandboxes are, if a record tells: the last merge of a step that waits or was cut short, or a group."""
-    run = cut_short(plan, service)
-    merged = [each.merged_states for each in spawned_by(service, run) if each.merged_states] if run is not None else []
+    run = history.cut_short
+    merged = [each.merged_states for each in history.spawned_by(run) if each.merged_states] if run is not None else []
     if merged:
         return merged[-1]
-    head = service.store.get(CheckpointGroup, plan.head_group_id or "")
-    return head.states if service.is_recorded(plan, head) else None
+    return history.head.states if history.is_recorded else None
 
 
-def lost_with_a_sandbox(plan: Plan, service: CheckpointService) -> CheckpointGroup | None:
+def lost_with_a_sandbox(history: History) -> CheckpointGroup | None:
     """The last group, if a sandbox is gone and what steps did since that group went with it."""
-    if not missing_sandboxes(plan) or _recorded_states(plan, service) is not None:
+    if not missing_sandboxes(history.plan) or _recorded_states(history) is not None:
         return None
-    return service.store.get(CheckpointGroup, plan.head_group_id or "")
+    return history.head
 
 
 def make_missing_sandboxes(plan: Plan, service: CheckpointService) -> list[str]:
     """Make sandboxes that something removed anew, as the last record tells; their names."""
     missing = missing_sandboxes(plan)
     if missing:
-        head = service.store.get(CheckpointGroup, plan.head_group_id or "")
-        states = _recorded_states(plan, service) or head.states
+        history = service.history(plan)
+        states = _recorded_states(history) or history.head.states
         for resource in missing:
-            service.restore_sandbox(resource, states[resource.name])
+            service.sandboxes.make_again(resource, states[resource.name])
     return [resource.name for resource in missing]
 
 
@@ -92,7 +95,8 @@ def make_recorded_sandboxes(plan: Plan, service: CheckpointService) -> list[str]
 
     Otherwise an older sandbox would stand where steps count as done.
     """
-    made = [] if lost_with_a_sandbox(plan, service) is not None else make_missing_sandboxes(plan, service)
+    is_lost = lost_with_a_sandbox(service.history(plan)) is not None
+    made = [] if is_lost else make_missing_sandboxes(plan, service)
     if plan.state is PlanState.CONSTRAINED:
         for subplan in service.store.plans.below(plan.plan_id):
             if subplan.state is PlanState.CONSTRAINED and not subplan.is_superseded:

@@ -1,4 +1,4 @@
-"""The sandboxes of a plan as they are now, compared and taken back without being kept: for a disk without room."""
+"""The sandboxes of a plan as they are now, compared and restored without being kept: for a disk without room."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def look_at_unkept(
     return UnkeptPresent(back, unrecorded, tuple(in_the_way))
 
 
-def take_back_unkept(manager: CheckpointManager, resource: Resource, target: CheckpointGroup, aside: Path) -> Restored:
+def restore_unkept(manager: CheckpointManager, resource: Resource, target: CheckpointGroup, aside: Path) -> Restored:
     """Turn one sandbox into what the group holds; what is in it now is kept nowhere."""
     path = Path(resource.sandbox_path)
     return manager.become_unkept(path, target.states[resource.name], aside=aside, unheld=_unheld(target, resource))

@@ -20,10 +20,11 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from holdfast.checkpoints.policy import LONGEST_TIMEOUT_SECONDS, did_you_mean, parse_triggers
+from holdfast.checkpoints.triggers import parse_triggers
 from holdfast.errors import ConfigError, UsageError
 from holdfast.model import DEFAULT_MAX_CHECKPOINTS, DEFAULT_PASSED_VARIABLES, DEFAULT_TRIGGERS, Policy, Trigger
-from holdfast.process.environment import is_variable_pattern
+from holdfast.names import did_you_mean
+from holdfast.process.environment import LONGEST_TIMEOUT_SECONDS, is_variable_pattern
 
 USER_FILE = "config.toml"
 PROJECT_FILE = "holdfast.toml"

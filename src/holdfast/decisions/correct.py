@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.checkpoints.history import cut_short, goes_on_with_another, spawned_by
-from holdfast.checkpoints.service import CheckpointService, Compensate, Consequences, Occasion
+from holdfast.checkpoints.consequences import Consequences, consequences_of
+from holdfast.checkpoints.correction import record_correction
+from holdfast.checkpoints.history import History, goes_on_with_parent
+from holdfast.checkpoints.recorder import Occasion
+from holdfast.checkpoints.rollback import Compensate, RollbackDecision
+from holdfast.checkpoints.service import CheckpointService
 from holdfast.errors import DamagedRecordError, SandboxError, StateError
 from holdfast.model import (
     Checkpoint,
@@ -24,6 +28,7 @@ from holdfast.model import (
     is_within,
     numbers_of,
 )
+from holdfast.names import valid_text
 from holdfast.rollback.rollback import full_impact, refuse_if_disabled
 from holdfast.tools import Toolbox
 
@@ -46,7 +51,7 @@ class CorrectionPreview:
     plan: Plan
     """As it is now."""
     decision: Decision
-    target: Target | None
+    rollback: RollbackDecision | None
     """What the plan goes back to; None if nothing is undone."""
     files: tuple[str, ...]
     superseded: tuple[Decision, ...]
@@ -59,7 +64,7 @@ class CorrectionPreview:
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        return self.target.checkpoint if self.target is not None else None
+        return self.rollback.checkpoint if self.rollback is not None else None
 
 
 class CorrectionService:
@@ -78,22 +83,18 @@ class CorrectionService:
 
     def preview_revert(self, plan: Plan, decision: Decision, new_steps: tuple[Step, ...] | None) -> CorrectionPreview:
         """What reverting will undo, or the refusal; changes nothing."""
-        target = self.check_revert(plan, decision)
-        group = target.group
-        consequences = self._service.consequences(plan, group)
-        present = self._service.present_to_leave(plan, group)
-        self._service.check_rollback(plan, group)
-        changes = self._service.changes_between(plan, present, group.states)
-        before = self._service.taken_back(plan, group)
+        refuse_if_disabled(plan)
+        history = self._service.history(plan)
+        target = self._target_of(history, decision)
+        _refuse_if_applied(consequences_of(history, target.group))
+        rollback = self._service.rollback.decide(plan, target.checkpoint, undone=target.undone)
+        expected = self._service.rollback.expected(rollback)
+        before, consequences = expected.plan, rollback.consequences
         return CorrectionPreview(
             plan=plan,
             decision=decision,
-            target=target,
-            files=tuple(
-                f"{name}: {difference.path.decode(errors='backslashreplace') or '.'}"
-                for name, listed in changes.items()
-                for difference in listed
-            ),
+            rollback=rollback,
+            files=tuple(f"{each.resource}: {valid_text(each.file)}" for each in expected.changes),
             superseded=consequences.superseded,
             subplans=tuple(subplan for subplan in consequences.subplans if not subplan.is_superseded),
             impact=full_impact(plan, self._service, self._tools, consequences),
@@ -104,37 +105,33 @@ class CorrectionService:
 
     def revert(self, lease: Lease, preview: CorrectionPreview, guidance: str, compensate: Compensate) -> RollbackResult:
         """Go back to just before the decision; it and all that followed from it are superseded by the guidance."""
-        assert preview.target is not None
-        decision = preview.decision
+        decision, rollback = preview.decision, preview.rollback
+        assert rollback is not None
         correction = Correction(
             question=decision.question,
             guidance=guidance,
             alternatives=(decision.chosen,),
             parent_decision_id=decision.parent_decision_id,
             steps=preview.steps if preview.brings_steps else None,
-            undone=preview.target.undone,
+            undone=rollback.undone,
         )
-        return self._service.rollback_to_checkpoint(
-            preview.plan,
-            lease,
-            preview.target.checkpoint,
-            reason=_reason(decision),
-            correction=correction,
-            compensate=compensate,
+        return self._service.rollback.carry_out(
+            rollback, lease, reason=_reason(decision), correction=correction, compensate=compensate
         )
 
     def check_revert(self, plan: Plan, decision: Decision) -> Target:
         """Everything that could refuse, but for a look at files and content; what reverting goes back to."""
         refuse_if_disabled(plan)
-        target = self.target_of(plan, decision)
-        _refuse_if_applied(self._service.consequences(plan, target.group))
-        self._service.check_position(plan, target.group)
+        history = self._service.history(plan)
+        target = self._target_of(history, decision)
+        _refuse_if_applied(consequences_of(history, target.group))
+        self._service.rollback.check_position(history, target.group)
         return target
 
     def find_refusal(self, plan: Plan, decision: Decision) -> str | None:
         """Why this decision cannot be reverted as things are; None if it can."""
         if plan.parent_plan_id is not None:
-            return goes_on_with_another(plan)
+            return goes_on_with_parent(plan)
         try:
             self.check_revert(plan, decision)
         except (StateError, SandboxError, DamagedRecordError) as error:
@@ -157,7 +154,10 @@ class CorrectionService:
 
     def target_of(self, plan: Plan, decision: Decision) -> Target:
         """What reverting this decision would go back to."""
-        checkpoint = self._checkpoint_before(plan, decision)
+        return self._target_of(self._service.history(plan), decision)
+
+    def _target_of(self, history: History, decision: Decision) -> Target:
+        checkpoint = self._checkpoint_before(history, decision)
         group = self._service.store.get(CheckpointGroup, checkpoint.group_id)
         undone = {decision.sequence}
         if decision.is_correction:
@@ -168,16 +168,17 @@ class CorrectionService:
             )
         return Target(checkpoint, tuple(sorted(undone)), group.without(undone))
 
-    def _checkpoint_before(self, plan: Plan, decision: Decision) -> Checkpoint:
+    def _checkpoint_before(self, history: History, decision: Decision) -> Checkpoint:
+        plan_id = history.plan.plan_id
         if decision.parent_decision_id is None:
             raise StateError(
                 f"Decision {decision.decision_id} is what the plan is for: nothing comes before it.",
-                hint=f"Correct one that followed from it (`holdfast plan tree {plan.plan_id}`), or go back to the "
-                f"start (`holdfast checkpoint list {plan.plan_id}`).",
+                hint=f"Correct one that followed from it (`holdfast plan tree {plan_id}`), or go back to the "
+                f"start (`holdfast checkpoint list {plan_id}`).",
             )
-        found = self._checkpoints_before(plan, decision)
+        found = self._checkpoints_before(history, decision)
         # A decision that was itself rolled back, as after a failure, may stand right before where the plan is now.
-        leads_here = bool(found) and found[0].group_id not in self._service.superseded_groups(plan)
+        leads_here = bool(found) and found[0].group_id not in history.superseded_groups
         if decision.is_superseded and not leads_here:
             raise StateError(
                 f"Decision {decision.decision_id} is superseded already: it is not part of what led here.",
@@ -187,33 +188,31 @@ class CorrectionService:
             raise StateError(
                 f"There is no checkpoint of decision {decision.decision_id} to go back to.",
                 hint="None was taken when it was made, or it was pruned. Those there are: "
-                f"`holdfast checkpoint list {plan.plan_id}`.",
+                f"`holdfast checkpoint list {plan_id}`.",
             )
         return found[0]
 
-    def _checkpoints_before(self, plan: Plan, decision: Decision) -> list[Checkpoint]:
+    def _checkpoints_before(self, history: History, decision: Decision) -> list[Checkpoint]:
         """Those taken when it was made. Others name it as well: the step it started has ended, or failed."""
         store = self._service.store
         if decision.is_correction:
             return self._before_correction(decision)
-        runs = self._undone_runs(plan, decision)
+        runs = self._undone_runs(history, decision)
         if runs and decision.step_index is not None:
             before = (store.find(CheckpointGroup, run.group_before_id) for run in runs if run.group_before_id)
             return [each for group in before if group is not None for each in self._service.checkpoints_at(group)]
-        groups = store.groups.of(plan.plan_id, sound_only=True)
-        made = [each for each in groups if each.decision_id == decision.decision_id]
+        made = [each for each in history.groups if each.decision_id == decision.decision_id]
         return [each for group in made for each in self._service.checkpoints_at(group)]
 
-    def _undone_runs(self, plan: Plan, decision: Decision) -> list[StepRun]:
+    def _undone_runs(self, history: History, decision: Decision) -> list[StepRun]:
         """The runs that the decision started, or that it brought to their end in the place of a tool."""
-        runs = self._service.store.runs.of(plan.plan_id)
-        started = [run for run in runs if run.decision_id == decision.decision_id]
+        started = [run for run in history.runs if run.decision_id == decision.decision_id]
         if started or decision.type is not DecisionType.USER_INTERVENTION:
             return started
-        ended = [run for run in runs if run.decision_id == decision.parent_decision_id]
+        ended = [run for run in history.runs if run.decision_id == decision.parent_decision_id]
         is_skip = any(decision.decision_id == group.decision_id for group in self._groups_with(decision))
         # A tool may have recorded what a person told it, in the middle of its run: that has a moment of its own.
-        return ended if is_skip or any(spawned_by(self._service, run) for run in ended) else []
+        return ended if is_skip or any(map(history.spawned_by, ended)) else []
 
     def _before_correction(self, correction: Decision) -> list[Checkpoint]:
         """Those of what it went back to; of steps that were added, those of what was there."""
@@ -235,7 +234,7 @@ class CorrectionService:
         """Nothing is undone, so the new steps are all there is to say; or the refusal. Changes nothing."""
         if plan.state in (PlanState.APPLIED, PlanState.CANCELLED):
             raise StateError(f"Plan {plan.plan_id} is {plan.state}.", hint="Make a new plan for the new work.")
-        half_done = cut_short(plan, self._service)
+        half_done = self._service.history(plan).cut_short
         if half_done is not None and _is_taken_up(plan, half_done):
             raise StateError(
                 f"Step {half_done.step_index + 1} ({half_done.step}) did not come to its end: going on may take the "
@@ -243,11 +242,11 @@ class CorrectionService:
                 hint=f"Go on first: `holdfast plan resume {plan.plan_id}`.",
             )
         if plan.head_group_id is not None:
-            self._service.check_sandboxes(plan)
+            self._service.sandboxes.check(plan)
         return CorrectionPreview(
             plan=plan,
             decision=decision,
-            target=None,
+            rollback=None,
             files=(),
             superseded=(),
             subplans=(),
@@ -275,7 +274,7 @@ class CorrectionService:
             occasion = Occasion((Moment.MANUAL,), source="correct", reason="steps are added at the end")
             plan = self._service.create_checkpoint(plan, lease, occasion)
         with self._service.store.transaction(lease):
-            return self._service.corrected(plan, correction)
+            return record_correction(self._service.store, plan, correction)
 
 
 def _is_taken_up(plan: Plan, half_done: StepRun) -> bool:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from holdfast.checkpoints.consequences import consequences_of
 from holdfast.checkpoints.file_diffs import FileDiff, file_diff
-from holdfast.checkpoints.policy import display_ids
+from holdfast.checkpoints.references import display_ids
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.decisions.correct import CorrectionService, Target
 from holdfast.errors import DamagedRecordError, StateError
@@ -85,7 +86,7 @@ class _Records:
         self.subplans = service.store.plans.below(plan.plan_id, sound_only=True)
         listed = service.list_checkpoints(plan.plan_id)
         shown = display_ids(checkpoint.checkpoint_id for checkpoint in listed)
-        left = service.superseded_groups(plan)
+        left = service.history(plan).superseded_groups
         self._first: dict[str, DecisionCheckpoint] = {}
         sound = {group.group_id for group in self.groups}
         for each in [each for each in listed if each.group_id in sound]:
@@ -182,7 +183,7 @@ def explain_decision(plan: Plan, service: CheckpointService, tools: Toolbox, dec
 
 def _dependents(records: _Records, decision: Decision, target: Target | None) -> Iterator[Decision]:
     if target is not None:
-        superseded = records.service.consequences(records.plan, target.group).superseded
+        superseded = consequences_of(records.service.history(records.plan), target.group).superseded
         yield from (each for each in superseded if each.decision_id != decision.decision_id)
     elif not decision.is_superseded:
         yield from (each for each in records.decisions if each.sequence > decision.sequence and not each.is_superseded)
@@ -199,7 +200,7 @@ def _changes(
     after = _group_after(groups, before, decision.step_index)
     if after is None:
         return None
-    changes = records.service.changes_between(records.plan, before.states, after.states)
+    changes = records.service.changes.between(records.plan, before.states, after.states)
     reader = records.service.manager.reader
     return tuple(file_diff(reader, name, difference) for name, listed in changes.items() for difference in listed)
 

@@ -11,15 +11,17 @@ from enum import StrEnum
 from pathlib import Path
 
 from holdfast.apply.real_folders import reading
-from holdfast.checkpoints.history import cut_short, never_begun, spawned_by, under_way
+from holdfast.checkpoints.consequences import Consequences, consequences_of
+from holdfast.checkpoints.history import first_of_attempt, records_every_step
 from holdfast.checkpoints.missing import (
     lost_with_a_sandbox,
     make_missing_sandboxes,
     make_recorded_sandboxes,
     missing_sandboxes,
 )
-from holdfast.checkpoints.policy import refuse_label, resource_variable
-from holdfast.checkpoints.service import CheckpointService, Occasion
+from holdfast.checkpoints.recorder import Occasion
+from holdfast.checkpoints.references import refuse_label
+from holdfast.checkpoints.service import CheckpointService
 from holdfast.checkpoints.titles import shortened
 from holdfast.errors import HoldfastError, LeaseLostError, StateError
 from holdfast.events import (
@@ -71,7 +73,7 @@ from holdfast.model import (
 )
 from holdfast.process.command import DEFAULT_OUTPUT_LIMIT_BYTES, Passthrough, mark_of
 from holdfast.process.confinement import Confinement, Writable, confinement_of
-from holdfast.process.environment import passed_variables
+from holdfast.process.environment import passed_variables, resource_variable
 from holdfast.process.refusals import Border, explain
 from holdfast.rollback.compensation import compensate, effects_outside
 from holdfast.sandbox import sandbox_for
@@ -188,7 +190,7 @@ class PlanExecutor:
             plan = self._begin(plan, lease)
         except Stopped:
             return self.stopped_at_the_start(plan, lease)
-        with self.service.watching(plan):
+        with self.service.sandboxes.watching(plan):
             return self._run_remaining(plan, lease)
 
     def _run_remaining(self, plan: Plan, lease: Lease) -> ExecutionResult:
@@ -227,16 +229,17 @@ class PlanExecutor:
         return self.trigger(plan, lease, triggers, occasion, [decision, run])
 
     def _begin(self, plan: Plan, lease: Lease) -> Plan:
-        half_done = cut_short(plan, self.service)
+        history = self.service.history(plan)
+        half_done = history.cut_short
         plan = plan.changed(phase=Phase.EXECUTE, state=PlanState.PROCESSING, error=None)
         with self._store.transaction(lease):
             self._store.save(plan)
-            for decision in never_begun(plan, self.service):
+            for decision in self.service.history(plan).never_begun:
                 self._store.save(decision.model_copy(update={"is_superseded": True}))
         if plan.head_group_id is None:
             with stoppable(self._cancelled):
                 return self._start_from_nothing(plan.changed(boot_id=boot_id()), lease)
-        lost_since = lost_with_a_sandbox(plan, self.service)
+        lost_since = lost_with_a_sandbox(self.service.history(plan))
         with stoppable(self._cancelled):
             self._made_anew = tuple(make_missing_sandboxes(plan, self.service))
         if self._made_anew:
@@ -317,7 +320,7 @@ class PlanExecutor:
         if run.status is RunStatus.SUCCEEDED:
             step = plan.steps[run.step_index]
             plan = plan.advanced_past(run.step_index, self._decisions_since(run))
-            if not self.service.records_every_step(plan):
+            if not records_every_step(plan):
                 # Nothing but the files will say what it did, so they are on the disk before it counts as done.
                 os.sync()
             plan = self.trigger(plan, lease, triggers, occasion_of(step, run, f"after {step.name}"), [run])
@@ -359,7 +362,7 @@ class PlanExecutor:
 
     def _spawn(self, plan: Plan, lease: Lease, run: StepRun) -> Plan:
         """Make the step's subplans, unless that was done before the step was cut short."""
-        if spawned_by(self.service, run):
+        if self.service.history(plan).spawned_by(run):
             return plan
         step = plan.steps[run.step_index]
         decision = self._store.get(Decision, run.decision_id or "")
@@ -624,29 +627,29 @@ class PlanExecutor:
     def _group_of_failure(self, plan: Plan, before: str | None) -> CheckpointGroup | None:
         """The group that was taken since ``before``, or that one if it holds what is in the sandboxes all the same."""
         head = self._head(plan)
-        return head if head.group_id != before or self.service.states_now(plan) == head.states else None
+        return head if head.group_id != before or self.service.sandboxes.states_now(plan) == head.states else None
 
-    def compensate(self, plan: Plan, lease: Lease, target: CheckpointGroup) -> EffectsOutside:
-        """Undo what the steps that going back to ``target`` undoes did outside of the sandboxes, as they say how."""
+    def compensate(self, plan: Plan, lease: Lease, consequences: Consequences) -> Consequences:
+        """Undo what the steps that a rollback undoes did outside of the sandboxes, as they say how."""
 
         def run_tool(plan: Plan, step: Step, run: StepRun) -> ToolResult:
             self.tell(Compensating(run.step_index, step.name))
             # It is tried only once, so a request to stop lets it come to its end.
             return self._result_of(plan, lease, step, run, threading.Event())[1]
 
-        consequences = compensate(plan, lease, self.service, self.service.consequences(plan, target), run_tool)
+        consequences = compensate(plan, lease, self.service, consequences, run_tool)
         # Now: afterwards these steps are undone, and nothing is left to tell of them.
         effects = effects_outside(plan, self.service, self._tools, consequences)
         if effects.side_effects_not_undone or effects.compensated:
             self.effects.append(effects)
             self.tell(effects)
-        return effects
+        return consequences
 
     def _target_after_failure(self, plan: Plan, run: StepRun) -> str | None:
         if not plan.policy.goes_back_on_failure:
             return None
         if plan.policy.goes_back_to_start:
-            return self.service.start_of_attempt(plan).group_id
+            return first_of_attempt(plan, self._store.groups.of(plan.plan_id)).group_id
         return run.group_before_id
 
     def stopped_at_the_start(self, plan: Plan, lease: Lease) -> ExecutionResult:
@@ -768,14 +771,15 @@ def goes_on_divided(plan: Plan, run: StepRun | None) -> bool:
 
 def refuse_to_repeat(plan: Plan, service: CheckpointService, tools: Toolbox, choices: Choices) -> None:
     """What steps did outside of the sandboxes, also those of subplans that go on, is not silently done twice."""
-    head = lost_with_a_sandbox(plan, service)
+    history = service.history(plan)
+    head = lost_with_a_sandbox(history)
     if head is not None:
         _refuse_to_lose(plan, head, service, tools, choices)
         return
-    run = under_way(plan, service)
+    run = history.under_way
     step = plan.interrupted_step(run)
     if run is not None and goes_on_divided(plan, run):
-        for subplan in spawned_by(service, run):
+        for subplan in history.spawned_by(run):
             if subplan.state is not PlanState.COMPLETE:
                 refuse_to_repeat(subplan, service, tools, choices)
     elif run is not None and step is not None and choices.interrupted_step is None and _cannot_repeat(step, tools):
@@ -793,7 +797,8 @@ def _refuse_to_lose(
     plan: Plan, head: CheckpointGroup, service: CheckpointService, tools: Toolbox, choices: Choices
 ) -> None:
     """A sandbox is gone, and steps that count as done are run again: also what they did outside."""
-    effects = effects_outside(plan, service, tools, service.consequences(plan, head)).side_effects_not_undone
+    history = service.history(plan)
+    effects = effects_outside(plan, service, tools, consequences_of(history, head)).side_effects_not_undone
     repeated = [each for each in effects if _is_repeated(each, service, tools)]
     is_skip = choices.interrupted_step is AfterInterruption.SKIP
     if choices.interrupted_step is AfterInterruption.RERUN or not (repeated or is_skip):
@@ -801,7 +806,7 @@ def _refuse_to_lose(
     gone = ", ".join(resource.name for resource in missing_sandboxes(plan))
     listed = ", ".join(f"step {each.step_index + 1} ({each.step})" for each in repeated)
     outside = f" What these did outside of the sandboxes would happen again: {listed}." if repeated else ""
-    back = service.taken_back(plan, head)
+    back = history.position_at(head)
     raise StateError(
         f"The sandbox of {gone} is gone, with all that steps did in it since the last checkpoint: nothing can be "
         f"skipped, and going on runs the plan again from step {back.next_step + 1} "
@@ -828,7 +833,7 @@ def refuse_to_skip_nothing(plan: Plan, service: CheckpointService, tools: Toolbo
 
 
 def _can_skip(plan: Plan, service: CheckpointService, tools: Toolbox) -> bool:
-    run = under_way(plan, service)
+    run = service.history(plan).under_way
     below = (each for each in service.store.plans.below(plan.plan_id) if not each.is_superseded)
     return may_count_as_done(plan, run, tools) or any(_can_skip(each, service, tools) for each in below)
 

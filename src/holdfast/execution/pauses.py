@@ -53,11 +53,11 @@ def _watch(
     plan: Plan, service: CheckpointService, settle_seconds: float, take: Callable[[], None], over: threading.Event
 ) -> None:
     look_seconds = min(_LOOK_SECONDS, settle_seconds / 2)
-    kept = seen = service.heard(plan)
+    kept = seen = service.sandboxes.heard(plan)
     quiet_since = worked_at = time.monotonic()
     while not over.wait(look_seconds):
         try:
-            heard = service.heard(plan)
+            heard = service.sandboxes.heard(plan)
             if heard != seen:
                 seen, quiet_since = heard, time.monotonic()
             elif seen != kept and time.monotonic() - quiet_since >= settle_seconds:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from holdfast.checkpoints.history import spawned_by, under_way
+from holdfast.checkpoints.history import History
 from holdfast.checkpoints.missing import lost_with_a_sandbox, missing_sandboxes
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.errors import StateError
@@ -71,11 +71,12 @@ def preview_resume(plan: Plan, service: CheckpointService, tools: Toolbox, choic
     going_back = next((each for each in operations if each.kind is OperationKind.ROLLBACK), None)
     if going_back is not None:
         return _after_going_back(plan, service, choices, going_back)
-    lost_since = lost_with_a_sandbox(plan, service)
+    history = service.history(plan)
+    lost_since = lost_with_a_sandbox(history)
     preview = (
-        _in_place(plan, service, tools, choices)
+        _in_place(history, tools, choices)
         if lost_since is None
-        else _at(plan, service.taken_back(plan, lost_since), choices, lost_since)
+        else _at(plan, history.position_at(lost_since), choices, lost_since)
     )
     return replace(
         preview,
@@ -94,14 +95,14 @@ def _gone(plan: Plan, service: CheckpointService) -> Iterator[str]:
                 yield from (f"{name} ({subplan.name})" for name in _gone(subplan, service))
 
 
-def _in_place(plan: Plan, service: CheckpointService, tools: Toolbox, choices: Choices) -> ResumePreview:
+def _in_place(history: History, tools: Toolbox, choices: Choices) -> ResumePreview:
     """From where it goes on if all that its steps did is there."""
-    run = under_way(plan, service)
+    plan, run = history.plan, history.under_way
     is_skipped = choices.interrupted_step is AfterInterruption.SKIP and may_count_as_done(plan, run, tools)
     step = plan.interrupted_step(run)
     next_step = plan.next_step + is_skipped
     is_divided = goes_on_divided(plan, run)
-    subplans = spawned_by(service, run) if run is not None and is_divided else []
+    subplans = history.spawned_by(run) if run is not None and is_divided else []
     return ResumePreview(
         plan=plan,
         choices=choices,
@@ -130,7 +131,7 @@ def _at(plan: Plan, back: Plan, choices: Choices, group: CheckpointGroup | None 
 
 def _after_going_back(plan: Plan, service: CheckpointService, choices: Choices, operation: Operation) -> ResumePreview:
     """From where it goes on when a rollback, perhaps with a correction, was cut short and is finished first."""
-    back = service.taken_back(plan, service.target_of(operation))
+    back = service.history(plan).position_at(service.rollback.target_of(operation))
     corrected = operation.data["correction"] and Correction.model_validate(operation.data["correction"]).steps
     back = back.changed(steps=corrected or back.steps)
     return replace(_at(plan, back, choices), operations=(operation.kind,))

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.checkpoints.history import spawned_by
-from holdfast.checkpoints.service import CheckpointService, Occasion
+from holdfast.checkpoints.recorder import Occasion
+from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.difference import Difference, StateReader
 from holdfast.content.format import DIRECTORY, Entry, State
 from holdfast.errors import ConflictError, HoldfastError
@@ -114,10 +114,11 @@ def plan_folder(plan: Plan) -> Path:
 
 def clear_away_what_came_back(plan: Plan, service: CheckpointService) -> None:
     """What was removed when a step with subplans had ended: a power cut may bring it back."""
-    if service.store.plans.below(plan.plan_id):
-        for run in service.store.runs.of(plan.plan_id):
+    history = service.history(plan)
+    if history.subplans:
+        for run in history.runs:
             if run.status is RunStatus.SUCCEEDED and not run.is_superseded:
-                _clear_away(plan, spawned_by(service, run))
+                _clear_away(plan, history.spawned_by(run))
 
 
 def _clear_away(plan: Plan, merged: Sequence[Plan]) -> None:
@@ -150,7 +151,7 @@ class SubplanRunner:
         self._stop_starting = threading.Event()
 
     def run(self, plan: Plan) -> tuple[Plan, StepRun]:
-        subplans = spawned_by(self._service, self._run)
+        subplans = self._service.history(plan).spawned_by(self._run)
         plan = self._ready(plan, subplans)
         together = [subplans] if self._step.parallel > 1 else [[subplan] for subplan in subplans]
         for number, waiting in enumerate(together):
@@ -175,15 +176,17 @@ class SubplanRunner:
         merged = [(subplan, subplan.merged_states) for subplan in subplans if subplan.merged_states is not None]
         if merged:
             last, states = merged[-1]
-            self._service.bring_to(plan, states)
+            self._service.sandboxes.restore_states(plan, states)
             if self._service.store.get(CheckpointGroup, plan.head_group_id or "").states != states:
                 # It was merged, but the checkpoint after it was not taken any more.
                 occasion = self._occasion(f"after {last.name}")
                 return self._host.trigger(plan, self._lease, [Trigger.AFTER_SUBPLAN], occasion)
         elif begun := [subplan for subplan in subplans if subplan.head_group_id is not None]:
-            self._service.bring_to(plan, self._base(begun[0]))
+            self._service.sandboxes.restore_states(plan, self._base(begun[0]))
         elif self._is_begun and self._run.group_before_id is not None:
-            self._service.bring_to(plan, self._service.store.get(CheckpointGroup, self._run.group_before_id).states)
+            self._service.sandboxes.restore_states(
+                plan, self._service.store.get(CheckpointGroup, self._run.group_before_id).states
+            )
         return plan
 
     def _resolved(self, plan: Plan, subplans: Sequence[Plan]) -> Plan:
@@ -200,7 +203,7 @@ class SubplanRunner:
         )
         decision = self._service.decision(plan, spec, self._run.step_index, self._run.decision_id)
         with self._service.manager.taking():
-            last = last.changed(merged_states=self._service.states_now(plan))
+            last = last.changed(merged_states=self._service.sandboxes.states_now(plan))
             with self._service.store.transaction(self._lease):
                 for record in (last, self._run, decision):
                     self._service.store.save(record)
@@ -232,7 +235,7 @@ class SubplanRunner:
 
     def _cut_off(self, plan: Plan) -> tuple[Plan, StepRun]:
         """Not all came to their end: why, and what has not begun never will in this run."""
-        subplans = spawned_by(self._service, self._run)
+        subplans = self._service.history(plan).spawned_by(self._run)
         if self._cancelled.is_set():
             return plan, self._ended(RunStatus.INTERRUPTED, "stopped")
         constrained = [each for each in subplans if each.state is PlanState.CONSTRAINED]
@@ -254,7 +257,8 @@ class SubplanRunner:
         return plan, self._ended(RunStatus.FAILED, named)
 
     def _ended(self, status: RunStatus, error: str | None) -> StepRun:
-        subplans = spawned_by(self._service, self._run)
+        plan = self._service.store.get(Plan, self._run.plan_id)
+        subplans = self._service.history(plan).spawned_by(self._run)
         output = "".join(f"{each.name}: {each.state}{_because(each)}\n" for each in subplans)
         return self._run.model_copy(
             update={
@@ -286,7 +290,7 @@ class SubplanRunner:
         """Bring the subplan's result into its parent's sandboxes; the content stays until the records name it."""
         store = self._service.store
         with self._service.manager.taking() as batch:
-            ours = self._service.states_now(plan, thorough=False)
+            ours = self._service.sandboxes.states_now(plan, thorough=False)
             theirs = store.get(CheckpointGroup, subplan.head_group_id or "").states
             base = self._base(subplan)
             merged = {
@@ -308,7 +312,7 @@ class SubplanRunner:
                 return plan, conflicts
             batch.commit()
             states = {name: each.state for name, each in merged.items()}
-            self._service.bring_to(plan, states)
+            self._service.sandboxes.restore_states(plan, states)
             subplan = subplan.changed(merged_states=states)
             if conflicts:
                 # While it waits, nothing but these files says what is not resolved yet: a power cut must not take them.
@@ -382,7 +386,7 @@ def refuse_unresolved(plan: Plan, service: CheckpointService, *, take_as_is: boo
     run = service.store.runs.latest_in_force(plan.plan_id)
     if run is None or run.status is not RunStatus.CONSTRAINED:
         return
-    subplans = spawned_by(service, run)
+    subplans = service.history(plan).spawned_by(run)
     for subplan in subplans:
         if subplan.state is PlanState.CONSTRAINED:
             refuse_unresolved(subplan, service, take_as_is=take_as_is)
@@ -402,7 +406,7 @@ def _unresolved(
     plan: Plan, service: CheckpointService, conflicts: Sequence[Conflict], left: dict[str, str]
 ) -> list[Conflict]:
     reader, found = service.manager.reader, []
-    present = service.states_now(plan)
+    present = service.sandboxes.states_now(plan)
     for conflict in conflicts:
         path = b"" if conflict.path == "." else os.fsencode(conflict.path)
         entry = _at_or_above(reader, reader.state(present[conflict.resource]), path)

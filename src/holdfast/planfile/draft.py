@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.checkpoints.policy import parse_triggers
+from holdfast.checkpoints.triggers import parse_triggers
 from holdfast.model import (
     SUBPLANS_TOOL,
     Compensation,

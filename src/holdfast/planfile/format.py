@@ -19,10 +19,11 @@ from pydantic import (
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import PydanticCustomError, core_schema
 
-from holdfast.checkpoints.policy import LONGEST_TIMEOUT_SECONDS, TRIGGER_NAMES, parse_triggers
+from holdfast.checkpoints.triggers import TRIGGER_NAMES, parse_triggers
 from holdfast.errors import ConfigError
 from holdfast.model import DecisionType, MergeStrategy, OnFailure, ResourceType
 from holdfast.planfile.document import KeyPath
+from holdfast.process.environment import LONGEST_TIMEOUT_SECONDS
 
 LONGEST_RESOURCE_NAME = 80
 """Names of files are made of it, with an id and more beside it, and none of those may be longer than a file system can

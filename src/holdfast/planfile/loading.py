@@ -11,9 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from holdfast.checkpoints.policy import did_you_mean, resource_variable
 from holdfast.model import SUBPLANS_TOOL, Policy, Step
-from holdfast.names import name_text
+from holdfast.names import did_you_mean, name_text
 from holdfast.planfile.document import Document, KeyPath, parse, quote, refused, shortened
 from holdfast.planfile.draft import PlanDraft, draft_of, steps_of
 from holdfast.planfile.format import (
@@ -27,6 +26,7 @@ from holdfast.planfile.format import (
     keys_at,
 )
 from holdfast.planfile.source import Source, read_source
+from holdfast.process.environment import resource_variable
 
 CheckStep = Callable[[str, dict[str, Any]], Sequence[tuple[KeyPath, str]]]
 """A toolbox's opinion of a tool and its arguments: problems as (path inside the step, message)."""

@@ -14,6 +14,9 @@ from holdfast.names import name_text
 
 _VARIABLE = re.compile(r"[A-Za-z_*][A-Za-z0-9_*]*")
 
+# poll(2) counts milliseconds in 32 bits, so waiting for a step longer than 24 days would fail instead of wait.
+LONGEST_TIMEOUT_SECONDS = 2_000_000
+
 
 def is_variable_pattern(text: str) -> bool:
     """The name of a variable, in which ``*`` stands for any characters."""
@@ -68,3 +71,8 @@ def refuse_unknown_program(program: str, search_path: str, folder: Path, root: P
         hint="Nothing was made. Check how it is spelled, and that it may be executed; what only your shell knows, "
         "an alias for example, is started with `sh -c`.",
     )
+
+
+def resource_variable(name: str) -> str:
+    """The environment variable that tells a step where this resource's sandbox is."""
+    return "HOLDFAST_RESOURCE_" + name.upper().replace("-", "_")

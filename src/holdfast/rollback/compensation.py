@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from holdfast.checkpoints.service import CheckpointService, Consequences
+from holdfast.checkpoints.consequences import Consequences
+from holdfast.checkpoints.service import CheckpointService
 from holdfast.errors import UsageError
 from holdfast.events import EffectsOutside
 from holdfast.model import (

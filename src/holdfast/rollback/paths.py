@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.checkpoints.history import cut_short
-from holdfast.checkpoints.service import CheckpointService, Occasion
+from holdfast.checkpoints.recorder import Occasion
+from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.batch import Batch
 from holdfast.content.difference import StateReader
 from holdfast.content.format import DIRECTORY, FORMAT_VERSION, Entry, State
@@ -43,38 +44,65 @@ Selected = dict[str, tuple[bytes, ...]]
 States = dict[str, str]
 
 
+@dataclass(frozen=True)
+class _Decided:
+    """What restoring some paths is going to do; nothing is changed yet."""
+
+    group: CheckpointGroup
+    present: States
+    selected: Selected
+    wanted: States
+    """What the sandboxes become."""
+    expected: RollbackResult
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        return _shown(self.selected)
+
+
+def _decide(plan: Plan, service: CheckpointService, checkpoint: Checkpoint, only: Sequence[str]) -> _Decided:
+    group = _checked(plan, service, checkpoint)
+    present = service.sandboxes.states_now(plan, thorough=False)
+    selected = select_paths(plan, service, group, present, only)
+    with service.manager.taking() as batch:
+        wanted = _grafted_states(service, batch, group, present, selected)
+        batch.commit()
+        service.sandboxes.keep_sound(plan, present, wanted)
+        expected = _expected(plan, service, checkpoint, present, wanted, _shown(selected))
+    return _Decided(group, present, selected, wanted, expected)
+
+
 def preview_restore(
     plan: Plan, service: CheckpointService, checkpoint: Checkpoint, only: Sequence[str]
 ) -> RollbackPreview:
     """What restoring these paths would do; refuses whatever restoring them would refuse."""
-    group = _checked(plan, service, checkpoint)
-    present = service.states_now(plan)
-    selected = select_paths(plan, service, group, present, only)
-    with service.manager.taking() as batch:
-        wanted = _grafted_states(service, batch, group, present, selected)
-        batch.commit()
-        service.keep_sound(plan, present, wanted)
-        return RollbackPreview(plan, group, _expected(plan, service, checkpoint, present, wanted, _shown(selected)))
+    decided = _decide(plan, service, checkpoint, only)
+    return RollbackPreview(plan, decided.group, decided.expected)
 
 
 def restore_paths(
-    plan: Plan, lease: Lease, service: CheckpointService, checkpoint: Checkpoint, only: Sequence[str]
-) -> RollbackResult:
-    """Restore them, keeping the present state in a group of its own, and record the outcome as a group."""
-    group = _checked(plan, service, checkpoint)
-    present = service.states_now(plan)
-    selected = select_paths(plan, service, group, present, only)
-    shown = _shown(selected)
-    reason = f"{', '.join(map(name_text, shown))} restored from {checkpoint.checkpoint_id}"
-    with service.manager.taking() as batch:
-        wanted = _grafted_states(service, batch, group, present, selected)
-        batch.commit()
-        service.keep_sound(plan, present, wanted)
-        expected = _expected(plan, service, checkpoint, present, wanted, shown)
-    if wanted == present:
+    plan: Plan,
+    lease: Lease,
+    service: CheckpointService,
+    checkpoint: Checkpoint,
+    only: Sequence[str],
+    confirm: Callable[[RollbackPreview], bool] = lambda _: True,
+) -> RollbackResult | None:
+    """Restore them, keeping the present state in a group of its own, and record the outcome as a group.
+
+    None if the person who is shown what will happen does not agree; nothing is changed then.
+    """
+    decided = _decide(plan, service, checkpoint, only)
+    if not confirm(RollbackPreview(plan, decided.group, decided.expected)):
+        return None
+    if service.sandboxes.states_now(plan, thorough=False) != decided.present:
+        decided = _decide(plan, service, checkpoint, only)  # something was changed while the person was asked
+    group, present, selected, expected = decided.group, decided.present, decided.selected, decided.expected
+    reason = f"{', '.join(map(name_text, decided.shown))} restored from {checkpoint.checkpoint_id}"
+    if decided.wanted == present:
         return expected
     # This may prune and collect, which waits for everybody who holds the store.
-    plan = service.keep_present(plan, lease, group, reason)
+    plan = service.rollback.keep_present(plan, lease, group, reason)
     # Made once more: now it is not collected before the journal names it.
     with service.manager.taking() as batch:
         wanted = _grafted_states(service, batch, group, present, selected)
@@ -96,7 +124,7 @@ def restore_paths(
     try:
         plan, set_aside = _carry_out(plan, lease, service, operation)
     except HoldfastError as error:
-        service.put_back(plan, lease, operation, error)
+        service.rollback.undo(plan, lease, operation, error)
         raise
     return expected.model_copy(
         update={
@@ -112,14 +140,14 @@ def finish_restore(
     plan: Plan, lease: Lease, service: CheckpointService, operation: Operation
 ) -> tuple[Plan, tuple[str, ...]]:
     """Complete a restore that was cut short; everything it did already is found done. Also what was set aside."""
-    service.make_empty_sandboxes(plan)
+    service.sandboxes.make_empty(plan)
     return _carry_out(plan, lease, service, operation)
 
 
 def _carry_out(
     plan: Plan, lease: Lease, service: CheckpointService, operation: Operation
 ) -> tuple[Plan, tuple[str, ...]]:
-    set_aside = service.bring_to(plan, operation.data["states"])
+    set_aside = service.sandboxes.restore_states(plan, operation.data["states"])
     occasion = Occasion((Moment.RESTORE_PATHS,), reason=operation.data["reason"], source="rollback")
     done = operation.model_copy(update={"state": OperationState.DONE, "finished_at": now()})
     return service.create_checkpoint(_after(plan), lease, occasion, records=[done]), set_aside
@@ -134,8 +162,8 @@ def _after(plan: Plan) -> Plan:
 
 def _checked(plan: Plan, service: CheckpointService, checkpoint: Checkpoint) -> CheckpointGroup:
     refuse_if_disabled(plan)
-    service.check_sandboxes(plan)
-    half_done = cut_short(plan, service)
+    service.sandboxes.check(plan)
+    half_done = service.history(plan).cut_short
     if half_done is not None and half_done.group_before_id is not None:
         keeping = f"Keep what it made with `holdfast plan resume --skip {plan.plan_id}`, or go back"
         first = keeping if plan.steps[half_done.step_index].is_program else "Go back"
@@ -162,19 +190,19 @@ def _expected(
         # Also finds out whether all that is needed is there, and sound.
         service.manager.check(path, wanted[name])
         set_aside += map(str, service.manager.in_the_way(path, wanted[name]))
-    groups = [service.kept_by(plan, present), len(changed)] if changed else []
+    groups = [service.rollback.kept_by(service.history(plan), present), len(changed)] if changed else []
     return RollbackResult(
         plan=_after(plan) if changed else plan,
         checkpoint=checkpoint,
         left_group_id=None,
-        changes=service.file_changes(plan, present, wanted),
+        changes=service.changes.reverted(plan, present, wanted).files,
         set_aside=tuple(set_aside),
         impact=RollbackImpact(
             sandbox=", ".join(plan.resource(name).sandbox_path for name in changed),
             decisions_after_cp=0,
             tool_calls_after_cp=0,
         ),
-        checkpoints_remaining=service.expected_checkpoints(
+        checkpoints_remaining=service.pruning.expected(
             plan, [count for count in groups if count], (checkpoint.group_id,)
         ),
         only=only,

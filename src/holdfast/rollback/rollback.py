@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from holdfast.checkpoints.service import CheckpointService, Consequences, impact_of
+from holdfast.checkpoints.consequences import Consequences
+from holdfast.checkpoints.rollback import Compensate, RollbackDecision
+from holdfast.checkpoints.service import CheckpointService
 from holdfast.errors import StateError
-from holdfast.events import EffectsOutside
-from holdfast.model import (
-    Checkpoint,
-    CheckpointGroup,
-    Lease,
-    Plan,
-    RollbackImpact,
-    RollbackResult,
-)
+from holdfast.model import Checkpoint, CheckpointGroup, Lease, Plan, RollbackImpact, RollbackResult
 from holdfast.rollback.compensation import effects_outside, with_effects
 from holdfast.tools import Toolbox
 
@@ -41,85 +33,51 @@ class RollbackPreview:
         return self.expected.impact.decisions_after_cp
 
 
-def preview_rollback(plan: Plan, service: CheckpointService, tools: Toolbox, checkpoint: Checkpoint) -> RollbackPreview:
-    """Refuses whatever the rollback itself would refuse."""
+def decide_rollback(
+    plan: Plan, service: CheckpointService, checkpoint: Checkpoint, *, keeps_present: bool = True
+) -> RollbackDecision:
+    """What a rollback is going to do, or the refusal; changes nothing."""
     refuse_if_disabled(plan)
-    group = service.store.get(CheckpointGroup, checkpoint.group_id)
-    present = service.present_to_leave(plan, group)
-    service.check_rollback(plan, group)
-    kept = service.kept_by(plan, present)
-    expected = RollbackResult(
-        plan=service.taken_back(plan, group),
-        checkpoint=checkpoint,
-        left_group_id=None,
-        changes=service.file_changes(plan, present, group.states),
-        repositories=service.repositories_changed(plan, present, group.states),
-        set_aside=tuple(_in_the_way(plan, service, group)),
-        impact=full_impact(plan, service, tools, service.consequences(plan, group)),
-        checkpoints_remaining=service.expected_checkpoints(plan, [kept] if kept else [], (group.group_id,))
-        + (sum(present[name] != state for name, state in group.states.items()) or 1),
-    )
-    return RollbackPreview(plan, group, expected)
+    return service.rollback.decide(plan, checkpoint, keeps_present=keeps_present)
 
 
-def preview_unkept_rollback(
-    plan: Plan, service: CheckpointService, tools: Toolbox, checkpoint: Checkpoint
-) -> RollbackPreview:
-    """The same for a rollback that does not keep the state it leaves; stores nothing."""
-    refuse_if_disabled(plan)
-    group = service.store.get(CheckpointGroup, checkpoint.group_id)
-    service.check_position(plan, group)
-    found = service.look_at_unkept(plan, group)
-    head = service.store.get(CheckpointGroup, plan.head_group_id or "")
-    moved = sum(head.states[name] != state for name, state in group.states.items())
-    expected = RollbackResult(
-        plan=service.taken_back(plan, group),
-        checkpoint=checkpoint,
-        left_group_id=None,
-        set_aside=found.in_the_way,
-        impact=full_impact(plan, service, tools, service.consequences(plan, group)),
-        checkpoints_remaining=service.store.checkpoints.count(plan.plan_id) + (moved or 1),
-        **service.unkept_changes(plan, found),
-    )
-    return RollbackPreview(plan, group, expected)
-
-
-def _in_the_way(plan: Plan, service: CheckpointService, group: CheckpointGroup) -> Iterator[str]:
-    for resource in plan.resources:
-        unheld = {each.path for each in group.unheld.get(resource.name, ())}
-        yield from map(
-            str, service.manager.in_the_way(Path(resource.sandbox_path), group.states[resource.name], unheld)
-        )
+def preview_rollback(decision: RollbackDecision, service: CheckpointService, tools: Toolbox) -> RollbackPreview:
+    """What that comes to; refuses whatever carrying it out would refuse."""
+    expected = service.rollback.expected(decision)
+    impact = full_impact(decision.plan, service, tools, decision.consequences)
+    return RollbackPreview(decision.plan, decision.target, expected.model_copy(update={"impact": impact}))
 
 
 def roll_back(
     plan: Plan,
     lease: Lease,
     service: CheckpointService,
+    tools: Toolbox,
     checkpoint: Checkpoint,
-    compensate: Callable[[Plan, Lease, CheckpointGroup], EffectsOutside],
+    compensate: Compensate,
+    confirm: Callable[[RollbackPreview], bool],
     *,
     keeps_present: bool = True,
-) -> RollbackResult:
-    """``keeps_present``: in a checkpoint of its own; without it what no checkpoint holds is lost."""
-    refuse_if_disabled(plan)
-    effects: list[EffectsOutside] = []
+) -> RollbackResult | None:
+    """Roll back, if the person who is shown what will happen agrees; None otherwise, and nothing is changed."""
+    decision = decide_rollback(plan, service, checkpoint, keeps_present=keeps_present)
+    preview = preview_rollback(decision, service, tools)
+    if not confirm(preview):
+        return None
+    after = decision.consequences
 
-    def compensated(plan: Plan, lease: Lease, group: CheckpointGroup) -> None:
-        effects.append(compensate(plan, lease, group))
+    def compensated(plan: Plan, lease: Lease, consequences: Consequences) -> Consequences:
+        nonlocal after
+        after = compensate(plan, lease, consequences)
+        return after
 
     reason = f"rollback to {checkpoint.checkpoint_id}"
-    told = {} if keeps_present else _told_of_unkept(plan, service, checkpoint)
-    result = service.rollback_to_checkpoint(
-        plan, lease, checkpoint, reason=reason, compensate=compensated, keeps_present=keeps_present
-    )
-    return result.model_copy(update={"impact": with_effects(result.impact, effects[0]), **told})
-
-
-def _told_of_unkept(plan: Plan, service: CheckpointService, checkpoint: Checkpoint) -> dict[str, Any]:
-    """Afterwards nothing is left that could tell it."""
-    group = service.store.get(CheckpointGroup, checkpoint.group_id)
-    return service.unkept_changes(plan, service.look_at_unkept(plan, group))
+    result = service.rollback.carry_out(decision, lease, reason=reason, compensate=compensated)
+    told = {"impact": with_effects(result.impact, effects_outside(plan, service, tools, after))}
+    if not keeps_present:
+        # Afterwards nothing is left that could tell it.
+        told |= {name: getattr(preview.expected, name) for name in ("changes", "repositories", "is_unkept", "lost")}
+    return result.model_copy(update=told)
 
 
 def refuse_if_disabled(plan: Plan) -> None:
@@ -130,9 +88,6 @@ def refuse_if_disabled(plan: Plan) -> None:
         )
 
 
-# What is not undone
-
-
 def full_impact(plan: Plan, service: CheckpointService, tools: Toolbox, consequences: Consequences) -> RollbackImpact:
     """With the effects outside of the sandboxes: those that stay, and those that steps undo themselves."""
-    return with_effects(impact_of(plan, consequences), effects_outside(plan, service, tools, consequences))
+    return with_effects(consequences.impact_on(plan), effects_outside(plan, service, tools, consequences))

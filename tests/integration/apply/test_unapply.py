@@ -325,7 +325,7 @@ def test_what_it_needs_is_kept_through_every_collection(desk: Desk, plan: Plan):
     desk.apply(plan)
     with desk.open() as holdfast:
         holdfast.prune(plan.plan_id, keep=2)
-        holdfast.service.collect()
+        holdfast.service.garbage.collect()
     desk.unapply(plan)
     assert_taken_back(desk, before)
 

@@ -103,7 +103,7 @@ def test_five_hundred_steps_keep_as_many_checkpoints_and_as_much_content_as_rete
     opened = workshop.open()
     assert opened.execute(plan.plan_id).succeeded
     assert len(opened.checkpoints(plan.plan_id)) == 20
-    opened.service.collect()
+    opened.service.garbage.collect()
     kept = {content for group in workshop.groups(plan) for content in group.states.values()}
     objects = opened.service.manager.objects
     assert len(objects.snapshots_of(f"{plan.plan_id}/data")) <= 20

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.app import Holdfast
-from holdfast.checkpoints.service import CheckpointService
+from holdfast.checkpoints.garbage import Garbage
+from holdfast.checkpoints.pruning import Pruning
+from holdfast.checkpoints.recorder import Recorder
 from holdfast.content.verify import Verifier
 from holdfast.errors import ContentError, NotFoundError, QuotaError, StateError, UsageError
 from holdfast.model import Operation, OperationKind, Plan, PlanState, RollbackResult, now
@@ -32,7 +34,7 @@ def test_the_oldest_checkpoints_beyond_the_limit_go_but_never_the_first(workshop
     assert groups[0].triggers == ("pre_execute",)
     assert groups[-1].triggers == ("post_execute",)
     # History is still one line from the last to the first.
-    assert not opened.service.superseded_groups(opened.find_plan(plan.plan_id))
+    assert not opened.service.history(opened.find_plan(plan.plan_id)).superseded_groups
     for group in groups:
         opened.rollback(plan.plan_id, group.group_id)
         assert opened.find_plan(plan.plan_id).last_completed_step == group.last_completed_step
@@ -43,7 +45,7 @@ def test_pruning_frees_the_content_nobody_needs(workshop: Workshop) -> None:
     plan = workshop.create(*[run(f"{big} # {number}") for number in range(8)], policy={"max_checkpoints": 4})
     opened = workshop.open()
     opened.execute(plan.plan_id)
-    opened.service.collect()
+    opened.service.garbage.collect()
     assert opened.service.manager.objects.content_bytes() < 4 * 3_100_000
 
 
@@ -135,26 +137,26 @@ def test_what_was_pruned_by_hand_while_others_needed_it_is_freed_when_they_went(
     assert _content_bytes(workshop) < 500_000
 
 
-def _killed_at(workshop: Workshop, moment: str, action: Callable[[Holdfast], object]) -> None:
-    """Kill a process when it comes to that part of the service."""
+def _killed_at(workshop: Workshop, part: type, moment: str, action: Callable[[Holdfast], object]) -> None:
+    """Kill a process when it comes to that moment of that part of the service."""
 
     def act() -> None:
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(CheckpointService, moment, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+            patched.setattr(part, moment, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
             action(workshop.open())
 
     workshop.close()
     assert killed_at(-1, act)
 
 
-@pytest.mark.parametrize("moment", ["_record", "_prune"])
+@pytest.mark.parametrize(("part", "moment"), [(Recorder, "_record"), (Pruning, "prune_records")])
 def test_what_was_stored_for_a_checkpoint_that_a_kill_kept_from_being_recorded_counts_with_the_next(
-    workshop: Workshop, moment: str
+    workshop: Workshop, part: type, moment: str
 ) -> None:
     plan = workshop.create(run("echo 2 > version.txt"))
     workshop.open().execute(plan.plan_id)
     _write(workshop, plan, 1_000_000)
-    _killed_at(workshop, moment, lambda opened: opened.create_checkpoint(plan.plan_id))
+    _killed_at(workshop, part, moment, lambda opened: opened.create_checkpoint(plan.plan_id))
     for number in range(2):
         (workshop.sandbox(plan) / "little").write_text(str(number))
         workshop.open().create_checkpoint(plan.plan_id)
@@ -172,7 +174,7 @@ def test_what_was_pruned_by_a_process_that_was_killed_before_it_freed_it_is_free
     _write(workshop, plan, 1_000_000)
     workshop.open().create_checkpoint(plan.plan_id)
     (workshop.sandbox(plan) / "big").unlink()
-    _killed_at(workshop, "_free", lambda opened: opened.create_checkpoint(plan.plan_id))
+    _killed_at(workshop, Garbage, "forget", lambda opened: opened.create_checkpoint(plan.plan_id))
     assert _content_bytes(workshop) > 1_000_000
     (workshop.sandbox(plan) / "little").write_text("little")
     workshop.open().create_checkpoint(plan.plan_id)
@@ -194,7 +196,7 @@ def test_what_was_pruned_or_deleted_by_hand_and_not_freed_for_a_kill_is_freed_by
     workshop.open().create_checkpoint(plan.plan_id)
     (workshop.sandbox(plan) / "big").unlink()
     workshop.open().create_checkpoint(plan.plan_id)
-    _killed_at(workshop, "collect", lambda opened: give_up(opened, plan.plan_id))
+    _killed_at(workshop, Garbage, "collect", lambda opened: give_up(opened, plan.plan_id))
     assert _content_bytes(workshop) > 1_000_000
     (workshop.sandbox(other) / "little").write_text("little")
     workshop.open().create_checkpoint(other.plan_id)
@@ -236,7 +238,7 @@ def test_content_of_other_plans_is_not_collected(workshop: Workshop) -> None:
     for plan in (first, second):
         workshop.open().execute(plan.plan_id)
     opened = workshop.open()
-    opened.service.collect()
+    opened.service.garbage.collect()
     for plan in (first, second):
         for group in opened.store.groups.of(plan.plan_id):
             opened.rollback(plan.plan_id, group.group_id)
@@ -490,7 +492,7 @@ def test_a_plan_that_was_never_executed_needs_no_content(workshop: Workshop) -> 
     _lose_content(workshop)
     opened = workshop.open()
     assert opened.execute(plan.plan_id).succeeded
-    opened.service.collect()
+    opened.service.garbage.collect()
     assert opened.verify(plan.plan_id).damaged == ()
     first = opened.checkpoints(plan.plan_id)[0].checkpoint.checkpoint_id
     opened.rollback(plan.plan_id, first)
@@ -544,7 +546,7 @@ def test_a_checkpoint_can_be_deleted_unless_something_needs_it(workshop: Worksho
     assert opened.service.manager.objects.content_bytes() < 1_000_000
     for view in opened.checkpoints(plan.plan_id):
         opened.rollback(plan.plan_id, view.checkpoint.checkpoint_id)
-    assert not opened.service.superseded_groups(opened.find_plan(plan.plan_id)) & {views[0].group.group_id}
+    assert not opened.service.history(opened.find_plan(plan.plan_id)).superseded_groups & {views[0].group.group_id}
 
 
 def test_pruning_by_hand_keeps_the_first_and_the_last(workshop: Workshop) -> None:

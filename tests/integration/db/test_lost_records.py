@@ -158,11 +158,11 @@ def test_s8_what_an_older_backup_does_not_know_can_be_released(workshop: Worksho
 def test_s8_a_deleted_plan_is_released_also_if_the_process_dies_before_the_collection(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.checkpoints.service import CheckpointService
+    from holdfast.checkpoints.garbage import Garbage
 
     stays, goes = ran(workshop, "stays"), ran(workshop, "goes")
     with monkeypatch.context() as patched:
-        patched.setattr(CheckpointService, "collect", lambda *_: 0)
+        patched.setattr(Garbage, "collect", lambda *_: 0)
         workshop.open().delete(goes.plan_id)
     holdfast = workshop.open()
     holdfast.prune(stays.plan_id)

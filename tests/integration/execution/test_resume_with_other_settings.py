@@ -324,7 +324,7 @@ def test_a_divided_step_that_failed_and_could_not_be_undone_starts_from_before_i
         raise SandboxError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(opened.service, "keep_present", full)
+        patched.setattr(opened.service.rollback, "keep_present", full)
         with pytest.raises(SandboxError):
             opened.execute(plan.plan_id)
     flag.touch()

@@ -678,10 +678,10 @@ def test_the_content_of_merges_survives_collecting(workshop: Workshop) -> None:
     )
     opened = workshop.open()
     opened.execute(plan.plan_id)
-    opened.service.collect()
+    opened.service.garbage.collect()
     merged = [each.merged_states for each in opened.store.plans.below(plan.plan_id)]
     for states in merged:
         assert states is not None
-        opened.service.bring_to(plan, states)
+        opened.service.sandboxes.restore_states(plan, states)
     assert json.loads(json.dumps(merged[-1]))
     assert files(workshop.sandbox(plan)) == {"l": "l\n", "r": "r\n", "version.txt": "1\n"}

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from holdfast.checkpoints.policy import display_ids
+from holdfast.checkpoints.references import display_ids
 from holdfast.system import ids
 from holdfast.system.ids import new_id
 

@@ -30,7 +30,7 @@ from holdfast.names import name_text
 if TYPE_CHECKING:
     from holdfast.app import CheckpointView, Holdfast
     from holdfast.checkpoints.file_diffs import FileDiff
-    from holdfast.checkpoints.service import VerifyResult
+    from holdfast.checkpoints.verification import VerifyResult
     from holdfast.model import Checkpoint, CheckpointGroup, DamagedCheckpoint, GitHead, Plan
 
 _MOST_FILES_SHOWN = 50

@@ -193,7 +193,7 @@ def status(invocation: Invocation, plan: str) -> Reply:
 
 
 def _display_id(holdfast: Holdfast, plan: Plan) -> str | None:
-    from holdfast.checkpoints.policy import display_ids
+    from holdfast.checkpoints.references import display_ids
 
     if plan.last_checkpoint_id is None:
         return None

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoints.policy import DISPLAY_PREFIX, display_ids
+from holdfast.checkpoints.references import DISPLAY_PREFIX, display_ids
 from holdfast.cli.invocation import Invocation
 from holdfast.cli.output import (
     NARROWEST,
@@ -393,7 +393,7 @@ def changes_of(holdfast: Holdfast, plan: Plan) -> list[FileChange]:
     if plan.head_group_id is None:
         return []
     first, head = holdfast.store.groups.first(plan.plan_id), holdfast.store.get(CheckpointGroup, plan.head_group_id)
-    found = holdfast.service.changes_between(plan, first.states, head.states)
+    found = holdfast.service.changes.between(plan, first.states, head.states)
     return [
         FileChange(
             resource=name,

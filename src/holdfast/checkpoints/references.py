@@ -1,102 +1,19 @@
-"""Decisions without effects: which triggers are meant, what retention removes, which checkpoint a name stands for."""
+"""References: the ids that checkpoints are shown by, and which checkpoint a name stands for."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from itertools import pairwise, takewhile
 
-from holdfast.errors import AmbiguousError, CheckpointNotFoundError, ConfigError, UsageError
-from holdfast.model import Checkpoint, Trigger
-from holdfast.names import NOT_IN_A_NAME, name_text
+from holdfast.errors import AmbiguousError, CheckpointNotFoundError, UsageError
+from holdfast.model import Checkpoint
+from holdfast.names import NOT_IN_A_NAME, did_you_mean, name_text
 from holdfast.system.ids import is_id
-
-TRIGGER_ALIASES = {
-    "before_tool_execute": Trigger.ON_TOOL_WRITE,
-    "after_tool_execute": Trigger.ON_TOOL_WRITE_COMPLETE,
-}
-TRIGGER_NAMES = (*(trigger.value for trigger in Trigger), *TRIGGER_ALIASES)
-
-# poll(2) counts milliseconds in 32 bits, so waiting for a step longer than 24 days would fail instead of wait.
-LONGEST_TIMEOUT_SECONDS = 2_000_000
 
 DISPLAY_PREFIX = "cp_"
 SHORTEST_DISPLAY = 8
 CANDIDATES_SHOWN = 10
 LONGEST_LABEL = 100
-
-
-def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """``; did you mean "x"?`` to put behind a complaint, or nothing if no choice is close."""
-    close = difflib.get_close_matches(word, list(choices), n=1)
-    return f'; did you mean "{close[0]}"?' if close else ""
-
-
-def resource_variable(name: str) -> str:
-    """The environment variable that tells a step where this resource's sandbox is."""
-    return "HOLDFAST_RESOURCE_" + name.upper().replace("-", "_")
-
-
-def parse_triggers(names: Sequence[str]) -> tuple[Trigger, ...]:
-    """The triggers in the order given, each once; an empty list means none."""
-    return tuple(dict.fromkeys(_trigger(name) for name in names))
-
-
-def _trigger(name: str) -> Trigger:
-    if name not in TRIGGER_NAMES:
-        raise ConfigError(
-            f'unknown trigger "{name}" (valid: {", ".join(TRIGGER_NAMES)}){did_you_mean(name, TRIGGER_NAMES)}',
-            hint="Name valid triggers only; an empty list turns automatic checkpoints off.",
-        )
-    return TRIGGER_ALIASES.get(name) or Trigger(name)
-
-
-@dataclass(frozen=True)
-class GroupFacts:
-    """What retention needs to know of a checkpoint group."""
-
-    group_id: str
-    sequence: int
-    label: str | None
-    checkpoints: int
-    """How many checkpoint rows the group has; the limit counts these."""
-
-
-@dataclass(frozen=True)
-class RetentionDecision:
-    """Group ids, oldest first, and for each of them why."""
-
-    keep: tuple[str, ...]
-    remove: tuple[str, ...]
-    reasons: dict[str, str]
-
-
-def retention(groups: Sequence[GroupFacts], limit: int, needed: Collection[str]) -> RetentionDecision:
-    """Remove whole groups, oldest first, until at most ``limit`` checkpoints are left or only protected ones are."""
-    ordered = sorted(groups, key=lambda group: group.sequence)
-    excess = sum(group.checkpoints for group in ordered) - limit
-    protected = _protected(ordered, needed)
-    keep, remove, reasons = [], [], {}
-    for group in ordered:
-        reason = protected.get(group.group_id)
-        if reason is None and excess > 0:
-            excess -= group.checkpoints
-            remove.append(group.group_id)
-            reasons[group.group_id] = f"the oldest beyond the limit of {limit}"
-        else:
-            keep.append(group.group_id)
-            reasons[group.group_id] = reason or f"within the limit of {limit}"
-    return RetentionDecision(tuple(keep), tuple(remove), reasons)
-
-
-def _protected(ordered: Sequence[GroupFacts], needed: Collection[str]) -> dict[str, str]:
-    reasons = {group.group_id: f'labelled "{group.label}"' for group in ordered if group.label is not None}
-    reasons |= {group.group_id: "needed by a running operation" for group in ordered if group.group_id in needed}
-    if ordered:
-        reasons[ordered[-1].group_id] = "the most recent"
-        reasons[ordered[0].group_id] = "the first"
-    return reasons
 
 
 def display_ids(ids: Iterable[str]) -> dict[str, str]:

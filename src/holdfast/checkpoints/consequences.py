@@ -1,0 +1,76 @@
+"""Consequences: what going back to a group does to the records of a plan, computed before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from holdfast.checkpoints.history import History, is_of
+from holdfast.model import CheckpointGroup, Decision, Plan, PlanState, RollbackImpact, StepRun, is_within
+
+
+@dataclass(frozen=True)
+class Consequences:
+    superseded: tuple[Decision, ...]
+    revived: tuple[Decision, ...]
+    runs: tuple[StepRun, ...]
+    """Those of the decisions that change their mark."""
+    subplans: tuple[Plan, ...]
+    """Those spawned by such decisions."""
+    applied: tuple[Plan, ...]
+    """Those spawned by superseded decisions, or below such, whose result is in the real files already."""
+    calls: tuple[StepRun, ...]
+    """The calls of tools that are undone, also inside of subplans."""
+
+    def impact_on(self, plan: Plan) -> RollbackImpact:
+        return RollbackImpact(
+            child_plans_invalidated=sum(not subplan.is_superseded for subplan in self.subplans),
+            sandbox=", ".join(resource.sandbox_path for resource in plan.resources),
+            decisions_after_cp=len(self.superseded),
+            tool_calls_after_cp=len(self.calls),
+            child_plans_applied=tuple(subplan.name for subplan in self.applied),
+        )
+
+
+def consequences_of(history: History, target: CheckpointGroup) -> Consequences:
+    kept = target.active_decisions
+    superseded = tuple(d for d in history.decisions if not d.is_superseded and not is_within(d.sequence, kept))
+    revived = tuple(d for d in history.decisions if d.is_superseded and is_within(d.sequence, kept))
+    marked = {decision.decision_id for decision in (*superseded, *revived)}
+    undone = {decision.decision_id for decision in superseded}
+    runs = tuple(run for run in history.runs if run.decision_id in marked)
+    return Consequences(
+        superseded=superseded,
+        revived=revived,
+        runs=runs,
+        subplans=tuple(
+            subplan
+            for subplan in history.subplans
+            if subplan.spawn_decision_id in marked and subplan.state is not PlanState.APPLIED
+        ),
+        applied=tuple(_applied(history, [each for each in history.subplans if each.spawn_decision_id in undone])),
+        calls=tuple(_calls(history, [run for run in runs if not run.is_superseded])),
+    )
+
+
+def _calls(history: History, runs: Sequence[StepRun]) -> Iterator[StepRun]:
+    """The calls of tools among these runs that count, and those of the subplans that the others stand for."""
+    spawning = {subplan.spawn_decision_id for subplan in history.subplans}
+    decisions = [each for each in history.decisions if each.decision_id in spawning]
+    for run in runs:
+        spawned = {each.decision_id for each in decisions if is_of(each, run)}
+        if not spawned:
+            yield run
+        for subplan in history.subplans:
+            if subplan.spawn_decision_id in spawned:
+                below = history.below(subplan)
+                yield from _calls(below, [each for each in below.runs if not each.is_superseded])
+
+
+def _applied(history: History, subplans: list[Plan]) -> Iterator[Plan]:
+    """Of these and all below them."""
+    while subplans:
+        subplan = subplans.pop(0)
+        if subplan.state is PlanState.APPLIED:
+            yield subplan
+        subplans += history.below(subplan).subplans

@@ -1,0 +1,75 @@
+"""Content that nothing needs any more: noted when it is given up, and freed once that is worth it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from holdfast.checkpoints.releasing import NotReleased, Release
+from holdfast.errors import ContentError, DamagedRecordError, DatabaseFullError, HoldfastError
+from holdfast.model import Checkpoint
+from holdfast.snapshot.manager import CheckpointManager
+
+
+class Garbage:
+    def __init__(self, manager: CheckpointManager, release: Release) -> None:
+        self._manager, self._release = manager, release
+        self.unfreed: str | None = None
+        """Why the last collection freed nothing, if it could not; a sentence or two for a person."""
+
+    def note_given_up(self, gone: Sequence[Checkpoint]) -> None:
+        """Note what goes before it is committed: killed in between, a collection comes too early, not never."""
+        if gone:
+            size_bytes = sum(checkpoint.size_bytes for checkpoint in gone)
+            with suppress(DatabaseFullError):  # on a full disk what frees space must not fail for a note
+                self._manager.objects.note_given_up(len(gone), size_bytes)
+
+    def forget(self, pruned: Sequence[Checkpoint]) -> None:
+        """Forget pruned snapshots, and free their content once it is worth it.
+
+        Trying reads every directory that is kept, so a process that could free nothing does not try once more.
+        """
+        if not pruned:
+            return
+        with suppress(DatabaseFullError):  # the catalogue then lists what is gone until its state is collected
+            self._manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in pruned))
+        if self.unfreed is None and self._manager.objects.is_worth_collecting():
+            self.collect()
+
+    def collect(self, gone: Sequence[Checkpoint] = ()) -> int:
+        """Forget the snapshots of checkpoints that are gone and free the content that no record needs; the bytes freed.
+
+        Nothing is freed while a state that is kept cannot be read in full, because what else it needs is not known
+        then, or while not all records can be asked for which content is kept. That is no reason to stop what does not
+        need that state; ``unfreed`` tells it.
+        """
+        self.unfreed = None
+        try:
+            if gone:
+                self._manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in gone))
+            return self._manager.collect(self._release.needed_states)
+        except (NotReleased, ContentError, DamagedRecordError, DatabaseFullError) as error:
+            # The next processes would only try in vain as well, and read every directory that is kept for it.
+            with suppress(HoldfastError):
+                self._manager.objects.postpone_collecting()
+            self.unfreed = _why_nothing_was_freed(error)
+            return 0
+
+
+def _why_nothing_was_freed(error: HoldfastError) -> str:
+    if isinstance(error, NotReleased):
+        return f"{error.message} {error.hint}"
+    if isinstance(error, ContentError):
+        return (
+            f"No saved content was freed, because something that is kept cannot be read in full: {error.message} "
+            "`holdfast checkpoint verify` names the checkpoints; once they are deleted, content is freed again."
+        )
+    if isinstance(error, DamagedRecordError):
+        return (
+            "No saved content was freed, because a record that may need some of it is damaged: "
+            f"{error.message} `holdfast doctor` says what can be done about it."
+        )
+    return (
+        "The saved content that was given up still takes its space: the disk is too full to give it back. "
+        "Delete a plan or something else on that disk; the next prune then gives it back."
+    )

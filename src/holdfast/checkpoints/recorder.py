@@ -1,0 +1,290 @@
+"""Recorder: takes one group over all resources of a plan, content first, records second."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from holdfast.checkpoints.changes import Changes
+from holdfast.checkpoints.garbage import Garbage
+from holdfast.checkpoints.history import History
+from holdfast.checkpoints.pruning import Pruning
+from holdfast.checkpoints.releasing import Release
+from holdfast.checkpoints.titles import changes_in_words, title_of
+from holdfast.db.store import Store
+from holdfast.errors import ContentError, QuotaError
+from holdfast.git.head import git_head
+from holdfast.model import (
+    Checkpoint,
+    CheckpointGroup,
+    CheckpointMetadata,
+    CheckpointRetentionPolicy,
+    GitHead,
+    Lease,
+    Moment,
+    Plan,
+    Record,
+    Resource,
+    ResourceType,
+    is_within,
+    now,
+    numbers_of,
+)
+from holdfast.names import name_text
+from holdfast.snapshot.manager import CheckpointManager
+from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
+from holdfast.system.directories import shown
+from holdfast.system.ids import new_id
+
+_FEWEST = 2
+"""The first and the last checkpoint are always kept."""
+
+
+@dataclass(frozen=True)
+class Occasion:
+    """Why a group is made, and where in the plan."""
+
+    triggers: tuple[str, ...]
+    source: str
+    """The tool that is about to run or has run, or the command that asked for it."""
+    reason: str = ""
+    title: str = ""
+    """What it is called, if its triggers and its step do not say it all."""
+    try_number: int = 1
+    step_index: int | None = None
+    decision_id: str | None = None
+    label: str | None = None
+    resource: str | None = None
+    """Gets the record when nothing changed."""
+
+
+class Recorder:
+    def __init__(
+        self,
+        store: Store,
+        manager: CheckpointManager,
+        release: Release,
+        pruning: Pruning,
+        garbage: Garbage,
+        max_bytes: int | None,
+    ) -> None:
+        self._store, self._manager, self._release = store, manager, release
+        self._pruning, self._garbage, self._max_bytes = pruning, garbage, max_bytes
+        self._recorded: set[str] = set()
+        """Plans of which it is known that the last snapshots are recorded."""
+
+    def take(
+        self,
+        plan: Plan,
+        lease: Lease,
+        occasion: Occasion,
+        *,
+        records: Sequence[Record] = (),
+        only_if_changed: bool = False,
+        needed: Collection[str] = (),
+    ) -> Plan:
+        """Take the group; the plan, its position and the given records are saved with it.
+
+        Content is durable before the records that name it are written, and all records are written at once.
+        ``needed``: groups that must not be pruned for it.
+        """
+        try:
+            return self._take(plan, lease, occasion, records, only_if_changed, needed)
+        except QuotaError as error:
+            has_room = self._make_room(plan, lease, needed)
+            if self._garbage.unfreed is not None:
+                raise QuotaError(error.message, hint=self._garbage.unfreed) from error
+            if not has_room:
+                raise
+        return self._take(plan, lease, occasion, records, only_if_changed, needed)
+
+    def _take(
+        self,
+        plan: Plan,
+        lease: Lease,
+        occasion: Occasion,
+        records: Sequence[Record],
+        only_if_changed: bool,
+        needed: Collection[str],
+    ) -> Plan:
+        head = self._store.get(CheckpointGroup, plan.head_group_id) if plan.head_group_id else None
+        known = head.states if head else {}
+        self._release.keep_for(lease.plan_id, lease.token, lease.owner or "")
+        self._disown_unrecorded(plan)
+        with self._manager.taking(self._max_bytes) as batch:
+            taken = {
+                resource.name: self._manager.create_checkpoint(
+                    batch,
+                    sandbox_id=sandbox_ref(plan, resource),
+                    plan_id=plan.plan_id,
+                    phase=plan.phase,
+                    path=Path(resource.sandbox_path),
+                    metadata={"reason": occasion.reason, "triggers": list(occasion.triggers)},
+                    previous_state=known.get(resource.name),
+                    thorough=Moment.POST_EXECUTE in occasion.triggers,
+                )
+                for resource in plan.resources
+            }
+            batch.commit()
+            changed = [name for name, snapshot in taken.items() if known.get(name) != snapshot.state_hash]
+            if only_if_changed and head is not None and not changed and is_at(head, History(self._store, plan)):
+                return plan
+            occasion = self._with_changes(plan, occasion, known, taken)
+            with self._store.transaction(lease):
+                plan = self._record(plan, occasion, taken, changed or [occasion.resource or plan.resources[0].name])
+                for record in records:
+                    self._store.save(record)
+                pruned = self._pruning.prune_records(plan, plan.policy.retention, needed)
+            self._recorded.add(plan.plan_id)
+        self._garbage.forget(pruned)
+        return plan
+
+    def _make_room(self, plan: Plan, lease: Lease, needed: Collection[str]) -> bool:
+        """Prune all that retention can spare of this plan and free everything nothing needs; whether that freed any."""
+        objects = self._manager.objects
+        objects.unpack_parcels()  # which would take room while others free it
+        before_bytes = objects.content_bytes()
+        self._pruning.prune(plan, lease, CheckpointRetentionPolicy(max_checkpoints=_FEWEST), needed)
+        return objects.content_bytes() < before_bytes
+
+    def _with_changes(
+        self, plan: Plan, occasion: Occasion, known: dict[str, str], taken: dict[str, SandboxCheckpoint]
+    ) -> Occasion:
+        """While a program runs, only what it has just changed tells one moment from the next."""
+        if Moment.SETTLED not in occasion.triggers or not known:
+            return occasion
+        states = {name: snapshot.state_hash for name, snapshot in taken.items()}
+        try:
+            words = self._changes_in_words(plan, known, states)
+        except ContentError:
+            return occasion  # what was saved earlier is damaged, which must not keep this from being saved
+        return replace(occasion, title=f"{occasion.title}: {words}" if words else occasion.title)
+
+    def _changes_in_words(self, plan: Plan, old: dict[str, str], new: dict[str, str]) -> str:
+        prefixed = len(plan.resources) > 1
+        by_kind: dict[str, list[str]] = {"removed": [], "added": [], "changed": []}
+        for name, listed in Changes(self._manager.reader).between(plan, old, new).items():
+            for each in listed:
+                kind = "removed" if each.new is None else "added" if each.old is None else "changed"
+                by_kind[kind].append(f"{name}/{shown(each.path)}" if prefixed else shown(each.path))
+        return changes_in_words(**by_kind)
+
+    def _disown_unrecorded(self, plan: Plan) -> None:
+        """What was stored for a checkpoint that was never recorded, because a process died, counts with the next."""
+        if plan.plan_id in self._recorded:
+            self._recorded.remove(plan.plan_id)
+            return
+        for resource in plan.resources:
+            path = Path(resource.sandbox_path)
+            self._manager.disown_unrecorded(sandbox_ref(plan, resource), path, self._is_checkpoint)
+
+    def _is_checkpoint(self, checkpoint_id: str) -> bool:
+        return self._store.has(Checkpoint, checkpoint_id)
+
+    def _record(self, plan: Plan, occasion: Occasion, taken: dict[str, SandboxCheckpoint], rows: list[str]) -> Plan:
+        step_index = occasion.step_index
+        group = CheckpointGroup(
+            group_id=new_id(),
+            plan_id=plan.plan_id,
+            sequence=self._store.next_sequence(CheckpointGroup, plan.plan_id),
+            parent_group_id=plan.head_group_id,
+            triggers=occasion.triggers,
+            reason=occasion.reason,
+            source=occasion.source,
+            phase=plan.phase,
+            step_index=step_index,
+            step=None if step_index is None else plan.steps[step_index].name,
+            decision_id=occasion.decision_id,
+            label=occasion.label,
+            attempt=plan.attempt,
+            revision=plan.revision,
+            last_completed_step=plan.last_completed_step,
+            active_decisions=History(self._store, plan).held_decisions,
+            states={name: snapshot.state_hash for name, snapshot in taken.items()},
+            unheld={name: snapshot.unheld for name, snapshot in taken.items() if snapshot.unheld},
+            created_at=now(),
+        )
+        title = occasion.title or title_of(group, try_number=occasion.try_number)
+        found = [(name, taken[name].checkpoint_id, taken[name].size_bytes) for name in rows]
+        return self.insert(plan, group, found, title)
+
+    def insert(self, plan: Plan, group: CheckpointGroup, rows: Iterable[tuple[str, str, int]], title: str) -> Plan:
+        """Insert a group with a checkpoint for each of these resources (name, id, bytes), and make it the head."""
+        self._store.insert(group)
+        last = plan.last_checkpoint_id
+        for name, checkpoint_id, size_bytes in rows:
+            resource = plan.resource(name)
+            head = git_head(Path(resource.sandbox_path)) if resource.type is ResourceType.GIT else None
+            self._store.insert(checkpoint_of(plan, group, name, checkpoint_id, size_bytes, title=title, git=head))
+            last = checkpoint_id
+        plan = plan.changed(last_checkpoint_id=last, head_group_id=group.group_id)
+        self._store.save(plan)
+        return plan
+
+
+def checkpoint_of(
+    plan: Plan,
+    group: CheckpointGroup,
+    resource_name: str,
+    checkpoint_id: str,
+    size_bytes: int,
+    *,
+    title: str = "",
+    git: GitHead | None = None,
+) -> Checkpoint:
+    """The record of one resource at the moment of a group."""
+    resource = plan.resource(resource_name)
+    return Checkpoint(
+        checkpoint_id=checkpoint_id,
+        plan_id=plan.plan_id,
+        group_id=group.group_id,
+        sequence=group.sequence,
+        sandbox_ref=sandbox_ref(plan, resource),
+        resource_id=resource_name,
+        checkpoint_type=group.triggers[0],
+        decision_id=group.decision_id,
+        filesystem_path=resource.sandbox_path,
+        size_bytes=size_bytes,
+        metadata=CheckpointMetadata(
+            title=name_text(title) or title_of(group),
+            reason=group.reason,
+            source=group.source,
+            phase=group.phase,
+            step_index=group.step_index,
+            step=group.step,
+            state_hash=group.states[resource_name],
+            label=group.label,
+            triggers=group.triggers,
+            git=git,
+        ),
+        created_at=group.created_at,
+    )
+
+
+def group_checkpoints(store: Store, group: CheckpointGroup) -> list[Checkpoint]:
+    """Those of a group, at least one: the group holds all that is needed if their own records are damaged."""
+    sound = store.checkpoints.of_group(group.group_id)
+    if sound:
+        return sound
+    damaged = [each for each in store.damaged.checkpoints(group.plan_id) if each.group_id == group.group_id]
+    names = [each.checkpoint_id for each in damaged] or [group.group_id]
+    plan = store.get(Plan, group.plan_id)
+    return [checkpoint_of(plan, group, plan.resources[0].name, names[0], size_bytes=0)]
+
+
+def sandbox_ref(plan: Plan, resource: Resource) -> str:
+    return f"{plan.plan_id}/{resource.name}"
+
+
+def is_at(head: CheckpointGroup, history: History) -> bool:
+    """Whether the plan stands where that group stands, with no decision that it does not hold."""
+    if not same_position(head, history.plan):
+        return False
+    return all(is_within(each, head.active_decisions) for each in numbers_of(history.held_decisions))
+
+
+def same_position(group: CheckpointGroup, plan: Plan) -> bool:
+    return (group.last_completed_step, group.attempt, group.revision) == (
+        plan.last_completed_step, plan.attempt, plan.revision,
+    )  # fmt: skip

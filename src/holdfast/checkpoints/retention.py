@@ -1,0 +1,53 @@
+"""Retention: which groups of a plan stay and which go, as a pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class GroupFacts:
+    """What retention needs to know of a checkpoint group."""
+
+    group_id: str
+    sequence: int
+    label: str | None
+    checkpoints: int
+    """How many checkpoint rows the group has; the limit counts these."""
+
+
+@dataclass(frozen=True)
+class RetentionDecision:
+    """Group ids, oldest first, and for each of them why."""
+
+    keep: tuple[str, ...]
+    remove: tuple[str, ...]
+    reasons: dict[str, str]
+
+
+def retention(groups: Sequence[GroupFacts], limit: int, needed: Collection[str]) -> RetentionDecision:
+    """Remove whole groups, oldest first, until at most ``limit`` checkpoints are left or only protected ones are."""
+    ordered = sorted(groups, key=lambda group: group.sequence)
+    excess = sum(group.checkpoints for group in ordered) - limit
+    protected = _protected(ordered, needed)
+    keep, remove, reasons = [], [], {}
+    for group in ordered:
+        reason = protected.get(group.group_id)
+        if reason is None and excess > 0:
+            excess -= group.checkpoints
+            remove.append(group.group_id)
+            reasons[group.group_id] = f"the oldest beyond the limit of {limit}"
+        else:
+            keep.append(group.group_id)
+            reasons[group.group_id] = reason or f"within the limit of {limit}"
+    return RetentionDecision(tuple(keep), tuple(remove), reasons)
+
+
+def _protected(ordered: Sequence[GroupFacts], needed: Collection[str]) -> dict[str, str]:
+    reasons = {group.group_id: f'labelled "{group.label}"' for group in ordered if group.label is not None}
+    reasons |= {group.group_id: "needed by a running operation" for group in ordered if group.group_id in needed}
+    if ordered:
+        reasons[ordered[-1].group_id] = "the most recent"
+        reasons[ordered[0].group_id] = "the first"
+    return reasons

@@ -1,0 +1,381 @@
+"""Rollback: files of all resources, position and decisions of a plan taken back to a group, all or nothing.
+
+What would happen is decided first, as one value. The preview shows it, and carrying it out takes it: so both refuse the
+same things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.checkpoints.changes import Changes, States, reverted, visible_of_user, with_other_commits
+from holdfast.checkpoints.consequences import Consequences, consequences_of
+from holdfast.checkpoints.correction import next_decision, record_correction
+from holdfast.checkpoints.history import CUT_SHORT, History
+from holdfast.checkpoints.pruning import Pruning
+from holdfast.checkpoints.recorder import Occasion, Recorder, group_checkpoints, is_at
+from holdfast.checkpoints.sandboxes import Sandboxes
+from holdfast.checkpoints.titles import left_for, title_of
+from holdfast.checkpoints.unkept import look_at_unkept
+from holdfast.db.store import Store
+from holdfast.errors import HoldfastError, StateError
+from holdfast.model import (
+    Checkpoint,
+    CheckpointGroup,
+    Correction,
+    DecisionSpec,
+    Lease,
+    Moment,
+    Operation,
+    OperationKind,
+    OperationState,
+    Plan,
+    PlanState,
+    RollbackResult,
+    RunStatus,
+    StepRun,
+    extended,
+    now,
+)
+from holdfast.snapshot.manager import CheckpointManager
+from holdfast.snapshot.restore.carry_out import Disturbed
+from holdfast.system.directories import shown
+from holdfast.system.ids import new_id
+from holdfast.system.place import is_there
+
+Compensate = Callable[[Plan, Lease, Consequences], Consequences]
+"""Undoes what the steps that a rollback undoes did outside of the sandboxes; their runs say then how that ended."""
+
+
+def no_compensation(_plan: Plan, _lease: Lease, consequences: Consequences) -> Consequences:
+    return consequences
+
+
+@dataclass(frozen=True)
+class RollbackDecision:
+    """What a rollback is going to do; nothing is changed yet."""
+
+    plan: Plan
+    """As it is now."""
+    history: History
+    checkpoint: Checkpoint
+    target: CheckpointGroup
+    """What the checkpoint stands for, without the decisions that a correction undoes."""
+    consequences: Consequences
+    undone: tuple[int, ...]
+    """Numbers of these decisions."""
+    keeps_present: bool
+    """The state that is left gets a group of its own."""
+
+
+class Rollback:
+    def __init__(
+        self, store: Store, manager: CheckpointManager, sandboxes: Sandboxes, recorder: Recorder, pruning: Pruning
+    ) -> None:
+        self._store, self._manager, self._sandboxes = store, manager, sandboxes
+        self._recorder, self._pruning = recorder, pruning
+
+    # Deciding
+
+    def decide(
+        self, plan: Plan, checkpoint: Checkpoint, *, undone: Sequence[int] = (), keeps_present: bool = True
+    ) -> RollbackDecision:
+        """Everything that could refuse, found before anything is changed.
+
+        ``undone``: decisions that the checkpoint's group holds and that are not to be in force.
+        ``keeps_present``: without it what no group holds is lost, and the rollback cannot be undone: only for a person
+        who asked for it, on a disk without room.
+        """
+        history = History(self._store, plan)
+        target = self._store.get(CheckpointGroup, checkpoint.group_id).without(undone)
+        self.check_position(history, target)
+        if keeps_present:
+            self._sandboxes.check_content(plan, target.states)
+        consequences = consequences_of(history, target)
+        return RollbackDecision(plan, history, checkpoint, target, consequences, tuple(undone), keeps_present)
+
+    def check_position(self, history: History, target: CheckpointGroup) -> None:
+        """What could refuse without a look at files and content."""
+        self._sandboxes.check(history.plan)
+        run = history.run_held_by(target)
+        if run is not None and run.status not in CUT_SHORT:
+            raise StateError(
+                f"At that checkpoint step {run.step_index + 1} ({run.step}) was under way. It has come to its end "
+                "since, and cannot be under way again.",
+                hint=f"Go back to before that step (`holdfast checkpoint list {history.plan.plan_id}`), or restore "
+                "single files from that checkpoint with `--only`.",
+            )
+
+    def expected(self, decision: RollbackDecision) -> RollbackResult:
+        """What the rollback will say of itself; ``set_aside`` says what, not where to. Refuses what it would refuse."""
+        found = self._expected_unkept(decision) if not decision.keeps_present else self._expected_kept(decision)
+        return RollbackResult(
+            plan=decision.history.position_at(decision.target),
+            checkpoint=decision.checkpoint,
+            left_group_id=None,
+            impact=decision.consequences.impact_on(decision.plan),
+            **found,
+        )
+
+    def _expected_kept(self, decision: RollbackDecision) -> dict[str, Any]:
+        plan, target = decision.plan, decision.target
+        with self._manager.taking():  # or what nothing names yet could be collected before it is looked at
+            present = self._sandboxes.states_now(plan, thorough=False)  # deciding has looked at every file
+            self._sandboxes.keep_sound(plan, present, target.states)
+        kept = self.kept_by(decision.history, present)
+        moved = sum(present[name] != state for name, state in target.states.items())
+        remaining = self._pruning.expected(plan, [kept] if kept else [], (target.group_id,))
+        found = Changes(self._manager.reader).reverted(plan, present, target.states)
+        return {
+            "changes": found.files,
+            "repositories": found.repositories,
+            "set_aside": self._sandboxes.in_the_way(plan, target),
+            "checkpoints_remaining": remaining + (moved or 1),
+        }
+
+    def _expected_unkept(self, decision: RollbackDecision) -> dict[str, Any]:
+        """Stores nothing."""
+        plan, target, head = decision.plan, decision.target, decision.history.head
+        present = look_at_unkept(plan, self._manager, head, target)
+        found = reverted(plan, present.differences_to_target)
+        lost = visible_of_user(plan, present.unrecorded)
+        moved = sum(head.states[name] != state for name, state in target.states.items())
+        return {
+            "changes": found.files,
+            "repositories": found.repositories,
+            "set_aside": present.in_the_way,
+            "checkpoints_remaining": self._store.checkpoints.count(plan.plan_id) + (moved or 1),
+            "is_unkept": True,
+            "lost": (
+                *(f"{name}:{shown(each.path)}" for name, listed in lost.items() for each in listed),
+                *(f"{name}:.git" for name in with_other_commits(plan, present.unrecorded)),
+            ),
+        }
+
+    def kept_by(self, history: History, present: States) -> int:
+        """How many checkpoints ``keep_present`` will take, if the sandboxes are in these states."""
+        head = history.head
+        changed = sum(head.states.get(name) != state for name, state in present.items())
+        return changed or int(not is_at(head, history))
+
+    # Carrying out
+
+    def carry_out(
+        self,
+        decision: RollbackDecision,
+        lease: Lease,
+        *,
+        reason: str,
+        correction: Correction | None = None,
+        recovery: DecisionSpec | None = None,
+        compensate: Compensate = no_compensation,
+    ) -> RollbackResult:
+        """Take the plan back, as it was decided.
+
+        A correction is made in the same step: there is no moment at which the plan is back but not corrected. So is
+        the decision to go back (``recovery``), if nobody asked for it but a failure. ``compensate`` undoes what steps
+        did outside, if they say how: once it is sure that they will be undone, while their files are still there.
+        """
+        plan, target = decision.plan, decision.target
+        if decision.keeps_present:
+            plan = self.keep_present(plan, lease, target, reason)
+            left = self._store.get(CheckpointGroup, plan.head_group_id or "")
+            self._sandboxes.keep_sound(plan, left.states, target.states)
+        operation = Operation(
+            operation_id=new_id(),
+            plan_id=plan.plan_id,
+            kind=OperationKind.ROLLBACK,
+            data={
+                "target_group_id": target.group_id,
+                "left_group_id": plan.head_group_id,
+                "reason": reason,
+                "states": target.states,
+                "correction": correction.model_dump(mode="json") if correction else None,
+                "recovery": recovery.model_dump(mode="json") if recovery else None,
+                "is_unkept": not decision.keeps_present,
+            },
+            created_at=now(),
+        )
+        with self._store.transaction(lease):
+            self._store.insert(operation)
+        try:
+            consequences = compensate(plan, lease, decision.consequences)
+            return self._carry_out(plan, lease, operation, decision.checkpoint, consequences)
+        except HoldfastError as error:
+            noted = self._compensated_since(decision)
+            if noted:
+                # Put back, its steps would count as done although what they did outside is no longer there.
+                raise _stays_begun(error, noted) from error
+            if not decision.keeps_present:
+                raise _cannot_be_put_back(error) from error
+            self.undo(plan, lease, operation, error)
+            raise
+
+    def _compensated_since(self, decision: RollbackDecision) -> list[StepRun]:
+        """The runs whose effects outside were undone, or may have been, since that was decided."""
+        before = {run.run_id for run in decision.history.runs if run.compensation is not None}
+        noted = (run for run in self._store.runs.of(decision.plan.plan_id) if run.compensation is not None)
+        return [run for run in noted if run.run_id not in before]
+
+    def keep_present(self, plan: Plan, lease: Lease, target: CheckpointGroup, reason: str) -> Plan:
+        """Make sure a group holds the state that is about to be left for ``target``."""
+        before = Occasion(
+            (Moment.BEFORE_ROLLBACK,),
+            source="rollback",
+            reason=f"the state before: {reason}",
+            title=left_for(target),
+            step_index=_position(plan),
+        )
+        return self._recorder.take(plan, lease, before, only_if_changed=True, needed=(target.group_id,))
+
+    def finish(self, plan: Plan, lease: Lease, operation: Operation, compensate: Compensate) -> RollbackResult:
+        """Complete a rollback that was cut short; everything it did already is done again or found done."""
+        consequences = self.compensate_unfinished(plan, lease, operation, compensate)
+        target = self._store.get(CheckpointGroup, operation.data["target_group_id"])
+        return self._carry_out(plan, lease, operation, group_checkpoints(self._store, target)[0], consequences)
+
+    def compensate_unfinished(
+        self, plan: Plan, lease: Lease, operation: Operation, compensate: Compensate
+    ) -> Consequences:
+        """The part of a rollback that was cut short which is about what lies outside of the sandboxes."""
+        self._sandboxes.make_empty(plan)
+        return compensate(plan, lease, consequences_of(History(self._store, plan), self.target_of(operation)))
+
+    def target_of(self, operation: Operation) -> CheckpointGroup:
+        """What a rollback goes back to: the group, without the decisions that its correction undoes."""
+        correction = operation.data["correction"]
+        undone = Correction.model_validate(correction).undone if correction else ()
+        return self._store.get(CheckpointGroup, operation.data["target_group_id"]).without(undone)
+
+    def _carry_out(
+        self, plan: Plan, lease: Lease, operation: Operation, checkpoint: Checkpoint, consequences: Consequences
+    ) -> RollbackResult:
+        target = self.target_of(operation)
+        left = self._store.get(CheckpointGroup, operation.data["left_group_id"])
+        is_unkept = operation.data.get("is_unkept", False)
+        set_aside = self._sandboxes.restore_group(plan, target, is_unkept=is_unkept)
+        found = Changes(self._manager.reader).reverted(plan, left.states, target.states)
+        with self._store.transaction(lease):
+            plan = self._record(plan, target, left, consequences, operation)
+            if operation.data["correction"]:
+                plan = record_correction(self._store, plan, Correction.model_validate(operation.data["correction"]))
+            self._store.save(operation.model_copy(update={"state": OperationState.DONE, "finished_at": now()}))
+        return RollbackResult(
+            plan=plan,
+            checkpoint=checkpoint,
+            left_group_id=None if is_unkept else left.group_id,
+            changes=found.files,
+            repositories=found.repositories,
+            set_aside=set_aside,
+            impact=consequences.impact_on(plan),
+            checkpoints_remaining=self._store.checkpoints.count(plan.plan_id),
+        )
+
+    def _record(
+        self,
+        plan: Plan,
+        target: CheckpointGroup,
+        left: CheckpointGroup,
+        consequences: Consequences,
+        operation: Operation,
+    ) -> Plan:
+        for decision in consequences.superseded:
+            self._store.save(decision.model_copy(update={"is_superseded": True}))
+        for decision in consequences.revived:
+            self._store.save(decision.model_copy(update={"is_superseded": False}))
+        for run in consequences.runs:
+            self._store.save(run.model_copy(update={"is_superseded": not run.is_superseded}))
+        for subplan in consequences.subplans:
+            self._store.save(self._revived(subplan) if subplan.is_superseded else _invalidated(subplan))
+        plan = History(self._store, plan).position_at(target)
+        decision_id, held = target.decision_id, target.active_decisions
+        if operation.data.get("recovery"):
+            spec = DecisionSpec.model_validate(operation.data["recovery"])
+            decision = next_decision(self._store, plan, spec, _position(plan))
+            self._store.insert(decision)
+            plan, decision_id = plan.decided(decision.sequence, decision.sequence), decision.decision_id
+            held = extended(held, decision.sequence, decision.sequence)
+        group = target.model_copy(
+            update={
+                "group_id": new_id(),
+                "decision_id": decision_id,
+                "active_decisions": held,
+                "sequence": self._store.next_sequence(CheckpointGroup, plan.plan_id),
+                "parent_group_id": target.group_id,
+                "restored_group_id": target.group_id,
+                "triggers": (Moment.ROLLBACK.value,),
+                "reason": operation.data["reason"],
+                "source": "rollback",
+                "label": None,
+                "created_at": now(),
+            }
+        )
+        moved = [name for name, state in target.states.items() if left.states.get(name) != state]
+        rows = [(name, new_id(), 0) for name in moved or [plan.resources[0].name]]
+        return self._recorder.insert(plan, group, rows, title_of(group))
+
+    def _revived(self, subplan: Plan) -> Plan:
+        """As it was when its parent went back; a result that came into the parent's sandboxes is there again."""
+        revived = subplan.changed(is_superseded=None)
+        if subplan.state is not PlanState.CANCELLED:
+            return revived  # it had come to its end by itself
+        head = self._store.find(CheckpointGroup, subplan.head_group_id or "")
+        run = self._store.runs.latest_in_force(subplan.plan_id)
+        if head is not None and Moment.POST_EXECUTE in head.triggers:
+            return revived.changed(state=PlanState.COMPLETE, error=None)
+        if run is not None and run.status is RunStatus.CONSTRAINED:
+            return revived.changed(state=PlanState.CONSTRAINED, error=run.error)
+        return revived.changed(state=PlanState.QUEUED, error=None)
+
+    # Undoing
+
+    def undo(self, plan: Plan, lease: Lease, operation: Operation, failure: HoldfastError) -> None:
+        """Put back the state that a rollback was leaving when it failed; if that fails as well, it stays begun."""
+        left = self._store.get(CheckpointGroup, operation.data["left_group_id"])
+        try:
+            for resource in plan.resources:
+                # What a program that is at work there has done since is not the rollback's, and stays.
+                with suppress(Disturbed):
+                    if is_there(Path(resource.sandbox_path)):
+                        self._sandboxes.restore_one(resource, left)
+        except HoldfastError as error:
+            raise _is_not_put_back(failure, error) from error
+        with self._store.transaction(lease):
+            self._store.save(operation.model_copy(update={"state": OperationState.UNDONE, "finished_at": now()}))
+
+
+def _invalidated(subplan: Plan) -> Plan:
+    if subplan.state in (PlanState.ERRORED, PlanState.CANCELLED):
+        return subplan.changed(is_superseded=True)  # why it did not come to its end stays to be seen
+    return subplan.changed(is_superseded=True, state=PlanState.CANCELLED, error="its parent was rolled back")
+
+
+def _position(plan: Plan) -> int | None:
+    return None if plan.is_finished else plan.next_step
+
+
+def _stays_begun(error: HoldfastError, compensated: Sequence[StepRun]) -> HoldfastError:
+    listed = ", ".join(f"step {run.step_index + 1} ({run.step}): {run.compensation}" for run in compensated)
+    return type(error)(
+        f"{error.message} Effects outside of the sandboxes were undone before that ({listed}), so the rollback stays "
+        "begun.",
+        hint=f"{error.hint} The next command that changes the plan finishes the rollback first.",
+    )
+
+
+def _cannot_be_put_back(error: HoldfastError) -> HoldfastError:
+    return type(error)(
+        f"{error.message} The state before was not kept, so it is not put back: the rollback stays begun.",
+        hint=f"{error.hint} The next command that changes the plan finishes the rollback first.",
+    )
+
+
+def _is_not_put_back(failure: HoldfastError, error: HoldfastError) -> HoldfastError:
+    return type(failure)(
+        f"{failure.message} The state before could not be put back either, so this stays begun: {error.message}",
+        hint=f"{failure.hint} The next command that changes the plan finishes what was begun first.",
+    )

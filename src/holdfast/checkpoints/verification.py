@@ -1,0 +1,57 @@
+"""Reading back everything that checkpoints need, and naming those that cannot have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast.content.store import ObjectStore
+from holdfast.content.verify import Verifier
+from holdfast.db.store import Store
+from holdfast.model import Checkpoint, Plan
+
+
+@dataclass(frozen=True)
+class DamagedObject:
+    """An object that checkpoints need and cannot have."""
+
+    digest: str
+    is_there: bool
+    """It is in the store, but it is not what its name says; otherwise it is missing."""
+    checkpoints: tuple[Checkpoint, ...]
+
+
+@dataclass(frozen=True)
+class VerifyResult:
+    checkpoints: int
+    objects: int
+    damaged: tuple[DamagedObject, ...]
+    structure: tuple[str, ...] = ()
+    """What is wrong with the file of the content store itself, in SQLite's words."""
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.damaged and not self.structure
+
+
+def verify_plans(store: Store, objects: ObjectStore, plans: Iterable[Plan]) -> VerifyResult:
+    """Read everything these plans' checkpoints need back and check every digest."""
+    verifier = Verifier(objects)
+    damaged: dict[bytes, list[Checkpoint]] = {}
+    checked = 0
+    for plan in plans:
+        checkpoints = store.checkpoints.of(plan.plan_id)
+        states = {group.group_id: group.states for group in store.groups.of(plan.plan_id, sound_only=True)}
+        # What was pruned meanwhile has no group any more, and perhaps no content.
+        for checkpoint in [each for each in checkpoints if each.group_id in states]:
+            bad = [verifier.bad_objects_of(state) for state in states[checkpoint.group_id].values()]
+            if any(bad) and not store.has(Checkpoint, checkpoint.checkpoint_id):
+                continue
+            checked += 1
+            for digest in frozenset[bytes]().union(*bad):
+                damaged.setdefault(digest, []).append(checkpoint)
+    found = [
+        DamagedObject(digest.hex(), digest not in verifier.missing, tuple(affected))
+        for digest, affected in damaged.items()
+    ]
+    return VerifyResult(checked, verifier.objects_read, tuple(found))
