@@ -874,7 +874,7 @@ class Holdfast:
         from holdfast.apply.apply import apply_plan
 
         options = self._apply_options(commit, branch)
-        with self._changing(reference, "plan apply", listener=listener) as (plan, lease):
+        with self._changing(reference, "plan apply", listener=listener) as (plan, lease), self._watching(plan):
             self._put_right_around(plan, listener)
             return apply_plan(plan, lease, self.service, options, confirm) or Declined()
 

@@ -55,7 +55,7 @@ class Sandboxes:
         """
         with self._manager.taking():
             there = [each for each in plan.resources if not is_missing(Path(each.sandbox_path))]
-            found = {each.name: self._manager.state_of(Path(each.sandbox_path)) for each in there}
+            found = {each.name: self._manager.state_of(Path(each.sandbox_path), thorough=False) for each in there}
             changed = [resource for resource in there if found[resource.name] != recorded[resource.name]]
             reader = self._manager.reader
             return tuple(
