@@ -15,7 +15,8 @@ from holdfast.checkpoints.missing import make_anew
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.git.commit import BranchMove, make_commit
-from holdfast.model import FileChange, Lease, Moment, OperationKind, Phase, Plan, PlanState
+from holdfast.journal import ApplyEntry
+from holdfast.model import FileChange, Lease, Moment, Phase, Plan, PlanState
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def apply_plan(
     occasion = Occasion((Moment.PRE_APPLY,), source="apply", reason="before the result goes into the real files")
     plan = service.create_checkpoint(plan.changed(phase=Phase.APPLY), lease, occasion)
     changes = [_real_change(each, commits.get(each.resource.name), options) for each in preview.resources]
-    plan = change_real_files(plan, lease, service, OperationKind.APPLY, changes)
+    plan = change_real_files(plan, lease, service, ApplyEntry, changes)
     return ApplyResult(plan, preview.changes, commits, preview.left_out, options.branch)
 
 

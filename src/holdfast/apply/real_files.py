@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from holdfast.apply.real_databases import (
     database_in_use,
@@ -40,6 +39,7 @@ from holdfast.git.commit import (
     take_out_of_index,
 )
 from holdfast.git.repository import GitRepository
+from holdfast.journal import BranchEntry, RealFilesEntry
 from holdfast.model import (
     Lease,
     Operation,
@@ -71,7 +71,6 @@ from holdfast.snapshot.selection import (
     store_selection,
 )
 from holdfast.system.directories import shown, split, with_ancestors
-from holdfast.system.ids import new_id
 
 Links = tuple[tuple[bytes, ...], ...]
 
@@ -208,7 +207,7 @@ def change_real_files(
     plan: Plan,
     lease: Lease,
     service: CheckpointService,
-    kind: OperationKind,
+    entry_type: type[RealFilesEntry],
     changes: Sequence[RealChange],
     *,
     records: Sequence[Record] = (),
@@ -218,10 +217,10 @@ def change_real_files(
     with ExitStack() as ownership:
         try:
             ownership.enter_context(changing(resources, service))
-            plan, operation = _journal(plan, lease, service, kind, changes)
+            plan, operation = _journal(plan, lease, service, entry_type, changes)
         except BaseException:  # nothing is changed yet
             with service.store.transaction(lease):
-                service.store.save(_changed_plan(plan, _UNDONE[kind]))
+                service.store.save(_changed_plan(plan, _UNDONE[entry_type.kind]))
             raise
         return _carry_out(plan, lease, service, operation, changes, records)
 
@@ -282,35 +281,28 @@ def _give_way(plan: Plan, service: CheckpointService, operation: Operation) -> N
 
 
 def _journal(
-    plan: Plan, lease: Lease, service: CheckpointService, kind: OperationKind, changes: Sequence[RealChange]
+    plan: Plan,
+    lease: Lease,
+    service: CheckpointService,
+    entry_type: type[RealFilesEntry],
+    changes: Sequence[RealChange],
 ) -> tuple[Plan, Operation]:
     """Store what is about to be replaced, then say what is about to be done."""
     with service.manager.taking():
         states = _store(service, changes)
         for each in changes:
             _keep_sound(service, each, states, changes)
-        operation = Operation(
-            operation_id=new_id(),
-            plan_id=plan.plan_id,
-            kind=kind,
-            data={
-                "token": secrets.token_hex(_TOKEN_BYTES),
-                "states": states,
-                "branches": {each.resource.name: _branch_data(each.branch) for each in changes if each.branch},
-                "indexes": {},
-            },
-            created_at=now(),
-        )
+        operation = entry_type(
+            token=secrets.token_hex(_TOKEN_BYTES),
+            states=states,
+            branches={each.resource.name: _branch_entry(each.branch) for each in changes if each.branch},
+            indexes={},
+        ).begun(plan.plan_id)
         plan = plan.changed(phase=Phase.APPLY, state=PlanState.PROCESSING)
         with service.store.transaction(lease):
             service.store.save(plan)
             service.store.insert(operation)
     return plan, operation
-
-
-def _token_of(operation: Operation) -> str:
-    """What temporary files of that operation have in their names; those of the version before have nothing."""
-    return str(operation.data.get("token", ""))
 
 
 def _store(service: CheckpointService, changes: Sequence[RealChange]) -> dict[str, str]:
@@ -352,14 +344,16 @@ def _stored(each: RealChange, batch: Batch) -> dict[str, str]:
     return states
 
 
-def _branch_data(move: BranchMove) -> dict[str, Any]:
-    return {"ref": move.ref, "old": move.old, "new": move.new, "is_checked_out": move.is_checked_out}
+def _branch_entry(move: BranchMove) -> BranchEntry:
+    return BranchEntry(ref=move.ref, old=move.old, new=move.new, is_checked_out=move.is_checked_out)
 
 
 def branch_move(resource: Resource, operation: Operation) -> BranchMove | None:
     """The move of a branch that an operation made, or was about to make, in that resource."""
-    data = operation.data["branches"].get(resource.name)
-    return BranchMove(GitRepository.at(Path(resource.path)), **data) if data else None
+    found = RealFilesEntry.of(operation).branches.get(resource.name)
+    if found is None:
+        return None
+    return BranchMove(GitRepository.at(Path(resource.path)), found.ref, found.old, found.new, found.is_checked_out)
 
 
 def _meddled(root: Path, path: bytes) -> ConflictError:
@@ -384,7 +378,7 @@ def _change_all(
     if indexes:
         # An index that is ours can then be told from one that somebody else wrote.
         digests = {name: digest_of(content).hex() for name, content in indexes.items()}
-        operation = operation.model_copy(update={"data": {**operation.data, "indexes": digests}})
+        operation = RealFilesEntry.of(operation).model_copy(update={"indexes": digests}).put_into(operation)
         with service.store.transaction(lease):
             service.store.save(operation)
     for name, move in moves.items():
@@ -403,7 +397,7 @@ def _change_files(service: CheckpointService, operation: Operation, changes: Seq
         if not each.differences:
             continue
         try:
-            change(each.root, reader, each.differences, each.links, owner=_token_of(operation))
+            change(each.root, reader, each.differences, each.links, owner=RealFilesEntry.of(operation).token)
         except InUse as error:
             raise database_in_use(each.root, error) from error
         except Meddled as error:
@@ -482,7 +476,7 @@ def _put_all_back(
 
 def _undo(service: CheckpointService, resource: Resource, operation: Operation) -> list[str]:
     """Put one resource back; the paths that are neither as they were nor as the operation made them, and so stay."""
-    states, reader = operation.data["states"], service.manager.reader
+    states, reader = RealFilesEntry.of(operation).states, service.manager.reader
     move = branch_move(resource, operation)
     if move is not None:
         remove_stale_locks(move, operation.created_at.timestamp())
@@ -500,13 +494,14 @@ def _undo(service: CheckpointService, resource: Resource, operation: Operation) 
 def _undo_index(service: CheckpointService, resource: Resource, operation: Operation, move: BranchMove) -> None:
     """Put the index back whole while nobody else can have changed it, otherwise only what is ours in it."""
     repository, token = move.repository, operation.operation_id
-    ours = operation.data["indexes"].get(resource.name)
+    entry = RealFilesEntry.of(operation)
+    ours = entry.indexes.get(resource.name)
     if ours is not None and (holds_index(repository, token) or _digest_of_index(repository) == ours):
-        index = load_selection(service.manager.reader, operation.data["states"][f"{resource.name}/index"])
+        index = load_selection(service.manager.reader, entry.states[f"{resource.name}/index"])
         _put_back(service, repository.git_dir, index, {}, operation, always={b"index"})
     elif ours is not None:
         take_out_of_index(move, token)
-    if not _token_of(operation):
+    if not entry.token:
         (repository.git_dir / _INDEX_BEFORE_TOKENS).unlink(missing_ok=True)
     release_index(repository, token)
 
@@ -533,7 +528,7 @@ def _put_back(
     left: set[bytes] = set()
     kept: list[bytes] = []
     while True:
-        kept += remove_leftovers(root, old, new, always, owner=_token_of(operation))
+        kept += remove_leftovers(root, old, new, always, owner=RealFilesEntry.of(operation).token)
         with service.manager.taking() as batch:
             present = select(root, paths, batch)
             batch.commit()
@@ -544,7 +539,7 @@ def _put_back(
             refuse_to_put_back(root, databases_in_use(root, service.manager.reader, differences))
             groups = links_to_make(links, [difference.path for difference in differences], left)
             try:
-                change(root, service.manager.reader, differences, groups, owner=_token_of(operation))
+                change(root, service.manager.reader, differences, groups, owner=RealFilesEntry.of(operation).token)
             except InUse as error:
                 refuse_to_put_back(root, [(error.path, error.programs)])
             except Meddled as error:

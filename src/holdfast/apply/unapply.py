@@ -37,11 +37,11 @@ from holdfast.git.commit import (
     refuse_a_locked_branch,
 )
 from holdfast.git.repository import GitRepository
+from holdfast.journal import RealFilesEntry, UnapplyEntry
 from holdfast.model import (
     FileChange,
     Lease,
     Operation,
-    OperationKind,
     OperationState,
     Plan,
     PlanState,
@@ -123,7 +123,7 @@ def unapply_plan(
     if not confirm(preview):
         return None
     undone = preview.operation.model_copy(update={"state": OperationState.UNDONE})
-    plan = change_real_files(plan, lease, service, OperationKind.UNAPPLY, preview.resources, records=[undone])
+    plan = change_real_files(plan, lease, service, UnapplyEntry, preview.resources, records=[undone])
     return UnapplyPreview(plan, undone, preview.resources)
 
 
@@ -135,7 +135,7 @@ class _Undoing:
     def take(self, resource: Resource, batch: Batch) -> RealChange:
         """The way back for one resource; what stands against it is noted."""
         move = self._move_back(resource)
-        states = self._operation.data["states"]
+        states = RealFilesEntry.of(self._operation).states
         if f"{resource.name}/old" not in states:
             return RealChange(resource, branch=move)
         old = load_selection(self._reader, states[f"{resource.name}/old"])

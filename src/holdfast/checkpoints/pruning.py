@@ -9,6 +9,7 @@ from holdfast.checkpoints.history import CUT_SHORT, first_of_attempt, is_half_do
 from holdfast.checkpoints.retention import GroupFacts, retention
 from holdfast.db.store import Store
 from holdfast.errors import StateError
+from holdfast.journal import Entry
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
@@ -144,7 +145,7 @@ class Pruning:
         store, plan_id = self._store, plan.plan_id
         needed = {plan.head_group_id or ""}
         for operation in store.operations.unfinished(plan_id):
-            needed.update(value for key, value in operation.data.items() if key.endswith("_group_id"))
+            needed |= Entry.of(operation).groups
         runs = store.runs.unfinished(plan_id)
         last = store.runs.latest_in_force(plan_id)
         if last is not None and last.step_index == plan.next_step:

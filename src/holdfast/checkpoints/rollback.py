@@ -23,6 +23,7 @@ from holdfast.checkpoints.titles import left_for, title_of
 from holdfast.checkpoints.unkept import look_at_unkept
 from holdfast.db.store import Store
 from holdfast.errors import HoldfastError, StateError
+from holdfast.journal import RollbackEntry, SandboxEntry
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
@@ -31,7 +32,6 @@ from holdfast.model import (
     Lease,
     Moment,
     Operation,
-    OperationKind,
     OperationState,
     Plan,
     PlanState,
@@ -185,21 +185,15 @@ class Rollback:
             plan = self.keep_present(plan, lease, target, reason)
             left = self._store.get(CheckpointGroup, plan.head_group_id or "")
             self._sandboxes.keep_sound(plan, left.states, target.states)
-        operation = Operation(
-            operation_id=new_id(),
-            plan_id=plan.plan_id,
-            kind=OperationKind.ROLLBACK,
-            data={
-                "target_group_id": target.group_id,
-                "left_group_id": plan.head_group_id,
-                "reason": reason,
-                "states": target.states,
-                "correction": correction.model_dump(mode="json") if correction else None,
-                "recovery": recovery.model_dump(mode="json") if recovery else None,
-                "is_unkept": not decision.keeps_present,
-            },
-            created_at=now(),
-        )
+        operation = RollbackEntry(
+            target_group_id=target.group_id,
+            left_group_id=plan.head_group_id,
+            reason=reason,
+            states=target.states,
+            correction=correction,
+            recovery=recovery,
+            is_unkept=not decision.keeps_present,
+        ).begun(plan.plan_id)
         with self._store.transaction(lease):
             self._store.insert(operation)
         try:
@@ -235,7 +229,7 @@ class Rollback:
     def finish(self, plan: Plan, lease: Lease, operation: Operation, compensate: Compensate) -> RollbackResult:
         """Complete a rollback that was cut short; everything it did already is done again or found done."""
         consequences = self.compensate_unfinished(plan, lease, operation, compensate)
-        target = self._store.get(CheckpointGroup, operation.data["target_group_id"])
+        target = self._store.get(CheckpointGroup, RollbackEntry.of(operation).target_group_id)
         return self._carry_out(plan, lease, operation, group_checkpoints(self._store, target)[0], consequences)
 
     def compensate_unfinished(
@@ -247,22 +241,21 @@ class Rollback:
 
     def target_of(self, operation: Operation) -> CheckpointGroup:
         """What a rollback goes back to: the group, without the decisions that its correction undoes."""
-        correction = operation.data["correction"]
-        undone = Correction.model_validate(correction).undone if correction else ()
-        return self._store.get(CheckpointGroup, operation.data["target_group_id"]).without(undone)
+        entry = RollbackEntry.of(operation)
+        undone = entry.correction.undone if entry.correction else ()
+        return self._store.get(CheckpointGroup, entry.target_group_id).without(undone)
 
     def _carry_out(
         self, plan: Plan, lease: Lease, operation: Operation, checkpoint: Checkpoint, consequences: Consequences
     ) -> RollbackResult:
-        target = self.target_of(operation)
-        left = self._store.get(CheckpointGroup, operation.data["left_group_id"])
-        is_unkept = operation.data.get("is_unkept", False)
+        target, entry = self.target_of(operation), RollbackEntry.of(operation)
+        left, is_unkept = self._store.get(CheckpointGroup, entry.left_group_id or ""), entry.is_unkept
         set_aside = self._sandboxes.restore_group(plan, target, is_unkept=is_unkept)
         found = Changes(self._manager.reader).reverted(plan, left.states, target.states)
         with self._store.transaction(lease):
-            plan = self._record(plan, target, left, consequences, operation)
-            if operation.data["correction"]:
-                plan = record_correction(self._store, plan, Correction.model_validate(operation.data["correction"]))
+            plan = self._record(plan, target, left, consequences, entry)
+            if entry.correction is not None:
+                plan = record_correction(self._store, plan, entry.correction)
             self._store.save(operation.model_copy(update={"state": OperationState.DONE, "finished_at": now()}))
         return RollbackResult(
             plan=plan,
@@ -281,7 +274,7 @@ class Rollback:
         target: CheckpointGroup,
         left: CheckpointGroup,
         consequences: Consequences,
-        operation: Operation,
+        entry: RollbackEntry,
     ) -> Plan:
         for decision in consequences.superseded:
             self._store.save(decision.model_copy(update={"is_superseded": True}))
@@ -293,9 +286,8 @@ class Rollback:
             self._store.save(self._revived(subplan) if subplan.is_superseded else _invalidated(subplan))
         plan = History(self._store, plan).position_at(target)
         decision_id, held = target.decision_id, target.active_decisions
-        if operation.data.get("recovery"):
-            spec = DecisionSpec.model_validate(operation.data["recovery"])
-            decision = next_decision(self._store, plan, spec, _position(plan))
+        if entry.recovery is not None:
+            decision = next_decision(self._store, plan, entry.recovery, _position(plan))
             self._store.insert(decision)
             plan, decision_id = plan.decided(decision.sequence, decision.sequence), decision.decision_id
             held = extended(held, decision.sequence, decision.sequence)
@@ -308,7 +300,7 @@ class Rollback:
                 "parent_group_id": target.group_id,
                 "restored_group_id": target.group_id,
                 "triggers": (Moment.ROLLBACK.value,),
-                "reason": operation.data["reason"],
+                "reason": entry.reason,
                 "source": "rollback",
                 "label": None,
                 "created_at": now(),
@@ -335,7 +327,7 @@ class Rollback:
 
     def undo(self, plan: Plan, lease: Lease, operation: Operation, failure: HoldfastError) -> None:
         """Put back the state that a rollback was leaving when it failed; if that fails as well, it stays begun."""
-        left = self._store.get(CheckpointGroup, operation.data["left_group_id"])
+        left = self._store.get(CheckpointGroup, SandboxEntry.of(operation).left_group_id or "")
         try:
             for resource in plan.resources:
                 # What a program that is at work there has done since is not the rollback's, and stays.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from holdfast.db.access import Access
 from holdfast.db.engine import Engine, PostgresDialect, SqliteDialect
@@ -27,8 +26,6 @@ from holdfast.errors import (
 from holdfast.model import (
     CheckpointGroup,
     Operation,
-    OperationKind,
-    OperationState,
     Plan,
 )
 from holdfast.system.sqlite import is_empty
@@ -109,18 +106,11 @@ class Store(Access):
 
         Refuses if any record that could name one is damaged, of whichever plan: a damaged one may be another's.
         """
+        from holdfast.journal import states_needed_by  # only a collection asks, and every command opens the store
+
         plans = [fields for fields in self.all_fields(Plan) if fields["store_id"] == store_id]
         kept = {fields["plan_id"] for fields in plans}
         named = [fields["states"] for fields in self.all_fields(CheckpointGroup) if fields["plan_id"] in kept]
-        named += [
-            fields["data"].get("states", {})
-            for fields in self.all_fields(Operation)
-            if fields["plan_id"] in kept and _needs_states(fields)
-        ]
+        named += [states_needed_by(fields) for fields in self.all_fields(Operation) if fields["plan_id"] in kept]
         named += [fields["merged_states"] for fields in plans if fields["merged_states"]]
         return {state for states in named for state in states.values()}
-
-
-def _needs_states(operation: dict[str, Any]) -> bool:
-    is_applied = (operation["state"], operation["kind"]) == (OperationState.DONE, OperationKind.APPLY)
-    return operation["state"] == OperationState.BEGUN or is_applied

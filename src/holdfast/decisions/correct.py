@@ -11,6 +11,7 @@ from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.rollback import Compensate, RollbackDecision
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.errors import DamagedRecordError, SandboxError, StateError
+from holdfast.journal import Entry, RollbackEntry
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
@@ -73,10 +74,13 @@ class CorrectionService:
 
     def is_under_way(self, decision: Decision, guidance: str) -> bool:
         """Whether this very correction was begun and cut short: whoever takes the plan's lease next finishes it."""
+        entries = map(Entry.of, self._service.store.operations.unfinished(decision.plan_id))
         return any(
-            operation.data.get("reason") == _reason(decision)
-            and (operation.data.get("correction") or {}).get("guidance") == guidance
-            for operation in self._service.store.operations.unfinished(decision.plan_id)
+            isinstance(entry, RollbackEntry)
+            and entry.correction is not None
+            and entry.correction.guidance == guidance
+            and entry.reason == _reason(decision)
+            for entry in entries
         )
 
     # Undoing

@@ -18,7 +18,8 @@ from holdfast.execution.executor import (
     refuse_to_skip_nothing,
 )
 from holdfast.execution.subplans import refuse_unresolved
-from holdfast.model import CheckpointGroup, Correction, Operation, OperationKind, Plan, PlanState, Step
+from holdfast.journal import RollbackEntry
+from holdfast.model import CheckpointGroup, Operation, OperationKind, Plan, PlanState, Step
 from holdfast.tools import Toolbox
 
 
@@ -132,6 +133,6 @@ def _at(plan: Plan, back: Plan, choices: Choices, group: CheckpointGroup | None 
 def _after_going_back(plan: Plan, service: CheckpointService, choices: Choices, operation: Operation) -> ResumePreview:
     """From where it goes on when a rollback, perhaps with a correction, was cut short and is finished first."""
     back = service.history(plan).position_at(service.rollback.target_of(operation))
-    corrected = operation.data["correction"] and Correction.model_validate(operation.data["correction"]).steps
-    back = back.changed(steps=corrected or back.steps)
+    correction = RollbackEntry.of(operation).correction
+    back = back.changed(steps=(correction and correction.steps) or back.steps)
     return replace(_at(plan, back, choices), operations=(operation.kind,))

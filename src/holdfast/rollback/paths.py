@@ -15,13 +15,13 @@ from holdfast.content.difference import StateReader
 from holdfast.content.format import DIRECTORY, FORMAT_VERSION, Entry, State
 from holdfast.content.grafting import grafted
 from holdfast.errors import AmbiguousError, HoldfastError, NotFoundError, StateError, UsageError
+from holdfast.journal import RestorePathsEntry
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
     Lease,
     Moment,
     Operation,
-    OperationKind,
     OperationState,
     Phase,
     Plan,
@@ -35,7 +35,6 @@ from holdfast.names import name_text
 from holdfast.rollback.rollback import RollbackPreview, refuse_if_disabled
 from holdfast.sandbox import sandbox_for
 from holdfast.snapshot.restore.restore import unheld_name
-from holdfast.system.ids import new_id
 
 _MOST_NAMES = 10
 
@@ -107,18 +106,10 @@ def restore_paths(
     with service.manager.taking() as batch:
         wanted = _grafted_states(service, batch, group, present, selected)
         batch.commit()
-        operation = Operation(
-            operation_id=new_id(),
-            plan_id=plan.plan_id,
-            kind=OperationKind.RESTORE_PATHS,
-            data={
-                "target_group_id": group.group_id,
-                "left_group_id": plan.head_group_id,
-                "reason": reason,
-                "states": wanted,
-            },
-            created_at=now(),
+        entry = RestorePathsEntry(
+            target_group_id=group.group_id, left_group_id=plan.head_group_id, reason=reason, states=wanted
         )
+        operation = entry.begun(plan.plan_id)
         with service.store.transaction(lease):
             service.store.insert(operation)
     try:
@@ -129,7 +120,7 @@ def restore_paths(
     return expected.model_copy(
         update={
             "plan": plan,
-            "left_group_id": operation.data["left_group_id"],
+            "left_group_id": entry.left_group_id,
             "set_aside": set_aside,
             "checkpoints_remaining": service.store.checkpoints.count(plan.plan_id),
         }
@@ -147,8 +138,9 @@ def finish_restore(
 def _carry_out(
     plan: Plan, lease: Lease, service: CheckpointService, operation: Operation
 ) -> tuple[Plan, tuple[str, ...]]:
-    set_aside = service.sandboxes.restore_states(plan, operation.data["states"])
-    occasion = Occasion((Moment.RESTORE_PATHS,), reason=operation.data["reason"], source="rollback")
+    entry = RestorePathsEntry.of(operation)
+    set_aside = service.sandboxes.restore_states(plan, entry.states)
+    occasion = Occasion((Moment.RESTORE_PATHS,), reason=entry.reason, source="rollback")
     done = operation.model_copy(update={"state": OperationState.DONE, "finished_at": now()})
     return service.create_checkpoint(_after(plan), lease, occasion, records=[done]), set_aside
 
