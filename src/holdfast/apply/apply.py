@@ -14,7 +14,8 @@ from holdfast.apply.real_files import RealChange, change_real_files
 from holdfast.checkpoints.missing import make_anew
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.service import CheckpointService
-from holdfast.git.commit import BranchMove, make_commit
+from holdfast.git.branches import BranchMove
+from holdfast.git.commit import make_commit
 from holdfast.journal import ApplyEntry
 from holdfast.model import FileChange, Lease, Moment, Phase, Plan, PlanState
 

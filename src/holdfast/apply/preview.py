@@ -32,23 +32,18 @@ from holdfast.content.batch import Batch
 from holdfast.content.difference import Difference, StateReader, visible
 from holdfast.content.format import DIRECTORY, FILE, PIECES_FROM_BYTES, Entry, State
 from holdfast.errors import ConflictError, SandboxError, StateError
-from holdfast.git.commit import (
-    CommitDraft,
-    branch_name,
-    changed_by,
+from holdfast.git.branches import branch_name, refuse_a_branch_used_elsewhere, refuse_branch_name
+from holdfast.git.commit import CommitDraft, changed_by, refuse_an_impossible_commit, would_be_made
+from holdfast.git.merging import merge_texts
+from holdfast.git.repository import GitRepository
+from holdfast.git.work_tree import (
     ignored_among,
     inside_submodules,
     merges_by_lines,
     not_as_committed,
-    refuse_a_branch_used_elsewhere,
-    refuse_an_impossible_commit,
-    refuse_branch_name,
     repositories_around,
     texts_in,
-    would_be_made,
 )
-from holdfast.git.repository import GitRepository
-from holdfast.git.run import merge_texts
 from holdfast.model import (
     CheckpointGroup,
     DecisionType,

@@ -25,19 +25,8 @@ from holdfast.content.batch import Batch
 from holdfast.content.difference import Difference, visible
 from holdfast.content.format import DIRECTORY, Entry, digest_of
 from holdfast.errors import ConflictError, LeaseLostError, SandboxError, described
-from holdfast.git.commit import (
-    BranchMove,
-    check_unmoved,
-    holds_index,
-    lock_index,
-    move_branch,
-    move_branch_back,
-    new_index,
-    release_index,
-    remove_stale_locks,
-    replace_index,
-    take_out_of_index,
-)
+from holdfast.git.branches import BranchMove, check_unmoved, move_branch, move_branch_back, remove_stale_locks
+from holdfast.git.index import holds_index, lock_index, new_index, release_index, replace_index, take_out_of_index
 from holdfast.git.repository import GitRepository
 from holdfast.journal import BranchEntry, RealFilesEntry
 from holdfast.model import (
@@ -374,7 +363,7 @@ def _change_all(
     for move in moves.values():
         check_unmoved(move)
     _change_files(service, operation, changes)
-    indexes = {name: new_index(move) for name, move in with_index.items()}
+    indexes = {name: new_index(move.repository, move.old, move.new) for name, move in with_index.items()}
     if indexes:
         # An index that is ours can then be told from one that somebody else wrote.
         digests = {name: digest_of(content).hex() for name, content in indexes.items()}
@@ -500,7 +489,7 @@ def _undo_index(service: CheckpointService, resource: Resource, operation: Opera
         index = load_selection(service.manager.reader, entry.states[f"{resource.name}/index"])
         _put_back(service, repository.git_dir, index, {}, operation, always={b"index"})
     elif ours is not None:
-        take_out_of_index(move, token)
+        take_out_of_index(repository, move.old, move.new, token)
     if not entry.token:
         (repository.git_dir / _INDEX_BEFORE_TOKENS).unlink(missing_ok=True)
     release_index(repository, token)

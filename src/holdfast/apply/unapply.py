@@ -28,15 +28,10 @@ from holdfast.content.batch import Batch
 from holdfast.content.difference import Difference
 from holdfast.content.format import DIRECTORY, Entry
 from holdfast.errors import ConflictError, StateError
-from holdfast.git.commit import (
-    BranchMove,
-    branch_name,
-    changed_between,
-    not_as_committed,
-    refuse_a_branch_used_elsewhere,
-    refuse_a_locked_branch,
-)
+from holdfast.git.branches import BranchMove, branch_name, refuse_a_branch_used_elsewhere, refuse_a_locked_branch
+from holdfast.git.index import changes_between
 from holdfast.git.repository import GitRepository
+from holdfast.git.work_tree import not_as_committed
 from holdfast.journal import RealFilesEntry, UnapplyEntry
 from holdfast.model import (
     FileChange,
@@ -207,7 +202,7 @@ class _Undoing:
         refuse_busy_repository(made.repository)
         _refuse_if_elsewhere(made)
         refuse_a_branch_used_elsewhere(made.repository, made.ref, way_out=_AND_AGAIN)
-        paths = changed_between(made.repository, made.old, made.new)
+        paths = changes_between(made.repository, made.old, made.new)
         self._note(resource, not_as_committed(made.repository, paths))
         return made.reversed
 

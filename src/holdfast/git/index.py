@@ -1,112 +1,173 @@
-"""What an index of git says, apart from what git only notes in it to be faster next time.
-
-Git writes its index anew whenever somebody looks, with ``git status`` or by a prompt, and finds other times or inodes.
-The format is that of gitformat-index(5).
-"""
+"""The index of a repository: a temporary one to fill, and the user's own, locked, changed and compared with commits."""
 
 from __future__ import annotations
 
-import hashlib
-import struct
-from typing import NamedTuple
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
-_SIGNATURE = b"DIRC"
-_VERSIONS = (2, 3, 4)
-_COMPRESSED = 4
-"""From this version on a path is written as what differs from the one before it."""
-_DIGESTS = (hashlib.sha1, hashlib.sha256)
-_MODE = struct.Struct(">24xI12x")
-"""The mode among times, inode, owner and size."""
-_FLAGS = struct.Struct(">H")
-_EXTENDED = 0x4000
-_MEANT_FLAGS = 0xB000
-"""Assume-unchanged and the stage; not the length of the name."""
-_MEANT_EXTENDED_FLAGS = 0x6000
-"""Skip-worktree and intent-to-add."""
-_NOTES = frozenset((b"TREE", b"UNTR", b"FSMN", b"EOIE", b"IEOT"))
-"""Extensions that only say what git would find out anyway."""
+from holdfast.errors import ConflictError
+from holdfast.git.repository import GitRepository
+from holdfast.git.run import run_git
+from holdfast.names import name_text
+from holdfast.system.trees import sync_directory, temporary_folder
+
+_LOCK_MARK = b"holdfast apply "
+# The shared part of a split index would be left in the user's repository, even if the index itself is ours.
+_WHOLE = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.splitIndex", "GIT_CONFIG_VALUE_0": "false"}
 
 
-class IndexEntry(NamedTuple):
-    path: bytes
-    mode: int
-    digest: bytes
-    flags: tuple[int, int]
+@contextmanager
+def temporary_index(repository: GitRepository, *, copied: bool = False) -> Iterator[dict[str, str]]:
+    """An index beside that of the repository, empty or a copy of it, as an environment for git."""
+    with temporary_folder() as folder:
+        index = folder / "index"
+        if copied and repository.index_path.exists():
+            shutil.copyfile(repository.index_path, index)
+        places = {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(repository.root)}
+        yield {**_WHOLE, **places, "GIT_INDEX_FILE": str(index)}
 
 
-class IndexMeaning(NamedTuple):
-    entries: tuple[IndexEntry, ...]
-    extensions: tuple[tuple[bytes, bytes], ...]
+def staged(repository: GitRepository, commit: str | None, environment: Mapping[str, str] | None = None) -> set[bytes]:
+    """The paths in which the index differs from a commit."""
+    args = ["diff-index", "--cached", "-z", "--name-only", "--no-renames", commit or tree_of(repository, None)]
+    return {path for path in run_git(args, cwd=repository.root, env=environment).stdout.split(b"\0") if path}
 
 
-def mean_the_same(one: bytes, other: bytes) -> bool:
-    """Whether both are indexes, and say the same."""
-    meaning = meaning_of(one)
-    return meaning is not None and meaning == meaning_of(other)
+def tree_of(repository: GitRepository, commit: str | None) -> str:
+    if commit is None:
+        return run_git(["hash-object", "-t", "tree", "--stdin"], cwd=repository.root).stdout.decode().strip()
+    return run_git(["rev-parse", f"{commit}^{{tree}}"], cwd=repository.root).stdout.decode().strip()
 
 
-def meaning_of(content: bytes) -> IndexMeaning | None:
-    """None if it is no sound index."""
-    for digest in _DIGESTS:
-        size = digest(usedforsecurity=False).digest_size
-        body, checksum = content[:-size], content[-size:]
-        # Git can be told to leave the checksum out.
-        if checksum in (digest(body, usedforsecurity=False).digest(), bytes(size)):
-            try:
-                return _Reading(body, size).run()
-            except (ValueError, struct.error):
-                continue
-    return None
+def changes_between(repository: GitRepository, old: str | None, new: str | None) -> dict[bytes, tuple[bytes, bytes]]:
+    """Every path in which two commits differ: its old and its new ``mode digest``."""
+    ends = [each or tree_of(repository, None) for each in (old, new)]
+    args = ["diff-tree", "-r", "-z", "--no-renames", *ends]
+    words = run_git(args, cwd=repository.root).stdout.split(b"\0")
+    changes = {}
+    for facts, path in zip(words[::2], words[1::2], strict=False):
+        old_mode, new_mode, old_digest, new_digest, _ = facts.removeprefix(b":").split(b" ")
+        changes[path] = (old_mode + b" " + old_digest, new_mode + b" " + new_digest)
+    return changes
 
 
-class _Reading:
-    def __init__(self, body: bytes, digest_bytes: int) -> None:
-        self._body, self._digest_bytes = body, digest_bytes
-        self._at = 0
+# Changed
 
-    def run(self) -> IndexMeaning:
-        signature, version, count = struct.unpack(">4sII", self._take(12))
-        if signature != _SIGNATURE or version not in _VERSIONS:
-            raise ValueError(signature, version)
-        entries: list[IndexEntry] = []
-        for _ in range(count):
-            entries.append(self._entry(version, entries[-1].path if entries else b""))
-        extensions = []
-        while self._at < len(self._body):
-            name, size = struct.unpack(">4sI", self._take(8))
-            extensions.append((name, self._take(size)))
-        return IndexMeaning(tuple(entries), tuple(each for each in extensions if each[0] not in _NOTES))
 
-    def _entry(self, version: int, before: bytes) -> IndexEntry:
-        start = self._at
-        (mode,) = _MODE.unpack(self._take(_MODE.size))
-        digest = self._take(self._digest_bytes)
-        (flags,) = _FLAGS.unpack(self._take(_FLAGS.size))
-        (extended,) = _FLAGS.unpack(self._take(_FLAGS.size)) if flags & _EXTENDED else (0,)
-        kept = before[: len(before) - self._number()] if version >= _COMPRESSED else b""
-        path = kept + self._text()
-        if version < _COMPRESSED:
-            self._take(-(self._at - start) % 8)
-        return IndexEntry(path, mode, digest, (flags & _MEANT_FLAGS, extended & _MEANT_EXTENDED_FLAGS))
+def new_index(repository: GitRepository, old: str | None, new: str | None) -> bytes:
+    """The index with all paths in which the commits differ as the new one has them, and everything else as it is."""
+    changes = changes_between(repository, old, new)
+    return _changed_index(repository, {path: entry for path, (_, entry) in changes.items()})
 
-    def _take(self, size: int) -> bytes:
-        taken = self._body[self._at : self._at + size]
-        if len(taken) < size:
-            raise ValueError(size)
-        self._at += size
-        return taken
 
-    def _text(self) -> bytes:
-        """What goes up to the next NUL, which is taken with it."""
-        text = self._body[self._at : self._body.index(b"\0", self._at)]
-        self._at += len(text) + 1
-        return text
+def take_out_of_index(repository: GitRepository, old: str | None, new: str | None, token: str) -> None:
+    """Undo in the index what it has of the new commit, path by path; whatever else is in it is somebody's work."""
+    changes = changes_between(repository, old, new)
+    listed = run_git(["ls-files", "-s", "-z"], cwd=repository.root).stdout.split(b"\0")
+    present = {path: facts.rpartition(b" ")[0] for facts, _, path in (line.partition(b"\t") for line in listed)}
+    ours = {path: before for path, (before, made) in changes.items() if present.get(path, _gone(made)) == made}
+    if not ours:
+        return
+    lock_index(repository, token)
+    try:
+        replace_index(repository, _changed_index(repository, ours), token)
+    finally:
+        release_index(repository, token)
 
-    def _number(self) -> int:
-        """Seven bits a byte, the highest first; as each length has its own range, none is written in two ways."""
-        byte = self._take(1)[0]
-        number = byte & 0x7F
-        while byte & 0x80:
-            byte = self._take(1)[0]
-            number = ((number + 1) << 7) | (byte & 0x7F)
-        return number
+
+def _gone(entry: bytes) -> bytes:
+    return b"000000 " + b"0" * (len(entry) - len(b"000000 "))
+
+
+def _changed_index(repository: GitRepository, entries: Mapping[bytes, bytes]) -> bytes:
+    root = repository.root
+    # Removals first: a file may have become a directory.
+    lines = sorted(
+        (entry + b"\t" + path + b"\0" for path, entry in entries.items()), key=lambda line: not line.startswith(b"0")
+    )
+    with temporary_index(repository, copied=True) as environment:
+        run_git(["update-index", "-z", "--index-info"], cwd=root, input=b"".join(lines), env=environment)
+        # The files are there already: what is not was left out of the work tree by a sparse checkout, and stays so.
+        there = [path for path, entry in entries.items() if entry != _gone(entry)]
+        left_out = [path + b"\0" for path in there if not os.path.lexists(root / os.fsdecode(path))]
+        if left_out:
+            args = ["update-index", "--skip-worktree", "-z", "--stdin"]
+            run_git(args, cwd=root, input=b"".join(left_out), env=environment)
+        run_git(["update-index", "-q", "--refresh"], cwd=root, env=environment, check=False)
+        return Path(environment["GIT_INDEX_FILE"]).read_bytes()
+
+
+def replace_index(repository: GitRepository, content: bytes, token: str) -> None:
+    """Replace the index as a whole; to be called with it locked."""
+    replacement = _next_index(repository, token)
+    descriptor = os.open(replacement, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, _mode_for_index(repository))
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    replacement.replace(repository.index_path)
+    sync_directory(repository.git_dir)
+
+
+def _mode_for_index(repository: GitRepository) -> int:
+    """That of the present index; if there is none, that of a file that every repository has, shared or not."""
+    present = repository.index_path if repository.index_path.exists() else repository.git_dir / "HEAD"
+    return stat.S_IMODE(present.stat().st_mode)
+
+
+# Locked
+
+
+def lock_index(repository: GitRepository, token: str) -> None:
+    """Keep every other git away from the index, by git's own lock; ours is known by the token in it.
+
+    The lock appears with the token in it: one without it would be taken for no program's after a crash, and stay.
+    """
+    prepared = _prepared_lock(repository, token)
+    with prepared.open("wb") as file:
+        file.write(_LOCK_MARK + token.encode())
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(prepared, repository.index_lock)
+    except FileExistsError as error:
+        raise index_is_locked(repository) from error
+    finally:
+        prepared.unlink()
+
+
+def index_is_locked(repository: GitRepository) -> ConflictError:
+    return ConflictError(
+        f"Another git command is at work in {name_text(str(repository.root))}: "
+        f"{name_text(str(repository.index_lock))} exists.",
+        hint="Wait for it to end; if none is running, remove that file. Then run the command again.",
+    )
+
+
+def holds_index(repository: GitRepository, token: str) -> bool:
+    try:
+        return repository.index_lock.read_bytes() == _LOCK_MARK + token.encode()
+    except FileNotFoundError:
+        return False
+
+
+def _prepared_lock(repository: GitRepository, token: str) -> Path:
+    return repository.git_dir / f"index.holdfast-{token}"
+
+
+def _next_index(repository: GitRepository, token: str) -> Path:
+    """The new index, until it replaces the present one."""
+    return repository.git_dir / f"index.holdfast-{token}.next"
+
+
+def release_index(repository: GitRepository, token: str) -> None:
+    """Remove the lock, if it has this token, and the unfinished files that were to become the lock or the index."""
+    for unfinished in (_prepared_lock(repository, token), _next_index(repository, token)):
+        unfinished.unlink(missing_ok=True)
+    if holds_index(repository, token):
+        repository.index_lock.unlink()

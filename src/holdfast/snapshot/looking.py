@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from holdfast.content.difference import Difference, StateReader
 from holdfast.content.format import DIRECTORY, Entry
-from holdfast.git.index import mean_the_same
+from holdfast.git.index_content import mean_the_same
 from holdfast.sandbox.protocol import Sandbox
 from holdfast.system.directories import join
 

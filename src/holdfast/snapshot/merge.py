@@ -15,7 +15,7 @@ from holdfast.content.batch import Batch
 from holdfast.content.difference import Difference, StateReader, visible
 from holdfast.content.format import DIRECTORY, Entry, State
 from holdfast.content.grafting import grafted
-from holdfast.git.run import MergedText, merge_texts
+from holdfast.git.merging import MergedText, merge_texts
 from holdfast.snapshot.attributes import merged_attributes
 from holdfast.snapshot.scan.entries import stored_content
 from holdfast.snapshot.selection import same_content, same_kind

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from holdfast.errors import HoldfastError
-from holdfast.git.run import apply_patch
+from holdfast.git.patches import apply_patch
 from holdfast.system import paths
 from holdfast.tools.declaration import ToolArgs, ToolContext, ToolDeclaration, ToolResult
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConflictError, HoldfastError, SandboxError, StateError
-from holdfast.git.commit import refuse_a_branch_used_elsewhere
+from holdfast.git.branches import refuse_a_branch_used_elsewhere
 from holdfast.git.repository import GitRepository
 from tests.integration.apply.conftest import Desk
 from tests.support.repositories import AUTHOR, git, head, log, make_repository, status

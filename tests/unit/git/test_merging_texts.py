@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import SandboxError
-from holdfast.git.run import MergedText, merge_texts
+from holdfast.git.merging import MergedText, merge_texts
 
 LABELS = ("mine", "start", "yours")
 

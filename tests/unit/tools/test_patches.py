@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import SandboxError, UsageError
-from holdfast.git.run import apply_patch, run_git
+from holdfast.git.patches import apply_patch
+from holdfast.git.run import run_git
 
 NEW_FILE = """\
 diff --git a/{path} b/{path}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.git.index import mean_the_same, meaning_of
+from holdfast.git.index_content import mean_the_same, meaning_of
 from tests.support.repositories import git
 from tests.support.trees import write
 

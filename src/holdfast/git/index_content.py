@@ -1,0 +1,112 @@
+"""What an index of git says, apart from what git only notes in it to be faster next time.
+
+Git writes its index anew whenever somebody looks, with ``git status`` or by a prompt, and finds other times or inodes.
+The format is that of gitformat-index(5).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import NamedTuple
+
+_SIGNATURE = b"DIRC"
+_VERSIONS = (2, 3, 4)
+_COMPRESSED = 4
+"""From this version on a path is written as what differs from the one before it."""
+_DIGESTS = (hashlib.sha1, hashlib.sha256)
+_MODE = struct.Struct(">24xI12x")
+"""The mode among times, inode, owner and size."""
+_FLAGS = struct.Struct(">H")
+_EXTENDED = 0x4000
+_MEANT_FLAGS = 0xB000
+"""Assume-unchanged and the stage; not the length of the name."""
+_MEANT_EXTENDED_FLAGS = 0x6000
+"""Skip-worktree and intent-to-add."""
+_NOTES = frozenset((b"TREE", b"UNTR", b"FSMN", b"EOIE", b"IEOT"))
+"""Extensions that only say what git would find out anyway."""
+
+
+class IndexEntry(NamedTuple):
+    path: bytes
+    mode: int
+    digest: bytes
+    flags: tuple[int, int]
+
+
+class IndexMeaning(NamedTuple):
+    entries: tuple[IndexEntry, ...]
+    extensions: tuple[tuple[bytes, bytes], ...]
+
+
+def mean_the_same(one: bytes, other: bytes) -> bool:
+    """Whether both are indexes, and say the same."""
+    meaning = meaning_of(one)
+    return meaning is not None and meaning == meaning_of(other)
+
+
+def meaning_of(content: bytes) -> IndexMeaning | None:
+    """None if it is no sound index."""
+    for digest in _DIGESTS:
+        size = digest(usedforsecurity=False).digest_size
+        body, checksum = content[:-size], content[-size:]
+        # Git can be told to leave the checksum out.
+        if checksum in (digest(body, usedforsecurity=False).digest(), bytes(size)):
+            try:
+                return _Reading(body, size).run()
+            except (ValueError, struct.error):
+                continue
+    return None
+
+
+class _Reading:
+    def __init__(self, body: bytes, digest_bytes: int) -> None:
+        self._body, self._digest_bytes = body, digest_bytes
+        self._at = 0
+
+    def run(self) -> IndexMeaning:
+        signature, version, count = struct.unpack(">4sII", self._take(12))
+        if signature != _SIGNATURE or version not in _VERSIONS:
+            raise ValueError(signature, version)
+        entries: list[IndexEntry] = []
+        for _ in range(count):
+            entries.append(self._entry(version, entries[-1].path if entries else b""))
+        extensions = []
+        while self._at < len(self._body):
+            name, size = struct.unpack(">4sI", self._take(8))
+            extensions.append((name, self._take(size)))
+        return IndexMeaning(tuple(entries), tuple(each for each in extensions if each[0] not in _NOTES))
+
+    def _entry(self, version: int, before: bytes) -> IndexEntry:
+        start = self._at
+        (mode,) = _MODE.unpack(self._take(_MODE.size))
+        digest = self._take(self._digest_bytes)
+        (flags,) = _FLAGS.unpack(self._take(_FLAGS.size))
+        (extended,) = _FLAGS.unpack(self._take(_FLAGS.size)) if flags & _EXTENDED else (0,)
+        kept = before[: len(before) - self._number()] if version >= _COMPRESSED else b""
+        path = kept + self._text()
+        if version < _COMPRESSED:
+            self._take(-(self._at - start) % 8)
+        return IndexEntry(path, mode, digest, (flags & _MEANT_FLAGS, extended & _MEANT_EXTENDED_FLAGS))
+
+    def _take(self, size: int) -> bytes:
+        taken = self._body[self._at : self._at + size]
+        if len(taken) < size:
+            raise ValueError(size)
+        self._at += size
+        return taken
+
+    def _text(self) -> bytes:
+        """What goes up to the next NUL, which is taken with it."""
+        text = self._body[self._at : self._body.index(b"\0", self._at)]
+        self._at += len(text) + 1
+        return text
+
+    def _number(self) -> int:
+        """Seven bits a byte, the highest first; as each length has its own range, none is written in two ways."""
+        byte = self._take(1)[0]
+        number = byte & 0x7F
+        while byte & 0x80:
+            byte = self._take(1)[0]
+            number = ((number + 1) << 7) | (byte & 0x7F)
+        return number

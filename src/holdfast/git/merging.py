@@ -1,0 +1,63 @@
+"""Two changes of one text put together, line by line, as git does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import SandboxError
+from holdfast.git.run import NO_REPOSITORY, complaint_of, run_git
+from holdfast.system.trees import temporary_folder, temporary_place
+
+_MOST_CONFLICTS = 127
+"""What `git merge-file` can count to; a higher exit code is a failure."""
+_SNIFFED_BYTES = 8000
+"""How far git looks for the NUL that makes content binary."""
+
+
+@dataclass(frozen=True)
+class MergedText:
+    """What became of two changes of one text; where both changed the same lines, it holds conflict markers."""
+
+    content: bytes
+    conflicts: int
+
+
+def is_text(content: bytes) -> bool:
+    return b"\0" not in content[:_SNIFFED_BYTES]
+
+
+def merge_texts(
+    base: bytes, ours: bytes, theirs: bytes, *, labels: tuple[str, str, str], theirs_wins: bool = False
+) -> MergedText | None:
+    """Both changes of a text put together, byte for byte; None if a side is not text.
+
+    ``labels`` name our side, the base and their side in the markers around lines that both changed. If theirs wins,
+    these lines are theirs, and there are no conflicts.
+    """
+    if not all(map(is_text, (base, ours, theirs))):
+        return None
+    try:
+        with temporary_folder() as folder:
+            return _merge_files(folder, {"ours": ours, "base": base, "theirs": theirs}, labels, theirs_wins)
+    except OSError as error:
+        raise SandboxError(
+            f"Texts cannot be merged in a temporary folder: {error.strerror}.",
+            hint=f"Make room in {temporary_place()}, or name another folder in TMPDIR.",
+        ) from error
+
+
+def _merge_files(
+    folder: Path, sides: Mapping[str, bytes], labels: Sequence[str], theirs_wins: bool
+) -> MergedText | None:
+    for name, content in sides.items():
+        (folder / name).write_bytes(content)
+    named = [word for label in labels for word in ("-L", label)]
+    args = ["merge-file", "-p", "--theirs" if theirs_wins else "--diff3", *named, *sides]
+    completed = run_git(args, cwd=folder, env=NO_REPOSITORY, check=False)
+    if b"Cannot merge binary files" in completed.stderr:
+        return None  # what git says of a file of more than a gigabyte, too
+    if not 0 <= completed.returncode <= _MOST_CONFLICTS:
+        raise SandboxError(f"git merge-file failed: {complaint_of(completed)}")
+    return MergedText(completed.stdout, completed.returncode)

@@ -1,0 +1,106 @@
+"""Questions about the files of a repository: what git ignores, merges, tracks and finds changed among them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.errors import SandboxError
+from holdfast.git.repository import GitRepository
+from holdfast.git.run import complaint_of, run_git
+from holdfast.system.directories import join, split, with_ancestors
+from holdfast.system.trees import make_folders, temporary_folder
+
+_REPOSITORY = b".git"
+_SKIPPED = b"S"
+_HERE = b"./"
+
+
+def ignored_among(
+    repository: GitRepository, rules: Mapping[bytes, bytes], folders: Collection[bytes], paths: Sequence[bytes]
+) -> set[bytes]:
+    """Those of the paths that these rules ignore and that the repository does not track; ``folders`` are no files."""
+    with temporary_folder() as work_tree:
+        make_folders(work_tree, [*folders, *(split(name)[0] for name in rules)])
+        for name, text in rules.items():
+            (work_tree / os.fsdecode(name)).write_bytes(text)
+        return _check_ignore(repository, work_tree, paths)
+
+
+def _check_ignore(repository: GitRepository, work_tree: Path, paths: Sequence[bytes]) -> set[bytes]:
+    if not paths:
+        return set()
+    # Not the sandbox's own repository: a step may have written its config, and config can start programs.
+    environment = {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(work_tree)}
+    # A name that begins with a colon would be read as a pattern, which GIT_LITERAL_PATHSPECS does not prevent here.
+    listed = b"\0".join(_HERE + path for path in paths)
+    answer = run_git(["check-ignore", "-z", "--stdin"], cwd=work_tree, input=listed, env=environment, check=False)
+    if answer.returncode > 1:
+        raise SandboxError(
+            f"git check-ignore failed in {repository.root}: {complaint_of(answer)}.",
+            hint="Run `git status` there to see why.",
+        )
+    return {path.removeprefix(_HERE) for path in answer.stdout.split(b"\0") if path}
+
+
+def behind_symlinks(work_tree: Path, paths: Iterable[bytes]) -> set[bytes]:
+    """Those of the paths that lead through a symlink there; git refuses to look at them, and holds none of them."""
+    behind: set[bytes] = set()
+    for folder in sorted(with_ancestors(split(path)[0] for path in paths) - {b""}):
+        if split(folder)[0] in behind or (work_tree / os.fsdecode(folder)).is_symlink():
+            behind.add(folder)
+    return {path for path in paths if split(path)[0] in behind}
+
+
+def texts_in(work_tree: Path, names: Collection[bytes]) -> dict[bytes, bytes]:
+    """The content of those files of rules or attributes that are there; git follows no symlink to one."""
+    found = {}
+    for name in set(names) - behind_symlinks(work_tree, names):
+        path = work_tree / os.fsdecode(name)
+        with suppress(FileNotFoundError):  # removed meanwhile
+            if path.is_file() and not path.is_symlink():
+                found[name] = path.read_bytes()
+    return found
+
+
+def inside_submodules(repository: GitRepository, paths: Collection[bytes]) -> set[bytes]:
+    roots = repository.submodules()
+    return {path for path in paths if any(path == root or path.startswith(root + b"/") for root in roots)}
+
+
+def repositories_around(tree: Path, paths: Collection[bytes]) -> set[bytes]:
+    """Folders in a work tree that some of the paths lie in, or are, and that are repositories of their own there."""
+    marks = {join(folder, _REPOSITORY) for folder in with_ancestors(paths) - {b""}}
+    marks -= behind_symlinks(tree, marks)
+    return {split(mark)[0] for mark in marks if os.path.lexists(tree / os.fsdecode(mark))}
+
+
+def merges_by_lines(repository: GitRepository, path: bytes) -> bool:
+    """Whether git would; not if the attributes forbid it, say that it is no text, or name a program that merges."""
+    args = ["check-attr", "-z", "merge", "--", os.fsdecode(path)]
+    value = run_git(args, cwd=repository.root).stdout.split(b"\0")[-2]
+    return value in (b"unspecified", b"set", b"text")
+
+
+def not_as_committed(repository: GitRepository, paths: Collection[bytes]) -> set[bytes]:
+    """What is at these paths, in files or index, and is not what HEAD says, or where git was told not to look.
+
+    A file that is to replace a folder makes git forget everything below it, and the other way round. If git was told
+    not to look and there is nothing, a sparse checkout left the file out, and no work of the user is there.
+    """
+    wanted = set(paths)
+    if not wanted:
+        return set()
+    entries = [line for line in run_git(["ls-files", "-v", "-z"], cwd=repository.root).stdout.split(b"\0") if line]
+    unwatched = {entry[2:] for entry in entries if entry[:1] == _SKIPPED or entry[:1].islower()}
+    left_out = {entry[2:] for entry in entries if entry[:1] == _SKIPPED and entry[2:] in wanted}
+    left_out = {path for path in left_out if not os.path.lexists(repository.root / os.fsdecode(path))}
+    return in_the_way_of(paths, repository.uncommitted() | unwatched - left_out)
+
+
+def in_the_way_of(paths: Collection[bytes], found: Iterable[bytes]) -> set[bytes]:
+    """Those that are one of the paths, lie below one, or have one below them."""
+    wanted, above = set(paths), with_ancestors(paths)
+    return {each for each in found if each in above or not wanted.isdisjoint(with_ancestors([each]))}
