@@ -514,7 +514,7 @@ class Holdfast:
                 self.service.keep_for(lease)
 
     def _undo(self, plan: Plan, lease: Lease, operation: Operation) -> Plan:
-        from holdfast.apply.real_files import undo_change
+        from holdfast.apply.undo import undo_change
 
         return undo_change(plan, lease, self.service, operation)
 
@@ -980,8 +980,8 @@ class Holdfast:
 
     def delete(self, reference: str) -> Plan:
         """Forget a plan: its sandboxes, its records and the content only it needs."""
-        from holdfast.apply.real_files import undo_change
         from holdfast.apply.real_folders import unmark_settled
+        from holdfast.apply.undo import undo_change
         from holdfast.recovery import put_right_outside
 
         def compensate(plan: Plan, lease: Lease, operation: Operation) -> Plan:

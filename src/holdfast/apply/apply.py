@@ -7,10 +7,11 @@ the operation is journaled, the files are changed, and last, for git, index and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.apply.preview import ApplyOptions, ApplyPreview, ResourceChange, preview_apply, result_group
-from holdfast.apply.real_files import RealChange, change_real_files
+from holdfast.apply.real_change import RealChange
+from holdfast.apply.real_files import change_real_files
 from holdfast.checkpoints.missing import make_anew
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.service import CheckpointService
@@ -37,7 +38,7 @@ def apply_plan(
     options: ApplyOptions,
     confirm: Callable[[ApplyPreview], bool],
 ) -> ApplyResult | None:
-    """Apply it, if whoever is asked says yes; asked only after everything that could refuse has been found."""
+    """Apply it, if ``confirm`` says yes; that is asked only after everything that could refuse has been found."""
     if plan.state is PlanState.COMPLETE:
         plan, _ = make_anew(plan, lease, service)
     preview = preview_apply(plan, service, options)
@@ -62,6 +63,4 @@ def _real_change(each: ResourceChange, commit: str | None, options: ApplyOptions
         is_new = options.branch is not None
         old = None if is_new else each.commit.parent
         move = BranchMove(each.commit.repository, each.ref, old, commit, is_checked_out=not is_new)
-    if options.branch is not None:
-        return RealChange(each.resource, branch=move)
-    return RealChange(each.resource, each.differences, each.links, each.merged, move)
+    return RealChange(each.resource, branch=move) if options.branch is not None else replace(each, branch=move)

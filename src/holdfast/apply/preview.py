@@ -1,49 +1,38 @@
-"""What applying a plan would do to the real files, or why not; changes nothing.
-
-The start of the sandboxes, their end, and the real files as they are now are compared. What only the plan changed is
-taken, text in which both changed different lines is merged, and everything else that both changed is a conflict.
-"""
+"""What applying a plan would do to the real files, or onto a branch, or why it is refused; changes nothing."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
-
+from holdfast.apply.comparison import Comparison
 from holdfast.apply.git_view import FilesForGit, attributes_for, files_of, git_can_hold, rules_for, texts_of
+from holdfast.apply.other_repositories import (
+    outside_of_submodules,
+    refuse_other_repositories,
+    refuse_repositories_made,
+)
+from holdfast.apply.real_change import RealChange
 from holdfast.apply.real_databases import refuse_databases_at_risk
-from holdfast.apply.real_files import (
-    Links,
-    folders_in_use,
-    missing_folders,
+from holdfast.apply.real_folders import reading
+from holdfast.apply.refusals import (
+    conflict,
+    labelled,
     refuse_busy_repository,
     refuse_closed_folders,
     refuse_missing_resources,
-    told,
-    without_folders_that_stay,
 )
-from holdfast.apply.real_folders import reading, refuse_half_changed_below
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.batch import Batch
-from holdfast.content.difference import Difference, StateReader, visible
-from holdfast.content.format import DIRECTORY, FILE, PIECES_FROM_BYTES, Entry, State
-from holdfast.errors import ConflictError, SandboxError, StateError
+from holdfast.content.difference import Difference
+from holdfast.content.format import DIRECTORY
+from holdfast.errors import StateError
 from holdfast.git.branches import branch_name, refuse_a_branch_used_elsewhere, refuse_branch_name
 from holdfast.git.commit import CommitDraft, changed_by, refuse_an_impossible_commit, would_be_made
-from holdfast.git.merging import merge_texts
 from holdfast.git.repository import GitRepository
-from holdfast.git.work_tree import (
-    ignored_among,
-    inside_submodules,
-    merges_by_lines,
-    not_as_committed,
-    repositories_around,
-    texts_in,
-)
+from holdfast.git.work_tree import ignored_among, not_as_committed, texts_in
 from holdfast.model import (
     CheckpointGroup,
     DecisionType,
@@ -55,22 +44,10 @@ from holdfast.model import (
     ResourceType,
     is_within,
 )
-from holdfast.names import name_text
 from holdfast.sandbox.git_worktree import matches
-from holdfast.snapshot.database_changes import are_same_database, databases_with_changed_logs, holds_database
-from holdfast.snapshot.selection import (
-    access_list,
-    links_to_make,
-    merged_xattrs,
-    same,
-    same_but_for_xattrs,
-    same_content,
-    same_kind,
-    select,
-)
-from holdfast.system.directories import shown, with_ancestors
+from holdfast.snapshot.selection import links_to_make, same, same_but_for_xattrs
+from holdfast.system.directories import shown
 
-_LABELS = ("your file", "when the plan started", "the plan")
 _UNSAID = (DecisionType.PROMPT_DEFINITION, DecisionType.TOOL_INVOCATION)
 """Decisions that say no more than the plan's name and its steps."""
 
@@ -85,17 +62,11 @@ class ApplyOptions:
 
 
 @dataclass(frozen=True)
-class ResourceChange:
-    """What applying will do to one real resource."""
+class ResourceChange(RealChange):
+    """What applying will do to one real resource; for a branch the differences are from the sandbox's start."""
 
-    resource: Resource
-    differences: tuple[Difference, ...]
-    """From the real files as they are now to what the plan made of them; for a branch, from the sandbox's start."""
-    links: Links = ()
     left_out: tuple[str, ...] = ()
     """Ignored files the plan made, which stay in the sandbox."""
-    merged: Mapping[bytes, bytes] = field(default_factory=dict)
-    """Text in which both changed different lines, put together."""
     ref: str | None = None
     """The branch the commit is for; None if HEAD is detached."""
     commit: CommitDraft | None = None
@@ -109,7 +80,7 @@ class ApplyPreview:
 
     @property
     def changes(self) -> tuple[FileChange, ...]:
-        return tuple(_file_change(each, found) for each in self.resources for found in told(each.differences))
+        return tuple(_file_change(each, found) for each in self.resources for found in each.told)
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -172,44 +143,6 @@ def _how_to_complete(plan: Plan, service: CheckpointService) -> str:
     return f"It goes on with the whole plan: run `holdfast plan execute {root.plan_id}` first."
 
 
-def _outside_of_submodules(resource: Resource, differences: Sequence[Difference]) -> list[Difference]:
-    """What the plan changed in the repository itself; files of a submodule are refused, its `.git` is left alone."""
-    if resource.type is not ResourceType.GIT:
-        return list(differences)
-    inside = inside_submodules(GitRepository.at(Path(resource.path)), [difference.path for difference in differences])
-    _refuse_foreign_files(difference for difference in differences if difference.path in inside)
-    return [difference for difference in differences if difference.path not in inside]
-
-
-def _refuse_foreign_files(differences: Iterable[Difference]) -> None:
-    foreign = [name_text(os.fsdecode(difference.path)) for difference in visible(differences)]
-    if foreign:
-        listed = "\n  ".join(foreign)
-        raise SandboxError(
-            "The plan changed files of a submodule, or of another repository inside this one, which apply cannot do; "
-            f"nothing was applied:\n  {listed}",
-            hint="Give that one's own folder as a resource, in a plan without the repository around it.",
-        )
-
-
-def _refuse_other_repositories(repository: GitRepository, wanted: Sequence[Difference]) -> None:
-    """Work in a repository inside the user's is not ours to change, and would become plain files of the outer one."""
-    roots = repositories_around(repository.root, [difference.path for difference in wanted])
-    _refuse_foreign_files(each for each in wanted if roots & with_ancestors([each.path]))
-
-
-def _refuse_repositories_made(resource: Resource, paths: Sequence[bytes]) -> None:
-    """What a step cloned: a commit could hold its files only as if they were this repository's."""
-    made = sorted(repositories_around(Path(resource.sandbox_path), paths))
-    if made:
-        listed = "\n  ".join(name_text(shown(path)) for path in made)
-        raise SandboxError(
-            f"The plan made repositories inside {resource.name}, which apply cannot commit; nothing was applied:\n"
-            f"  {listed}",
-            hint="Bring their files in without a commit, and without their history: `--no-commit`.",
-        )
-
-
 class _Analysis:
     def __init__(self, plan: Plan, service: CheckpointService, options: ApplyOptions, result: CheckpointGroup) -> None:
         self._plan, self._service, self._options, self._result = plan, service, options, result
@@ -217,12 +150,11 @@ class _Analysis:
         self._reader = service.manager.reader
         self._conflicts: list[str] = []
         self._unfinished_work: list[str] = []
-        self._drafts: list[tuple[CommitDraft, str | None]] = []
 
     def run(self) -> tuple[ResourceChange, ...]:
         found = self._service.changes.differences(self._plan, self._base.states, self._result.states)
         resources = [self._plan.resource(name) for name in found]
-        changes = [(each, _outside_of_submodules(each, found[each.name])) for each in resources]
+        changes = [(each, outside_of_submodules(each, found[each.name])) for each in resources]
         if self._options.branch is not None:
             _refuse_branch(self._plan, self._options.branch)
             planned = [self._on_a_branch(resource, differences) for resource, differences in changes]
@@ -231,11 +163,17 @@ class _Analysis:
             with self._service.manager.taking() as batch:
                 planned = [self._in_the_files(resource, differences, batch) for resource, differences in changes]
                 batch.commit()
-        self._refuse_databases_at_risk(planned)
+        into_files = planned if self._options.branch is None else []
+        # Before conflicts: that a program is at work on it says more than that it is not what it was.
+        refuse_databases_at_risk(into_files, self._reader)
         self._refuse_conflicts()
-        self._refuse_closed_folders(planned)
-        for draft, ref in self._drafts:
-            refuse_an_impossible_commit(draft, ref, is_checked_out=self._options.branch is None)
+        refuse_closed_folders(
+            [(each.root, each.differences) for each in into_files],
+            [each.commit.repository for each in planned if each.commit is not None],
+        )
+        for each in planned:
+            if each.commit is not None:
+                refuse_an_impossible_commit(each.commit, each.ref, is_checked_out=self._options.branch is None)
         if self._options.branch is not None:
             self._refuse_an_empty_branch(planned)
         return tuple(planned)
@@ -247,34 +185,21 @@ class _Analysis:
                 hint=f"Apply it without a branch: `holdfast plan apply {self._plan.plan_id}`.",
             )
 
-    def _refuse_databases_at_risk(self, planned: Sequence[ResourceChange]) -> None:
-        """Before conflicts: that a program is at work on it says more than that it is not what it was."""
-        if self._options.branch is None:
-            changes = [(Path(each.resource.path).resolve(), each.differences) for each in planned]
-            refuse_databases_at_risk(changes, self._reader)
-
-    def _refuse_closed_folders(self, planned: Sequence[ResourceChange]) -> None:
-        into_files = planned if self._options.branch is None else ()
-        refuse_closed_folders(
-            [(Path(each.resource.path).resolve(), each.differences) for each in into_files],
-            [each.commit.repository for each in planned if each.commit is not None],
-        )
-
     def _refuse_conflicts(self) -> None:
-        conflicts = list(dict.fromkeys([*self._conflicts, *self._unfinished_work]))
-        if not conflicts:
-            return
         if self._conflicts:
-            message = "The plan and somebody else changed the same files; nothing was applied:"
-            hint = (
-                "Take your change of them back, or make it the plan's (see "
+            raise conflict(
+                "The plan and somebody else changed the same files; nothing was applied:",
+                [*self._conflicts, *self._unfinished_work],
+                hint="Take your change of them back, or make it the plan's (see "
                 f"`holdfast plan diff --patch {self._plan.plan_id}`), and apply again. In a git repository "
-                "`--branch NAME` leaves the result on a branch of its own for you to merge."
+                "`--branch NAME` leaves the result on a branch of its own for you to merge.",
             )
-        else:
-            message = "The plan changed files that hold work of yours which is not committed; nothing was applied:"
-            hint = "Commit or stash your work first, or change the files without a commit: `--no-commit`."
-        raise ConflictError("\n  ".join([message, *map(name_text, conflicts)]), hint=hint, paths=tuple(conflicts))
+        if self._unfinished_work:
+            raise conflict(
+                "The plan changed files that hold work of yours which is not committed; nothing was applied:",
+                self._unfinished_work,
+                hint="Commit or stash your work first, or change the files without a commit: `--no-commit`.",
+            )
 
     # Into the files
 
@@ -283,21 +208,21 @@ class _Analysis:
         ignored, left_out = self._ignored(repository, resource, differences)
         wanted = [found for found in differences if found.path not in left_out and not same(found.old, found.new)]
         if repository is not None:
-            _refuse_other_repositories(repository, wanted)
+            refuse_other_repositories(repository, wanted)
         state = self._reader.state(self._result.states[resource.name])
-        real = _Comparison(self._reader, resource, repository, state, batch)
+        real = Comparison(self._reader, resource, repository, state, batch)
         real.compare(wanted)
-        self._conflicts += _labelled(resource, real.conflicts)
+        self._conflicts += labelled(resource, real.conflicts)
         links = links_to_make(state.links, [each.path for each in real.todo if each.path not in real.merged], left_out)
-        planned = ResourceChange(resource, tuple(real.todo), links, _shown(left_out), real.merged)
+        planned = ResourceChange(resource, tuple(real.todo), links, real.merged, left_out=_shown(left_out))
         if repository is None or not self._options.commit:
             return planned
         head, ref = repository.head(), repository.branch()
         paths = _paths_for_git(real.todo, ignored)
-        _refuse_repositories_made(resource, paths)
+        refuse_repositories_made(resource, paths)
         # What somebody has made the same already, and not committed, the commit would be without.
         concerned = {*paths, *_paths_for_git(real.there_already, ignored)}.difference(real.conflicts)
-        self._unfinished_work += _labelled(resource, not_as_committed(repository, concerned) - set(real.conflicts))
+        self._unfinished_work += labelled(resource, not_as_committed(repository, concerned) - set(real.conflicts))
         if paths:
             way_out = "or leave the result on a new one: `--branch NAME`."
             refuse_a_branch_used_elsewhere(repository, ref, way_out=way_out)
@@ -307,7 +232,7 @@ class _Analysis:
         """The paths as the real files will hold them, with the attributes that will be among those."""
         attributes = attributes_for(paths)
         coming = {path: new for path, _, new in planned.differences if path in paths or path in attributes}
-        present = texts_in(Path(planned.resource.path).resolve(), attributes - coming.keys())
+        present = texts_in(planned.root, attributes - coming.keys())
         return FilesForGit(
             self._reader,
             {path: entry for path, entry in coming.items() if entry is not None and git_can_hold(entry)},
@@ -326,10 +251,7 @@ class _Analysis:
         if not paths:
             return planned
         draft = CommitDraft(repository, parent, tuple(paths), files.shown, self._message())
-        self._drafts.append((draft, ref))
-        return ResourceChange(
-            planned.resource, planned.differences, planned.links, planned.left_out, planned.merged, ref, draft
-        )
+        return replace(planned, ref=ref, commit=draft)
 
     def _ready(self, resource: Resource) -> GitRepository | None:
         if resource.type is not ResourceType.GIT:
@@ -354,7 +276,7 @@ class _Analysis:
         return ignored, {path for path in ignored if not matches(path, wanted)}
 
     def _rules(self, resource: Resource, changed: Sequence[bytes]) -> list[dict[bytes, bytes]]:
-        """The rules for ignored files as they will be; where both changed them, those of each side."""
+        """The rules for ignored files as they will be; if both changed them, those of each side."""
         names = rules_for(changed)
         base, result = (self._reader.state(group.states[resource.name]) for group in (self._base, self._result))
         by_plan = texts_of(self._reader, result, names)
@@ -385,9 +307,9 @@ class _Analysis:
                 f"The plan changed the directory {resource.name} ({resource.path}), which has no branches.",
                 hint=f"Apply it without a branch: `holdfast plan apply {self._plan.plan_id}`.",
             )
-        _refuse_other_repositories(repository, wanted)
+        refuse_other_repositories(repository, wanted)
         paths = _paths_for_git(wanted, ignored)
-        _refuse_repositories_made(resource, paths)
+        refuse_repositories_made(resource, paths)
         for_git = set(paths)
         planned = replace(planned, differences=tuple(each for each in wanted if each.path in for_git))
         parent = self._start_of(resource, repository, paths)
@@ -395,7 +317,7 @@ class _Analysis:
         return self._with_commit(planned, repository, parent, ref, paths, self._at(self._result, resource, paths))
 
     def _start_of(self, resource: Resource, repository: GitRepository, paths: list[bytes]) -> str | None:
-        """The commit the plan started from; or HEAD, if that is where the user's work of that time is committed now."""
+        """The commit the plan started from; or HEAD, if the user has committed their work of that time since."""
         start, end = (self._at(group, resource, paths) for group in (self._base, self._result))
         uncommitted: set[bytes] = set()
         for commit in dict.fromkeys((resource.base["commit"] or None, repository.head())):
@@ -407,7 +329,7 @@ class _Analysis:
             if not found:
                 return commit
             uncommitted = uncommitted or found
-        self._unfinished_work += _labelled(resource, uncommitted)
+        self._unfinished_work += labelled(resource, uncommitted)
         return None
 
     def _at(self, group: CheckpointGroup, resource: Resource, paths: list[bytes]) -> FilesForGit:
@@ -429,117 +351,6 @@ class _Analysis:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-class _Comparison:
-    """The plan's change as a change of the real files of one resource."""
-
-    def __init__(
-        self, reader: StateReader, resource: Resource, repository: GitRepository | None, result: State, batch: Batch
-    ) -> None:
-        self._reader, self._repository, self._result, self._batch = reader, repository, result, batch
-        self._root = Path(resource.path).resolve()
-        self._linked = {path for group in result.links for path in group}
-        self.todo: list[Difference] = []
-        self.there_already: list[Difference] = []
-        """What the plan changed and the real files hold without it."""
-        self.merged: dict[bytes, bytes] = {}
-        self.conflicts: list[bytes] = []
-
-    def compare(self, wanted: Sequence[Difference]) -> None:
-        logged = databases_with_changed_logs(wanted)
-        paths = [*(difference.path for difference in wanted), *logged]
-        refuse_half_changed_below(self._root, paths)
-        real = select(self._root, paths, self._batch)
-        # What is stored of the real files is read again where it is merged.
-        self._batch.commit()
-        for difference in wanted:
-            self._take(self._from_the_real_database(difference, real.get(difference.path)), real.get(difference.path))
-        self.conflicts += [path for path in logged if not self._fits_its_log(path, real.get(path))]
-        for path in missing_folders(self.todo, real):
-            self.todo.append(Difference(path, real.get(path), self._reader.find(self._result, path)))
-            if path in real:
-                self.conflicts.append(path)  # something else is in its place
-        self.conflicts = sorted({*self.conflicts, *folders_in_use(self._root, self.todo)})
-        self.todo = without_folders_that_stay(self._root, self.todo)
-
-    def _take(self, difference: Difference, present: Entry | None) -> None:
-        path, old, new = difference
-        if same(present, new):
-            self.there_already.append(difference)
-            return
-        if present is None or new is None:
-            fits, wanted = _is_as_it_was(present, old), new
-        else:
-            together = self._together(path, old, present, new)
-            fits, wanted = together is not None, together or new
-        if not fits:
-            self.conflicts.append(path)
-        elif same(present, wanted):
-            return
-        self.todo.append(Difference(path, present, _with_owner_of(present, wanted)))
-
-    def _from_the_real_database(self, difference: Difference, present: Entry | None) -> Difference:
-        """The plan may have started with a copy that SQLite made, in which only its counters differ."""
-        path, old, new = difference
-        if old is None or present is None or not are_same_database(self._reader, old, present):
-            return difference
-        return Difference(path, msgspec.structs.replace(old, content=present.content), new)
-
-    def _fits_its_log(self, path: bytes, present: Entry | None) -> bool:
-        """Whether a database that the plan has not changed is still the one that the plan's log belongs to."""
-        known = self._reader.find(self._result, path)
-        if not any(holds_database(self._reader, each) for each in (known, present)):
-            return True
-        return same_content(present, known) or are_same_database(self._reader, present, known)
-
-    def _together(self, path: bytes, old: Entry | None, present: Entry, new: Entry) -> Entry | None:
-        """What is there with the plan's change of it; None where that does not go together."""
-        xattrs = merged_xattrs(old, present, new) if same_kind(present, new) else new.xattrs
-        are_attributes_all = same_but_for_xattrs(old, new) and same_kind(present, new) and path not in self._linked
-        found: Entry | None
-        if same_but_for_xattrs(present, new) or are_attributes_all:
-            found = present
-        else:
-            found = new if same_but_for_xattrs(present, old) else self._merge(path, old, present, new)
-        if found is None or xattrs is None:
-            return None
-        together = msgspec.structs.replace(found, xattrs=xattrs)
-        # Setting a mode changes the access list, and the other way round: they must be of one piece.
-        is_of_one_piece = present.mode == new.mode or access_list(together) == access_list(found)
-        return together if is_of_one_piece else None
-
-    def _merge(self, path: bytes, old: Entry | None, present: Entry | None, new: Entry | None) -> Entry | None:
-        """The file with both changes in it; None where they do not go together, or are not of text alone."""
-        sides = [each for each in (old, present, new) if each is not None and each.kind == FILE]
-        if old is None or present is None or new is None or len(sides) < 3:
-            return None
-        if present.mode != old.mode or path in self._linked:
-            return None
-        if self._repository is not None and not merges_by_lines(self._repository, path):
-            return None
-        base, ours, theirs = (b"".join(self._reader.content(each)) for each in (old, present, new))
-        text = merge_texts(base, ours, theirs, labels=_LABELS)
-        if text is None or text.conflicts or len(text.content) >= PIECES_FROM_BYTES:
-            return None
-        digest = self._batch.add(text.content) if text.content else b""
-        self.merged[path] = text.content
-        return msgspec.structs.replace(new, content=digest, size=len(text.content), mtime_ns=time.time_ns())
-
-
-def _is_as_it_was(present: Entry | None, old: Entry | None) -> bool:
-    """Whether the user left it alone; an attribute that only the real file has, the copy may not have carried."""
-    if present is None or old is None:
-        return present is old
-    before = dict(old.xattrs)
-    return same_but_for_xattrs(present, old) and all(before.get(name, value) == value for name, value in present.xattrs)
-
-
-def _with_owner_of(present: Entry | None, new: Entry | None) -> Entry | None:
-    """A file that is changed stays whose it is."""
-    if present is None or new is None:
-        return new
-    return msgspec.structs.replace(new, uid=present.uid, gid=present.gid)
 
 
 def _paths_for_git(differences: Iterable[Difference], ignored: Collection[bytes]) -> list[bytes]:
@@ -570,10 +381,6 @@ def _refuse_one_repository_twice(planned: Sequence[ResourceChange]) -> None:
                 f"The resources {other} and {each.resource.name} are one repository, which can have that branch once.",
                 hint="Apply the plan without `--branch`.",
             )
-
-
-def _labelled(resource: Resource, paths: Iterable[bytes]) -> list[str]:
-    return [f"{resource.name}: {shown(path)}" for path in sorted(paths)]
 
 
 def _shown(paths: Iterable[bytes]) -> tuple[str, ...]:

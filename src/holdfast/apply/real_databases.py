@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from holdfast.apply.real_change import RealChange
 from holdfast.content.difference import Difference, StateReader
 from holdfast.errors import ConflictError
 from holdfast.names import name_text
@@ -13,16 +14,15 @@ from holdfast.sandbox.databases import database_of
 from holdfast.snapshot.database_changes import databases_in_use, unknown_logs
 from holdfast.snapshot.restore.restore import InUse
 
-Changes = Iterable[tuple[Path, Sequence[Difference]]]
 
-
-def refuse_databases_at_risk(changes: Changes, reader: StateReader) -> None:
+def refuse_databases_at_risk(changes: Iterable[RealChange], reader: StateReader) -> None:
     """Refuse to replace a database that some program has open, or that has a log beside it that would stay."""
     logs = []
     in_use = []
-    for root, differences in changes:
-        in_use += [_named(root, *found) for found in databases_in_use(root, reader, differences)]
-        logs += [name_text(str(root / os.fsdecode(path))) for path in unknown_logs(root, reader, differences)]
+    for each in changes:
+        root = each.root
+        in_use += [_named(root, *found) for found in databases_in_use(root, reader, each.differences)]
+        logs += [name_text(str(root / os.fsdecode(path))) for path in unknown_logs(root, reader, each.differences)]
     if in_use:
         raise _open_elsewhere("nothing was changed", in_use)
     if logs:

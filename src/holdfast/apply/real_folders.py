@@ -55,7 +55,7 @@ def _places_of(resource: Resource) -> list[Path]:
         try:
             repository = GitRepository.at(root)
         except (HoldfastError, OSError):
-            return places  # it is none any more: whatever needs it says so
+            return places  # it is no repository any longer: the code that needs one says so
         kept = (repository.git_dir.resolve(), repository.common_dir)
         places += [place for place in dict.fromkeys(kept) if not place.is_relative_to(root)]
     return places

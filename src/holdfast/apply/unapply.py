@@ -1,28 +1,25 @@
-"""Taking an apply back: the real files become what they were before it, as long as nobody changed them since."""
+"""Unapplying a plan: the real files become what they were before it was applied, unless somebody changed them since."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from holdfast.apply.journaled import JournaledFiles, branch_move, files_in
+from holdfast.apply.real_change import Links, RealChange, with_folders
 from holdfast.apply.real_databases import refuse_databases_at_risk
-from holdfast.apply.real_files import (
-    Links,
-    RealChange,
-    branch_move,
-    change_real_files,
-    folders_in_use,
-    missing_folders,
+from holdfast.apply.real_files import change_real_files
+from holdfast.apply.real_folders import reading, refuse_half_changed_below
+from holdfast.apply.refusals import (
+    conflict,
+    labelled,
     refuse_busy_repository,
     refuse_closed_folders,
     refuse_missing_resources,
-    told,
-    without_folders_that_stay,
 )
-from holdfast.apply.real_folders import reading, refuse_half_changed_below
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.batch import Batch
 from holdfast.content.difference import Difference
@@ -43,8 +40,7 @@ from holdfast.model import (
     Resource,
     ResourceType,
 )
-from holdfast.names import name_text
-from holdfast.snapshot.selection import Selection, links_to_make, load_selection, same, select
+from holdfast.snapshot.selection import Selection, links_to_make, same, select
 from holdfast.system.directories import shown, split
 
 _CLOCK_TICK_SECONDS = 0.01
@@ -70,7 +66,7 @@ class UnapplyPreview:
                 action="removed" if difference.new is None else "restored",
             )
             for each in self.resources
-            for difference in told(each.differences)
+            for difference in each.told
         )
 
     @property
@@ -98,7 +94,7 @@ def preview_unapply(plan: Plan, service: CheckpointService) -> UnapplyPreview:
     with reading(plan.resources, service), service.manager.taking() as batch:
         resources = tuple(undoing.take(resource, batch) for resource in plan.resources)
         batch.commit()
-    refuse_databases_at_risk([(each.root, each.differences) for each in resources], service.manager.reader)
+    refuse_databases_at_risk(resources, service.manager.reader)
     undoing.refuse_conflicts()
     moves = [each.branch for each in resources if each.branch is not None]
     for move in moves:
@@ -113,7 +109,7 @@ def preview_unapply(plan: Plan, service: CheckpointService) -> UnapplyPreview:
 def unapply_plan(
     plan: Plan, lease: Lease, service: CheckpointService, confirm: Callable[[UnapplyPreview], bool]
 ) -> UnapplyPreview | None:
-    """Take the apply back, if whoever is asked says yes; what was done, with the plan as it is then."""
+    """Unapply it, if ``confirm`` says yes; what was done, with the plan as it is then."""
     preview = preview_unapply(plan, service)
     if not confirm(preview):
         return None
@@ -130,17 +126,13 @@ class _Undoing:
     def take(self, resource: Resource, batch: Batch) -> RealChange:
         """The way back for one resource; what stands against it is noted."""
         move = self._move_back(resource)
-        states = RealFilesEntry.of(self._operation).states
-        if f"{resource.name}/old" not in states:
-            return RealChange(resource, branch=move)
-        old = load_selection(self._reader, states[f"{resource.name}/old"])
-        new = load_selection(self._reader, states[f"{resource.name}/new"])
-        links = self._reader.state(states[f"{resource.name}/old"]).links
-        return self._files_back(resource, old, new, links, move, batch)
+        files = files_in(RealFilesEntry.of(self._operation), resource, self._reader)
+        return RealChange(resource, branch=move) if files is None else self._files_back(resource, files, move, batch)
 
     def _files_back(
-        self, resource: Resource, old: Selection, new: Selection, links: Links, move: BranchMove | None, batch: Batch
+        self, resource: Resource, files: JournaledFiles, move: BranchMove | None, batch: Batch
     ) -> RealChange:
+        old, new, links = files
         if resource.type is ResourceType.GIT and move is None:
             refuse_busy_repository(GitRepository.at(Path(resource.path)))
         root = Path(resource.path).resolve()
@@ -151,12 +143,8 @@ class _Undoing:
         conflicts = {path for path in paths if not _is_as_left(real.get(path), old.get(path), new.get(path))}
         todo = [Difference(path, real.get(path), old.get(path)) for path in paths]
         todo = [each for each in todo if not same(each.old, each.new)]
-        for path in missing_folders(todo, real):
-            todo.append(Difference(path, real.get(path), old[path]))
-            conflicts |= {path} & real.keys()  # something else is in its place
-        conflicts |= set(folders_in_use(root, todo))
-        self._note(resource, conflicts)
-        todo = without_folders_that_stay(root, todo)
+        todo, in_the_way = with_folders(root, todo, real, old.__getitem__)
+        self._conflicts += labelled(resource, conflicts | in_the_way)
         todo += self._times_back(todo, old, real)
         groups = links_to_make(links, [each.path for each in todo], _changed_names(links, old, real))
         return RealChange(resource, tuple(todo), groups, branch=move)
@@ -179,22 +167,18 @@ class _Undoing:
         )
         return msgspec.structs.replace(present, mtime_ns=old.mtime_ns) if was_last else present
 
-    def _note(self, resource: Resource, paths: Collection[bytes]) -> None:
-        self._conflicts += [f"{resource.name}: {shown(path)}" for path in sorted(paths)]
-
     def refuse_conflicts(self) -> None:
         if self._conflicts:
-            listed = "\n  ".join(map(name_text, dict.fromkeys(self._conflicts)))
-            raise ConflictError(
-                f"These files were changed after the plan was applied; nothing was taken back:\n  {listed}",
+            raise conflict(
+                "These files were changed after the plan was applied; nothing was taken back:",
+                self._conflicts,
                 hint="Take those changes back first; then run the command again.",
-                paths=tuple(dict.fromkeys(self._conflicts)),
             )
 
     # Git
 
     def _move_back(self, resource: Resource) -> BranchMove | None:
-        made = branch_move(resource, self._operation)
+        made = branch_move(RealFilesEntry.of(self._operation), resource)
         if made is None:
             return None
         if not made.is_checked_out:
@@ -203,7 +187,7 @@ class _Undoing:
         _refuse_if_elsewhere(made)
         refuse_a_branch_used_elsewhere(made.repository, made.ref, way_out=_AND_AGAIN)
         paths = changes_between(made.repository, made.old, made.new)
-        self._note(resource, not_as_committed(made.repository, paths))
+        self._conflicts += labelled(resource, not_as_committed(made.repository, paths))
         return made.reversed
 
 

@@ -18,7 +18,7 @@ _SNIFFED_BYTES = 8000
 
 @dataclass(frozen=True)
 class MergedText:
-    """What became of two changes of one text; where both changed the same lines, it holds conflict markers."""
+    """What became of two changes of one text; if both changed the same lines, it holds conflict markers."""
 
     content: bytes
     conflicts: int

@@ -17,7 +17,7 @@ def apply_patch(directory: Path, patch: bytes, strip: int = 1) -> tuple[str, ...
     """Apply a unified diff to the files of a directory, all of it or nothing; the paths it changed.
 
     A patch that does not apply, leaves the directory or crosses a symlink is a UsageError. Files keep their mode, but
-    for the execute bit where the patch says so (git itself would give every file it changes the default mode).
+    for the execute bit if the patch says so (git itself would give every file it changes the default mode).
     """
     renames = _renames_of(directory, patch, strip)
     touched = sorted({path for pair in renames for path in pair})

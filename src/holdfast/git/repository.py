@@ -123,7 +123,7 @@ class GitRepository:
         return [place.removeprefix(inside) for place in found if place.startswith(inside)]
 
     def uncommitted(self) -> set[bytes]:
-        """Paths where files or index are not what HEAD says; untracked files too."""
+        """Paths at which files or index are not what HEAD says; untracked files too."""
         entries = self._lines("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
         return {entry[3:].rstrip(b"/") for entry in entries}
 
