@@ -1,4 +1,4 @@
-"""Sandboxes: private copies of real resources behind one small protocol. Git is run only in this package."""
+"""Sandboxes: private copies of real resources behind one small protocol."""
 
 from __future__ import annotations
 

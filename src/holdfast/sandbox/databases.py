@@ -53,7 +53,7 @@ _CANNOT_BE_READ, _IS_BUSY, _FAILED = 3, 4, 5
 
 
 def database_of(path: bytes) -> bytes | None:
-    """The path of the database that a file with this path would belong to; None if it would to none."""
+    """The path of the database that a file with this path would belong to; None if it is named like no companion."""
     return next((path.removesuffix(suffix) for suffix in COMPANIONS if path.endswith(suffix)), None)
 
 
@@ -92,7 +92,7 @@ def without_counters(first_bytes: bytes) -> bytes:
 
 
 def logs_beside(directory: int, name: bytes) -> list[bytes]:
-    """The names of logs of that database that hold something: who opens it next takes that for a part of it."""
+    """The names of its logs that hold something: the next program that opens it takes that for a part of it."""
     return [name + suffix for suffix in LOGS if _holds_something(directory, name + suffix, suffix)]
 
 
@@ -120,7 +120,7 @@ def _status(directory: int, name: bytes) -> os.stat_result | None:
         return None
 
 
-# Who uses it
+# Programs that use it
 
 
 class Users:
@@ -243,7 +243,7 @@ def copy_as_of_one_moment(directory: int, name: bytes, target: Path) -> bool:
     """Have SQLite copy a database that may be written to meanwhile; the original is only read.
 
     False if that cannot be done without writing to the original or its folder: there is a journal to be rolled back, or
-    no log yet that others could share, and so nobody who writes.
+    no log yet that others could share, and so no program that writes.
     """
     if not _can_be_shared(directory, name):
         return False

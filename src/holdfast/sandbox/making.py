@@ -27,7 +27,7 @@ def made_whole(path: Path) -> Iterator[Path]:
         remove_tree(unfinished)
         raise
     except Stopped:
-        # Whoever asked does not want to wait: what is left then goes with the next attempt, or with the plan.
+        # The person who asked does not want to wait: what is left goes with the next attempt, or with the plan.
         with suppress(OSError):
             remove_tree(unfinished, within_seconds=_AT_ONCE_SECONDS)
         raise
