@@ -582,6 +582,9 @@ class Operation(Record, frozen=True, kw_only=True):
     created_at: datetime
     finished_at: datetime | None = None
 
+    def ended(self, state: OperationState) -> Operation:
+        return self.model_copy(update={"state": state, "finished_at": now()})
+
 
 class Lease(Record, frozen=True, kw_only=True):
     """Who may change a plan now; the token grows with every owner, so a late one is noticed."""

@@ -58,7 +58,7 @@ class FilesForGit:
     """What is in no snapshot: some files hold it in place of what their entry says, others have no entry."""
 
     @contextmanager
-    def shown(self) -> Iterator[Path]:
+    def as_work_tree(self) -> Iterator[Path]:
         """A folder with them, for a moment."""
         with temporary_folder() as work_tree:
             try:

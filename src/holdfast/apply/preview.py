@@ -80,7 +80,7 @@ class ApplyPreview:
 
     @property
     def changes(self) -> tuple[FileChange, ...]:
-        return tuple(_file_change(each, found) for each in self.resources for found in each.told)
+        return tuple(_file_change(each, found) for each in self.resources for found in each.visible_differences)
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -144,6 +144,8 @@ def _how_to_complete(plan: Plan, service: CheckpointService) -> str:
 
 
 class _Analysis:
+    """What applying would do to each resource, and the paths in conflict with it."""
+
     def __init__(self, plan: Plan, service: CheckpointService, options: ApplyOptions, result: CheckpointGroup) -> None:
         self._plan, self._service, self._options, self._result = plan, service, options, result
         self._base = service.store.groups.first(plan.plan_id)
@@ -250,7 +252,7 @@ class _Analysis:
     ) -> ResourceChange:
         if not paths:
             return planned
-        draft = CommitDraft(repository, parent, tuple(paths), files.shown, self._message())
+        draft = CommitDraft(repository, parent, tuple(paths), files.as_work_tree, self._message())
         return replace(planned, ref=ref, commit=draft)
 
     def _ready(self, resource: Resource) -> GitRepository | None:
@@ -323,9 +325,9 @@ class _Analysis:
         for commit in dict.fromkeys((resource.base["commit"] or None, repository.head())):
             if commit is not None and repository.commit_of(commit) is None:
                 continue
-            found = changed_by(CommitDraft(repository, commit, tuple(paths), start.shown))
+            found = changed_by(CommitDraft(repository, commit, tuple(paths), start.as_work_tree))
             # A file in the place of a folder, or below a file, makes git forget what is there.
-            found |= changed_by(CommitDraft(repository, commit, tuple(paths), end.shown)).difference(paths)
+            found |= changed_by(CommitDraft(repository, commit, tuple(paths), end.as_work_tree)).difference(paths)
             if not found:
                 return commit
             uncommitted = uncommitted or found

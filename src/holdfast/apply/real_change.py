@@ -35,16 +35,16 @@ class RealChange:
         return [difference.path for difference in self.differences]
 
     @property
-    def told(self) -> list[Difference]:
-        """What a person hears of: of folders that come or go only those without anything in them.
+    def visible_differences(self) -> list[Difference]:
+        """Those that a person is shown: of folders that come or go only those without anything in them.
 
         The entry of a folder of a user stands for itself only, so what is in it is known from the other differences.
         """
         holders = with_ancestors(split(path)[0] for path in self.paths)
-        return [each for each in self.differences if _is_told(each, holders)]
+        return [each for each in self.differences if _is_visible(each, holders)]
 
 
-def _is_told(difference: Difference, holders: Collection[bytes]) -> bool:
+def _is_visible(difference: Difference, holders: Collection[bytes]) -> bool:
     if difference.old is None or difference.new is None:
         return difference.is_of_file or difference.path not in holders
     return bool(visible([difference]))

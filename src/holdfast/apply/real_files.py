@@ -22,7 +22,7 @@ from holdfast.errors import LeaseLostError, SandboxError, described
 from holdfast.git.branches import check_unmoved, move_branch
 from holdfast.git.index import lock_index, new_index, release_index, replace_index
 from holdfast.journal import RealFilesEntry
-from holdfast.model import Lease, Operation, OperationState, Phase, Plan, PlanState, Record, now
+from holdfast.model import Lease, Operation, OperationState, Phase, Plan, PlanState, Record
 from holdfast.names import name_text
 from holdfast.snapshot.restore.restore import InUse, Meddled
 from holdfast.snapshot.selection import change, same, select
@@ -68,7 +68,7 @@ def _carry_out(
         plan = changed_plan(plan, DONE[operation.kind])
         with service.store.transaction(lease):
             service.store.save(plan)
-            service.store.save(operation.model_copy(update={"state": OperationState.DONE, "finished_at": now()}))
+            service.store.save(operation.ended(OperationState.DONE))
             for record in records:
                 service.store.save(record)
     except LeaseLostError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from holdfast.content.difference import Difference
@@ -46,22 +46,18 @@ def refuse_closed_folders(
 ) -> None:
     """Refuse if somebody has to let us write first: to the files' folders, and for a commit to git's own."""
     changes = list(changes)
-    read_only = [
-        root / os.fsdecode(path)
-        for root, differences in changes
-        for path in sorted(read_only_directories(root, differences))
-    ]
+
+    def found_by(find: Callable[[Path, Sequence[Difference]], set[bytes]]) -> list[Path]:
+        return [root / os.fsdecode(path) for root, each in changes for path in sorted(find(root, each))]
+
+    read_only = found_by(read_only_directories)
     if read_only:
         folders = "\n  ".join(name_text(str(folder)) for folder in read_only)
         raise SandboxError(
             f"Somebody made these folders read-only, and the change is in them; nothing was changed:\n  {folders}",
             hint="If they may be changed, make them writable with `chmod u+w`, then run the command again.",
         )
-    closed = [
-        root / os.fsdecode(path)
-        for root, differences in changes
-        for path in sorted(closed_directories(root, differences))
-    ]
+    closed = found_by(closed_directories)
     for repository in repositories:
         places = (repository.git_dir, repository.common_dir / "objects")
         closed += [place for place in places if not os.access(place, os.W_OK | os.X_OK, effective_ids=True)]

@@ -66,7 +66,7 @@ class UnapplyPreview:
                 action="removed" if difference.new is None else "restored",
             )
             for each in self.resources
-            for difference in each.told
+            for difference in each.visible_differences
         )
 
     @property
@@ -90,12 +90,12 @@ def preview_unapply(plan: Plan, service: CheckpointService) -> UnapplyPreview:
             hint=f"Look at it with `holdfast plan status {plan.plan_id}`.",
         )
     refuse_missing_resources(plan.resources)
-    undoing = _Undoing(service, operation)
+    analysis = _Analysis(service, operation)
     with reading(plan.resources, service), service.manager.taking() as batch:
-        resources = tuple(undoing.take(resource, batch) for resource in plan.resources)
+        resources = tuple(analysis.take(resource, batch) for resource in plan.resources)
         batch.commit()
     refuse_databases_at_risk(resources, service.manager.reader)
-    undoing.refuse_conflicts()
+    analysis.refuse_conflicts()
     moves = [each.branch for each in resources if each.branch is not None]
     for move in moves:
         refuse_a_locked_branch(move)
@@ -118,7 +118,9 @@ def unapply_plan(
     return UnapplyPreview(plan, undone, preview.resources)
 
 
-class _Undoing:
+class _Analysis:
+    """What unapplying would do to each resource, and the paths in conflict with it."""
+
     def __init__(self, service: CheckpointService, operation: Operation) -> None:
         self._reader, self._operation = service.manager.reader, operation
         self._conflicts: list[str] = []

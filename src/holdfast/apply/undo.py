@@ -17,7 +17,7 @@ from holdfast.git.branches import BranchMove, move_branch_back, remove_stale_loc
 from holdfast.git.index import holds_index, release_index, take_out_of_index
 from holdfast.git.repository import GitRepository
 from holdfast.journal import RealFilesEntry
-from holdfast.model import Lease, Operation, OperationKind, OperationState, Phase, Plan, PlanState, Resource, now
+from holdfast.model import Lease, Operation, OperationKind, OperationState, Phase, Plan, PlanState, Resource
 from holdfast.snapshot.database_changes import databases_in_use
 from holdfast.snapshot.restore.leftovers import remove_leftovers
 from holdfast.snapshot.restore.restore import InUse, Meddled
@@ -92,7 +92,7 @@ def _put_all_back(
     plan = changed_plan(plan, UNDONE[operation.kind], error)
     with service.store.transaction(lease):
         service.store.save(plan)
-        service.store.save(operation.model_copy(update={"state": OperationState.UNDONE, "finished_at": now()}))
+        service.store.save(operation.ended(OperationState.UNDONE))
     unmark(operation, present)
     return plan
 

@@ -30,7 +30,7 @@ class CommitDraft:
     repository: GitRepository
     parent: str | None
     paths: tuple[bytes, ...]
-    shown: Callable[[], AbstractContextManager[Path]]
+    work_tree: Callable[[], AbstractContextManager[Path]]
     """A folder, for a moment, with what is to be at the paths and the attributes that hold for it."""
     message: str = ""
 
@@ -38,7 +38,7 @@ class CommitDraft:
 def make_commit(draft: CommitDraft) -> str | None:
     """Its hash; None if it would change nothing, and was not made. No branch names it yet."""
     repository = draft.repository
-    with _refusals_told(repository):
+    with _refusals_explained(repository):
         with temporary_index(repository) as environment:
             tree = _write_tree(draft, environment)
             beside = staged(repository, draft.parent, environment).difference(draft.paths)
@@ -64,7 +64,7 @@ def _reaches_too_far(repository: GitRepository, beside: Collection[bytes]) -> Co
 
 def changed_by(draft: CommitDraft) -> set[bytes]:
     """The paths in which it would differ from its parent; the repository gets no object of it."""
-    with _refusals_told(draft.repository), temporary_index(draft.repository) as environment:
+    with _refusals_explained(draft.repository), temporary_index(draft.repository) as environment:
         _fill_index(draft, environment, only_look=True)
         return staged(draft.repository, draft.parent, environment)
 
@@ -82,7 +82,7 @@ def refuse_an_impossible_commit(draft: CommitDraft, ref: str | None, *, is_check
     move = BranchMove(draft.repository, ref, draft.parent, draft.parent, is_checked_out=is_checked_out)
     try:
         refuse_a_locked_branch(move)
-        with _refusals_told(draft.repository):
+        with _refusals_explained(draft.repository):
             for person in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
                 run_git(["var", person], cwd=draft.repository.root)
     except (ConflictError, SandboxError):
@@ -94,7 +94,7 @@ def refuse_an_impossible_commit(draft: CommitDraft, ref: str | None, *, is_check
 
 
 @contextmanager
-def _refusals_told(repository: GitRepository) -> Iterator[None]:
+def _refusals_explained(repository: GitRepository) -> Iterator[None]:
     """Turn what git says when it cannot make a commit into what a person can do about it."""
     try:
         yield
@@ -134,7 +134,7 @@ def _fill_index(draft: CommitDraft, environment: Mapping[str, str], *, only_look
     """Make the index that the environment names the draft's; only to look at it, nothing else is written."""
     root = draft.repository.root
     run_git(["read-tree", draft.parent] if draft.parent else ["read-tree", "--empty"], cwd=root, env=environment)
-    with draft.shown() as work_tree:
+    with draft.work_tree() as work_tree:
         there = {**environment, "GIT_WORK_TREE": str(work_tree)}
         for how, some in _by_what_git_can_hold(work_tree, draft.paths):
             listed = b"".join(path + b"\0" for path in some)

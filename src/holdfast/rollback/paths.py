@@ -29,7 +29,6 @@ from holdfast.model import (
     Resource,
     RollbackImpact,
     RollbackResult,
-    now,
 )
 from holdfast.names import name_text
 from holdfast.rollback.rollback import RollbackPreview, refuse_if_disabled
@@ -141,7 +140,7 @@ def _carry_out(
     entry = RestorePathsEntry.of(operation)
     set_aside = service.sandboxes.restore_states(plan, entry.states)
     occasion = Occasion((Moment.RESTORE_PATHS,), reason=entry.reason, source="rollback")
-    done = operation.model_copy(update={"state": OperationState.DONE, "finished_at": now()})
+    done = operation.ended(OperationState.DONE)
     return service.create_checkpoint(_after(plan), lease, occasion, records=[done]), set_aside
 
 
