@@ -256,7 +256,7 @@ class Rollback:
             plan = self._record(plan, target, left, consequences, entry)
             if entry.correction is not None:
                 plan = record_correction(self._store, plan, entry.correction)
-            self._store.save(operation.model_copy(update={"state": OperationState.DONE, "finished_at": now()}))
+            self._store.save(operation.ended(OperationState.DONE))
         return RollbackResult(
             plan=plan,
             checkpoint=checkpoint,
@@ -337,7 +337,7 @@ class Rollback:
         except HoldfastError as error:
             raise _is_not_put_back(failure, error) from error
         with self._store.transaction(lease):
-            self._store.save(operation.model_copy(update={"state": OperationState.UNDONE, "finished_at": now()}))
+            self._store.save(operation.ended(OperationState.UNDONE))
 
 
 def _invalidated(subplan: Plan) -> Plan:
