@@ -31,7 +31,7 @@ class SnapshotLevel:
         self.state: str | None = None
 
     def checkpoint(self, *, thorough: bool = False) -> str:
-        with self.manager.taking() as batch:
+        with self.manager.storing() as batch:
             taken = self.manager.create_checkpoint(
                 batch,
                 sandbox_id=f"{_PLAN_ID}/tree",

@@ -44,16 +44,16 @@ def test_without_a_planted_bug_nothing_is_found(bench: Bench) -> None:
 
 
 def test_a_record_before_its_content_is_found(bench: Bench, monkeypatch: Patch) -> None:
-    taking = CheckpointManager.taking
+    storing = CheckpointManager.storing
 
     @contextmanager
-    def taking_and_writing_later(self: CheckpointManager, limit_bytes: int | None = None) -> Iterator[Batch]:
-        with taking(self, limit_bytes) as batch:
+    def storing_and_writing_later(self: CheckpointManager, limit_bytes: int | None = None) -> Iterator[Batch]:
+        with storing(self, limit_bytes) as batch:
             monkeypatch.setattr(batch, "commit", lambda: None, raising=False)
             yield batch
             Batch.commit(batch)
 
-    monkeypatch.setattr(CheckpointManager, "taking", taking_and_writing_later)
+    monkeypatch.setattr(CheckpointManager, "storing", storing_and_writing_later)
     problems = found_by(killed_while_content_is_written(bench, VERB["checkpoint"]))
     assert any("checkpoints right after the fault" in each for each in problems), problems
 

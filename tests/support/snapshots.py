@@ -12,7 +12,7 @@ from holdfast.content.batch import Batch
 from holdfast.content.store import ObjectStore
 from holdfast.model import Phase
 from holdfast.snapshot.manager import CheckpointManager
-from holdfast.snapshot.restore.restore import Restored
+from holdfast.snapshot.restore.write import Restored
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 from holdfast.system import sqlite
 
@@ -52,7 +52,7 @@ class Place:
         self._open()
 
     def take(self, previous: SandboxCheckpoint | None = None) -> SandboxCheckpoint:
-        with self.manager.taking() as batch:
+        with self.manager.storing() as batch:
             checkpoint = self.take_into(batch, previous)
             batch.commit()
         return checkpoint

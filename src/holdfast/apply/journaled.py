@@ -35,13 +35,13 @@ def store_replaced(service: CheckpointService, changes: Sequence[RealChange]) ->
         old, new, index = _keys(each.resource)
         for left, target in ((old, states.get(new)), (index, None)):
             if left in states:
-                service.manager.keep_sound(each.root, states[left], target, lambda: _store(service, changes))
+                service.manager.ensure_recoverable(each.root, states[left], target, lambda: _store(service, changes))
     return states
 
 
 def _store(service: CheckpointService, changes: Sequence[RealChange]) -> dict[str, str]:
     states: dict[str, str] = {}
-    with service.manager.taking() as batch:
+    with service.manager.storing() as batch:
         for each in changes:
             states |= _stored(each, batch)
         batch.commit()

@@ -162,7 +162,7 @@ class _Analysis:
             planned = [self._on_a_branch(resource, differences) for resource, differences in changes]
             _refuse_one_repository_twice(planned)
         else:
-            with self._service.manager.taking() as batch:
+            with self._service.manager.storing() as batch:
                 planned = [self._in_the_files(resource, differences, batch) for resource, differences in changes]
                 batch.commit()
         into_files = planned if self._options.branch is None else []

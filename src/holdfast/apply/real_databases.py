@@ -12,7 +12,7 @@ from holdfast.errors import ConflictError
 from holdfast.names import name_text
 from holdfast.sandbox.databases import database_of
 from holdfast.snapshot.database_changes import databases_in_use, unknown_logs
-from holdfast.snapshot.restore.restore import InUse
+from holdfast.snapshot.restore.guarded import InUse
 
 
 def refuse_databases_at_risk(changes: Iterable[RealChange], reader: StateReader) -> None:

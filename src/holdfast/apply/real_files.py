@@ -24,7 +24,7 @@ from holdfast.git.index import lock_index, new_index, release_index, replace_ind
 from holdfast.journal import RealFilesEntry
 from holdfast.model import Lease, Operation, OperationState, Phase, Plan, PlanState, Record
 from holdfast.names import name_text
-from holdfast.snapshot.restore.restore import InUse, Meddled
+from holdfast.snapshot.restore.guarded import InUse, Meddled
 from holdfast.snapshot.selection import change, same, select
 from holdfast.system.directories import shown
 
@@ -95,7 +95,7 @@ def _journal(
     changes: Sequence[RealChange],
 ) -> tuple[Plan, Operation]:
     """Store what is about to be replaced, then say what is about to be done."""
-    with service.manager.taking():
+    with service.manager.storing():
         operation = entry_type(
             token=secrets.token_hex(_TOKEN_BYTES),
             states=store_replaced(service, changes),
@@ -151,7 +151,7 @@ def _change_files(service: CheckpointService, operation: Operation, changes: Seq
 
 
 def _verify(service: CheckpointService, each: RealChange) -> None:
-    with service.manager.taking() as batch:
+    with service.manager.storing() as batch:
         real = select(each.root, each.paths, batch)
     for path, _, new in each.differences:
         present = real.get(path)

@@ -91,7 +91,7 @@ def preview_unapply(plan: Plan, service: CheckpointService) -> UnapplyPreview:
         )
     refuse_missing_resources(plan.resources)
     analysis = _Analysis(service, operation)
-    with reading(plan.resources, service), service.manager.taking() as batch:
+    with reading(plan.resources, service), service.manager.storing() as batch:
         resources = tuple(analysis.take(resource, batch) for resource in plan.resources)
         batch.commit()
     refuse_databases_at_risk(resources, service.manager.reader)

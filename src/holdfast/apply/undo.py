@@ -19,8 +19,8 @@ from holdfast.git.repository import GitRepository
 from holdfast.journal import RealFilesEntry
 from holdfast.model import Lease, Operation, OperationKind, OperationState, Phase, Plan, PlanState, Resource
 from holdfast.snapshot.database_changes import databases_in_use
+from holdfast.snapshot.restore.guarded import InUse, Meddled
 from holdfast.snapshot.restore.leftovers import remove_leftovers
-from holdfast.snapshot.restore.restore import InUse, Meddled
 from holdfast.snapshot.selection import Selection, change, links_to_make, same_content, select
 from holdfast.system.directories import shown
 
@@ -148,7 +148,7 @@ def _put_back(
     kept: list[bytes] = []
     while True:
         kept += remove_leftovers(root, old, new, always, owner=owner)
-        with service.manager.taking() as batch:
+        with service.manager.storing() as batch:
             present = select(root, paths, batch)
             batch.commit()
             left |= {path for path in paths if path not in always and _is_edited(present, old, new, path, operation)}

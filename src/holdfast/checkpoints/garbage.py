@@ -22,7 +22,7 @@ class Garbage:
         if gone:
             size_bytes = sum(checkpoint.size_bytes for checkpoint in gone)
             with suppress(DatabaseFullError):  # on a full disk what frees space must not fail for a note
-                self._manager.objects.note_given_up(len(gone), size_bytes)
+                self._manager.objects.tally.note_given_up(len(gone), size_bytes)
 
     def forget(self, pruned: Sequence[Checkpoint]) -> None:
         """Forget pruned snapshots, and free their content once it is worth it.
@@ -33,7 +33,7 @@ class Garbage:
             return
         with suppress(DatabaseFullError):  # the catalogue then lists what is gone until its state is collected
             self._manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in pruned))
-        if self.unfreed is None and self._manager.objects.is_worth_collecting():
+        if self.unfreed is None and self._manager.objects.tally.is_worth_collecting():
             self.collect()
 
     def collect(self, gone: Sequence[Checkpoint] = ()) -> int:
@@ -51,7 +51,7 @@ class Garbage:
         except (NotReleased, ContentError, DamagedRecordError, DatabaseFullError) as error:
             # The next processes would only try in vain as well, and read every directory that is kept for it.
             with suppress(HoldfastError):
-                self._manager.objects.postpone_collecting()
+                self._manager.objects.tally.postpone()
             self.unfreed = _why_nothing_was_freed(error)
             return 0
 

@@ -112,7 +112,7 @@ class Recorder:
         known = head.states if head else {}
         self._release.keep_for(lease.plan_id, lease.token, lease.owner or "")
         self._disown_unrecorded(plan)
-        with self._manager.taking(self._max_bytes) as batch:
+        with self._manager.storing(self._max_bytes) as batch:
             taken = {
                 resource.name: self._manager.create_checkpoint(
                     batch,

@@ -42,7 +42,7 @@ from holdfast.model import (
     now,
 )
 from holdfast.snapshot.manager import CheckpointManager
-from holdfast.snapshot.restore.carry_out import Disturbed
+from holdfast.snapshot.restore.restoration import Disturbed
 from holdfast.system.directories import shown
 from holdfast.system.ids import new_id
 from holdfast.system.place import is_there
@@ -123,7 +123,7 @@ class Rollback:
 
     def _expected_kept(self, decision: RollbackDecision) -> dict[str, Any]:
         plan, target = decision.plan, decision.target
-        with self._manager.taking():  # or what nothing names yet could be collected before it is looked at
+        with self._manager.storing():  # or what nothing names yet could be collected before it is looked at
             present = self._sandboxes.states_now(plan, thorough=False)  # deciding has looked at every file
             self._sandboxes.keep_sound(plan, present, target.states)
         kept = self.kept_by(decision.history, present)

@@ -15,9 +15,9 @@ from holdfast.model import CheckpointGroup, Plan, PlanState, Resource
 from holdfast.names import name_text
 from holdfast.sandbox import sandbox_for
 from holdfast.sandbox.making import made_whole
-from holdfast.snapshot.looking import was_only_looked_at
+from holdfast.snapshot.inspected import was_only_inspected
 from holdfast.snapshot.manager import CheckpointManager, aside_of
-from holdfast.snapshot.restore.restore import Restored
+from holdfast.snapshot.restore.write import Restored
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 from holdfast.system.place import is_missing
 
@@ -35,7 +35,7 @@ class Sandboxes:
     def heard(self, plan: Plan) -> tuple[int | str, ...]:
         """Something that is another whenever the sandboxes have changed, as cheap as can be had."""
         paths = [Path(resource.sandbox_path) for resource in plan.resources]
-        heard = [self._manager.heard(path) for path in paths]
+        heard = [self._manager.event_bytes(path) for path in paths]
         return tuple(
             self._manager.state_of(path, thorough=False) if number is None else number
             for path, number in zip(paths, heard, strict=True)
@@ -53,7 +53,7 @@ class Sandboxes:
 
         One that is gone counts as unchanged: it is made again as it was recorded.
         """
-        with self._manager.taking():
+        with self._manager.storing():
             there = [each for each in plan.resources if not is_missing(Path(each.sandbox_path))]
             found = {each.name: self._manager.state_of(Path(each.sandbox_path), thorough=False) for each in there}
             changed = [resource for resource in there if found[resource.name] != recorded[resource.name]]
@@ -61,7 +61,7 @@ class Sandboxes:
             return tuple(
                 each.name
                 for each in changed
-                if not was_only_looked_at(reader, sandbox_for(plan, each), recorded[each.name], found[each.name])
+                if not was_only_inspected(reader, sandbox_for(plan, each), recorded[each.name], found[each.name])
             )
 
     # Whether they can be used
@@ -106,7 +106,7 @@ class Sandboxes:
         What of that is damaged in the store is stored again from the sandboxes.
         """
         for resource in plan.resources:
-            self._manager.keep_sound(Path(resource.sandbox_path), left[resource.name], target[resource.name])
+            self._manager.ensure_recoverable(Path(resource.sandbox_path), left[resource.name], target[resource.name])
 
     def in_the_way(self, plan: Plan, group: CheckpointGroup) -> tuple[str, ...]:
         """What restoring the group would set aside, because no snapshot can hold it."""

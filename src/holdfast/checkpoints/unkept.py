@@ -10,7 +10,7 @@ from holdfast.content.difference import Difference
 from holdfast.content.format import State
 from holdfast.model import CheckpointGroup, Plan, Resource
 from holdfast.snapshot.manager import CheckpointManager
-from holdfast.snapshot.restore.restore import Restored
+from holdfast.snapshot.restore.write import Restored
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def look_at_unkept(
     back: dict[str, tuple[Difference, ...]] = {}
     unrecorded: dict[str, tuple[Difference, ...]] = {}
     in_the_way: list[str] = []
-    with manager.taking():
+    with manager.storing():
         for resource in plan.resources:
             name, path = resource.name, Path(resource.sandbox_path)
             tree = manager.unstored(path)
@@ -49,7 +49,7 @@ def look_at_unkept(
 def restore_unkept(manager: CheckpointManager, resource: Resource, target: CheckpointGroup, aside: Path) -> Restored:
     """Turn one sandbox into what the group holds; what is in it now is kept nowhere."""
     path = Path(resource.sandbox_path)
-    return manager.become_unkept(path, target.states[resource.name], aside=aside, unheld=_unheld(target, resource))
+    return manager.restore_unstored(path, target.states[resource.name], aside=aside, unheld=_unheld(target, resource))
 
 
 def _unheld(group: CheckpointGroup, resource: Resource) -> set[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
+from holdfast.content.catalogue import Snapshot
 from holdfast.content.format import digest_of
-from holdfast.content.parcels import MOST_BYTES, MOST_OBJECTS, Parcel
+from holdfast.content.parcels import MOST_BYTES, MOST_OBJECTS, Parcel, Row
 from holdfast.content.store import ObjectStore
 from holdfast.errors import QuotaError
 
@@ -24,17 +25,17 @@ class Batch:
 
     def __init__(self, store: ObjectStore, limit_bytes: int | None, sandbox: str | None = None) -> None:
         self._store = store
-        self.finding = store.finding
+        self.finding = store.damage.finding
         self._when_stored: list[Callable[[], None]] = []
         self._limit_bytes = limit_bytes
         self._room_bytes = 0 if limit_bytes is None else limit_bytes - store.content_bytes()
         self._waiting: dict[bytes, bytes] = {}
         self._waiting_bytes = 0
-        self._rows: dict[bytes, tuple[bytes, int, bytes]] = {}
+        self._rows: dict[bytes, Row] = {}
         self._rows_bytes = 0
         self._parcels: list[Parcel] = []
         self._parcelled: set[bytes] = set()
-        self._snapshots: list[tuple[str, str, bytes, str]] = []
+        self._snapshots: list[Snapshot] = []
         self._added_bytes = 0
         self._sandbox = sandbox
         self._unnamed: defaultdict[str, int] = defaultdict(int)
@@ -51,7 +52,7 @@ class Batch:
         return digest
 
     def add_named(self, digest: bytes, content: bytes) -> None:
-        """For whoever has named it already."""
+        """For content whose digest is known."""
         if digest not in self._waiting and not self._is_queued(digest):
             self._waiting[digest] = content
             self._waiting_bytes += len(content)
@@ -64,8 +65,8 @@ class Batch:
     def has(self, digest: bytes) -> bool:
         return digest in self._waiting or self._is_queued(digest) or self._store.surely_has(digest)
 
-    def add_packed(self, objects: Sequence[tuple[bytes, int, bytes]]) -> None:
-        """Objects that somebody else has read and packed."""
+    def add_packed(self, objects: Sequence[Row]) -> None:
+        """Objects that another process has read and packed."""
         known = self._store.known_among([digest for digest, _, _ in objects])
         for digest, size, data in objects:
             if digest not in known and not self._is_queued(digest) and digest not in self._waiting:
@@ -78,17 +79,17 @@ class Batch:
     def end_parcel(self, state: bytes) -> None:
         """Write what came as one, if it is little, without asking which of it is known.
 
-        For changes that somebody was told of, which are new but for rare cases: what was known nevertheless is dropped
-        when the parcel is unpacked. What is stored anew because it was damaged gets its row at once.
+        For changes that the kernel reported, nearly all of which are new: what is known nevertheless is dropped when
+        the parcel is unpacked. What is stored anew because it was damaged gets its row at once.
         """
-        if self._store.is_sure_of(state):
+        if state in self._store.holding.sure:
             self._waiting, self._waiting_bytes = {}, 0  # so all that the state needs is there
             return
         is_little = self._waiting_bytes <= MOST_BYTES and len(self._waiting) <= MOST_OBJECTS
         # Packed together content takes less than in rows of its own, and a limit counts those.
         is_limited = self._limit_bytes is not None
-        if self._waiting and is_little and not is_limited and not self._store.is_any_damaged(self._waiting):
-            parcel = self._store.packed_parcel(self._waiting)
+        if self._waiting and is_little and not is_limited and not self._store.damage.includes_any(self._waiting):
+            parcel = self._store.parcels.pack(self._waiting)
             self._parcels.append(parcel)
             self._parcelled.update(self._waiting)
             self._waiting, self._waiting_bytes = {}, 0
@@ -122,9 +123,9 @@ class Batch:
             )
 
     def unnamed_bytes(self, sandbox: str) -> int:
-        """How much that no checkpoint names yet was stored of that sandbox, now and by whoever looked at it before."""
+        """How much that no checkpoint names yet was stored of that sandbox, now and by earlier scans."""
         self._pack()
-        return self._unnamed[sandbox] + self._store.unnamed_bytes(sandbox)
+        return self._unnamed[sandbox] + self._store.tally.unnamed_bytes(sandbox)
 
     def name(self, sandbox: str, size_bytes: int) -> None:
         """So much of it is named by a snapshot that is catalogued in this batch."""
@@ -152,3 +153,23 @@ class Batch:
         self._rows, self._rows_bytes, self._parcels, self._snapshots = {}, 0, [], []
         self._unnamed.clear()
         self._parcelled = set()
+
+
+class Storing:
+    """Holds the store while content is added: what the batch stores stays until the records name it."""
+
+    def __init__(self, store: ObjectStore, limit_bytes: int | None, sandbox: str | None = None) -> None:
+        self._store, self._limit_bytes, self._sandbox = store, limit_bytes, sandbox
+
+    def __enter__(self) -> Batch:
+        self._store.holding.hold()
+        try:
+            return Batch(self._store, self._limit_bytes, self._sandbox)
+        except BaseException:
+            self._store.holding.release()
+            raise
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self._store.holding.release()
+        if error is None and self._store.has_full_parcels:
+            self._store.unpack_parcels()

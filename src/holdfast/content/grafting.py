@@ -11,11 +11,11 @@ from holdfast.content.difference import StateReader
 from holdfast.content.format import DIRECTORY, Entry, State, encode_directory, encode_state
 from holdfast.system.directories import join
 
-Links = tuple[tuple[bytes, ...], ...]
+LinkGroups = tuple[tuple[bytes, ...], ...]
 
 
 def grafted(
-    reader: StateReader, batch: Batch, state: State, changes: Mapping[bytes, Entry | None], links: Links = ()
+    reader: StateReader, batch: Batch, state: State, changes: Mapping[bytes, Entry | None], links: LinkGroups = ()
 ) -> str:
     """The hash of the state that differs from ``state`` in these paths and in nothing else.
 

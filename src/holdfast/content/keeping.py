@@ -7,22 +7,19 @@ records are deleted: if they no longer know it then, they have released its cont
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError
 from holdfast.system.sqlite import Error, connect_to_look, is_empty
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS record_store (records_id TEXT PRIMARY KEY, place TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS kept_plan (
-    plan_id TEXT NOT NULL, records_id TEXT NOT NULL, token INTEGER NOT NULL, owner TEXT NOT NULL, mark TEXT NOT NULL,
-    PRIMARY KEY (plan_id, records_id));
-"""
+if TYPE_CHECKING:  # some commands only look here for which records a home has, and open no store
+    from holdfast.content.database import ContentDatabase
+
 UNKNOWN = ""
 """The id of records of which nothing is known, because an earlier version did not note them."""
 
@@ -59,16 +56,10 @@ class KeptPlan:
 
 
 class Keeping:
-    """Two tables of the content store; ``writing`` is durable when it ends, ``noting`` with the next that is."""
+    """Two tables of the content store."""
 
-    def __init__(
-        self,
-        rows: Callable[[str], list[Any]],
-        run: Callable[[str, tuple[Any, ...]], object],
-        writing: Callable[[], AbstractContextManager[None]],
-        noting: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        self._rows, self._run, self._writing, self._noting = rows, run, writing, noting
+    def __init__(self, database: ContentDatabase) -> None:
+        self._database, self._rows = database, database.rows
 
     def stores(self) -> list[RecordStore]:
         return [RecordStore(*row) for row in self._rows("SELECT records_id, place FROM record_store")]
@@ -87,7 +78,7 @@ class Keeping:
 
         ``known``: the ids of all plans of these records.
         """
-        with self._writing():
+        with self._database.writing():
             if self.stores():
                 return  # another process was faster
             for store in stores:
@@ -104,7 +95,7 @@ class Keeping:
         store = RecordStore(plan.records_id, place)
         if noted == plan and store in self.stores():
             return
-        with self._writing() if is_durable else self._noting():
+        with self._database.writing() if is_durable else self._database.writing_unsynced():
             self._put_store(store)
             if noted is None:
                 self._put(plan)
@@ -116,28 +107,32 @@ class Keeping:
     def let_go(self, plan_id: str, records_id: str) -> None:
         """Its records are about to be deleted."""
         sql = "UPDATE kept_plan SET mark = ? WHERE plan_id = ? AND records_id = ?"
-        with self._writing():
-            self._run(sql, (Mark.GOING.value, plan_id, records_id))
+        with self._database.writing():
+            self._database.connection.execute(sql, (Mark.GOING.value, plan_id, records_id))
 
     def forget(self, plans: Iterable[KeptPlan]) -> None:
         """They are released; records of which nothing is kept need not be asked again."""
         gone = list(plans)
         if not gone:
             return
-        with self._writing():
+        with self._database.writing():
             for each in gone:
-                self._run("DELETE FROM kept_plan WHERE plan_id = ? AND records_id = ?", (each.plan_id, each.records_id))
+                self._database.connection.execute(
+                    "DELETE FROM kept_plan WHERE plan_id = ? AND records_id = ?", (each.plan_id, each.records_id)
+                )
 
     def put(self, plan: KeptPlan) -> None:
-        with self._writing():
+        with self._database.writing():
             self._put(plan)
 
     def _put(self, plan: KeptPlan) -> None:
         row = (plan.plan_id, plan.records_id, plan.token, plan.owner, plan.mark.value)
-        self._run("INSERT OR REPLACE INTO kept_plan VALUES (?, ?, ?, ?, ?)", row)
+        self._database.connection.execute("INSERT OR REPLACE INTO kept_plan VALUES (?, ?, ?, ?, ?)", row)
 
     def _put_store(self, store: RecordStore) -> None:
-        self._run("INSERT OR REPLACE INTO record_store VALUES (?, ?)", (store.records_id, store.place))
+        self._database.connection.execute(
+            "INSERT OR REPLACE INTO record_store VALUES (?, ?)", (store.records_id, store.place)
+        )
 
 
 def _kept_plan(plan_id: Any, records_id: Any, token: Any, owner: Any, mark: Any) -> KeptPlan:

@@ -6,40 +6,129 @@ the end of its table; its objects get rows of their own later, those of many par
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import zstandard
 
-from holdfast.content.format import DIGEST_BYTES
-from holdfast.content.packing import pack, unpack
+from holdfast.content.database import ContentDatabase
+from holdfast.content.format import DIGEST_BYTES, digest_of
+from holdfast.content.packing import new_compressor, pack, unpack
 
 MOST_OBJECTS, MOST_BYTES = 256, 512 << 10
-"""What is more than that gets rows of its own at once."""
+"""More than that gets rows of its own at once."""
 _MOST_HEADERS_BYTES = 5 * (MOST_OBJECTS + 1)
 
 Parcel = tuple[bytes, bytes]
 """The digests of its objects, one after the other, and their contents packed together."""
+Row = tuple[bytes, int, bytes]
+"""Digest, size and packed content of an object that has a row of its own."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
-def pack_parcel(contents: Mapping[bytes, bytes], compressor: zstandard.ZstdCompressor) -> Parcel:
+class ParcelTable:
+    """All parcels of a store, and what is in them."""
+
+    def __init__(self, database: ContentDatabase) -> None:
+        self._database = database
+        self._compressor, self._thorough_compressor = new_compressor(), new_compressor(is_thorough=True)
+        self._decompressor = zstandard.ZstdDecompressor()
+
+    def pack(self, contents: Mapping[bytes, bytes]) -> Parcel:
+        with self._database.mutex:
+            return _packed(contents, self._compressor)
+
+    def add(self, parcels: Sequence[Parcel]) -> None:
+        """In the transaction that stores their content."""
+        for parcel in parcels:
+            sql = "INSERT INTO parcel (digests, data) VALUES (?, ?)"
+            self._database.connection.execute(sql, tuple(map(bytearray, parcel)))
+
+    def is_empty(self) -> bool:
+        return self._database.row("SELECT 1 FROM parcel LIMIT 1") is None
+
+    def numbers(self) -> dict[bytes, list[int]]:
+        """The numbers of the parcels of all objects that may have no row of their own yet.
+
+        An object that is neither here nor, before that, in a row may just have got its row: look for that again.
+        """
+        found: dict[bytes, list[int]] = {}
+        for digests, number in self._database.rows("SELECT digests, number FROM parcel"):
+            for digest in _split(digests):
+                found.setdefault(digest, []).append(number)
+        return found
+
+    def sound_among(self, digests: Sequence[bytes], number: int) -> dict[bytes, bytes]:
+        """The contents of those objects of one parcel that hold what their names say."""
+        row = self._database.row("SELECT digests, data FROM parcel WHERE number = ?", (number,))
+        with self._database.mutex:
+            contents = {} if row is None else _unpacked(row[0], row[1], self._decompressor)
+        found = {digest: contents[digest] for digest in digests if digest in contents}
+        return {digest: content for digest, content in found.items() if digest_of(content) == digest}
+
+    def all_objects(self) -> tuple[list[Row], list[bytes]]:
+        """Everything that is in parcels, in the order of names; and the names of what is in damaged ones only.
+
+        In a transaction that the caller has begun, as are the next two.
+        """
+        rows: dict[bytes, Row] = {}
+        lost: set[bytes] = set()
+        for digests, data in self._database.connection.execute("SELECT digests, data FROM parcel").fetchall():
+            contents = _unpacked(digests, data, self._decompressor)
+            for digest in _split(digests):
+                content = contents.get(digest)
+                if content is None or digest_of(content) != digest:
+                    lost.add(digest)
+                elif digest not in rows:
+                    rows[digest] = (digest, len(content), pack(content, self._thorough_compressor))
+        return [rows[digest] for digest in sorted(rows)], sorted(lost - rows.keys())
+
+    def delete_all(self) -> int:
+        """How many bytes their contents took."""
+        packed_bytes = int(self._database.row("SELECT total(length(data)) FROM parcel")[0])
+        self._database.connection.execute("DELETE FROM parcel")
+        return packed_bytes
+
+    def thin_out(self, keep: set[bytes]) -> int:
+        """Remove what is not needed from parcels for which there was no room to unpack them; the bytes freed.
+
+        A state that stayed in one would still count as stored after what lies below it is gone.
+        """
+        freed_bytes, execute = 0, self._database.connection.execute
+        for number, digests, data, size in execute("SELECT number, digests, data, length(data) FROM parcel").fetchall():
+            named = _split(digests)
+            kept = [digest for digest in named if digest in keep]
+            if len(kept) == len(named):
+                continue
+            contents = _unpacked(digests, data, self._decompressor)
+            sound = {digest: contents[digest] for digest in kept if digest in contents}
+            names, packed = _packed(sound, self._compressor)
+            # The names of what was lost come last: there is nothing for them.
+            names += b"".join(digest for digest in kept if digest not in sound)
+            execute("DELETE FROM parcel WHERE number = ?", (number,))
+            if names:
+                execute("INSERT INTO parcel VALUES (?, ?, ?)", (number, names, packed))
+            freed_bytes += int(size) - (len(packed) if names else 0)
+        return freed_bytes
+
+
+def _packed(contents: Mapping[bytes, bytes], compressor: zstandard.ZstdCompressor) -> Parcel:
     return b"".join(contents), pack(_encode(list(contents.values())), compressor)
 
 
-def digests_in(digests: object) -> list[bytes]:
+def _split(digests: object) -> list[bytes]:
     if not isinstance(digests, bytes):
         return []
     return [digests[start : start + DIGEST_BYTES] for start in range(0, len(digests), DIGEST_BYTES)]
 
 
-def unpack_parcel(digests: object, data: object, decompressor: zstandard.ZstdDecompressor) -> dict[bytes, bytes]:
+def _unpacked(digests: object, data: object, decompressor: zstandard.ZstdDecompressor) -> dict[bytes, bytes]:
     """The contents by digest, not compared with it; nothing for those of a damaged parcel that are not there."""
     packed = unpack(data, MOST_BYTES + _MOST_HEADERS_BYTES, decompressor)
     try:
         contents = [] if packed is None else _decode(packed)
     except msgspec.DecodeError:
         contents = []
-    return dict(zip(digests_in(digests), contents, strict=False))
+    return dict(zip(_split(digests), contents, strict=False))

@@ -202,7 +202,7 @@ class SubplanRunner:
             chosen="as resolved in the sandbox: " + ", ".join(conflict.path for conflict in conflicts),
         )
         decision = self._service.decision(plan, spec, self._run.step_index, self._run.decision_id)
-        with self._service.manager.taking():
+        with self._service.manager.storing():
             last = last.changed(merged_states=self._service.sandboxes.states_now(plan))
             with self._service.store.transaction(self._lease):
                 for record in (last, self._run, decision):
@@ -289,7 +289,7 @@ class SubplanRunner:
     def _merge(self, plan: Plan, subplan: Plan) -> tuple[Plan, tuple[Conflict, ...]]:
         """Bring the subplan's result into its parent's sandboxes; the content stays until the records name it."""
         store = self._service.store
-        with self._service.manager.taking() as batch:
+        with self._service.manager.storing() as batch:
             ours = self._service.sandboxes.states_now(plan, thorough=False)
             theirs = store.get(CheckpointGroup, subplan.head_group_id or "").states
             base = self._base(subplan)

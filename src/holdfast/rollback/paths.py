@@ -33,7 +33,7 @@ from holdfast.model import (
 from holdfast.names import name_text
 from holdfast.rollback.rollback import RollbackPreview, refuse_if_disabled
 from holdfast.sandbox import sandbox_for
-from holdfast.snapshot.restore.restore import unheld_name
+from holdfast.snapshot.restore.decide import unheld_name
 
 _MOST_NAMES = 10
 
@@ -62,7 +62,7 @@ def _decide(plan: Plan, service: CheckpointService, checkpoint: Checkpoint, only
     group = _checked(plan, service, checkpoint)
     present = service.sandboxes.states_now(plan, thorough=False)
     selected = select_paths(plan, service, group, present, only)
-    with service.manager.taking() as batch:
+    with service.manager.storing() as batch:
         wanted = _grafted_states(service, batch, group, present, selected)
         batch.commit()
         service.sandboxes.keep_sound(plan, present, wanted)
@@ -102,7 +102,7 @@ def restore_paths(
     # This may prune and collect, which waits for everybody who holds the store.
     plan = service.rollback.keep_present(plan, lease, group, reason)
     # Made once more: now it is not collected before the journal names it.
-    with service.manager.taking() as batch:
+    with service.manager.storing() as batch:
         wanted = _grafted_states(service, batch, group, present, selected)
         batch.commit()
         entry = RestorePathsEntry(

@@ -1,4 +1,4 @@
-"""CheckpointManager: takes snapshots of sandboxes and brings them back."""
+"""CheckpointManager: makes snapshots of sandboxes and restores them."""
 
 from __future__ import annotations
 
@@ -10,43 +10,26 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.content.batch import Batch
+from holdfast.content.batch import Batch, Storing
 from holdfast.content.difference import Difference, StateReader
 from holdfast.content.directory_cache import RecentDirectories
 from holdfast.content.format import State
+from holdfast.content.garbage import collect
 from holdfast.content.store import ObjectStore
 from holdfast.errors import CheckpointNotFoundError, ContentError
 from holdfast.model import Phase, Unheld, now
-from holdfast.snapshot.restore.carry_out import GoingBack, refreshed
-from holdfast.snapshot.restore.leaving import bad_objects_left
-from holdfast.snapshot.restore.restore import Restored, Workshop, plan_restore, unheld_name
+from holdfast.snapshot.restore.decide import plan_restore, unheld_name
+from holdfast.snapshot.restore.recoverable import unrecoverable_objects
+from holdfast.snapshot.restore.restoration import Restoration, refreshed
 from holdfast.snapshot.restore.staging import Stagings
+from holdfast.snapshot.restore.write import Restored, RestoreOptions
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
+from holdfast.snapshot.scan.changes import NO_REPORT, ChangeReport
 from holdfast.snapshot.scan.index import TreeIndex
-from holdfast.snapshot.scan.watching import NOTHING_TOLD, ChangeTracker, Company, Told
+from holdfast.snapshot.scan.watching import ChangeTracker, TrackerGroup
 from holdfast.snapshot.unstored import UnstoredTree
 from holdfast.system.ids import new_id
 from holdfast.system.place import in_home, is_there, relative_to_home
-
-
-class Taking:
-    """A moment at which snapshots are taken together; their content stays until the records name it."""
-
-    def __init__(self, objects: ObjectStore, limit_bytes: int | None, sandbox: str | None = None) -> None:
-        self._objects, self._limit_bytes, self._sandbox = objects, limit_bytes, sandbox
-
-    def __enter__(self) -> Batch:
-        self._objects.hold()
-        try:
-            return Batch(self._objects, self._limit_bytes, self._sandbox)
-        except BaseException:
-            self._objects.release()
-            raise
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        self._objects.release()
-        if error is None and self._objects.has_full_parcels:
-            self._objects.unpack_parcels()
 
 
 def aside_of(path: Path) -> Path:
@@ -55,7 +38,7 @@ def aside_of(path: Path) -> Path:
 
 
 class Records(Protocol):
-    """The snapshots that something outside has recorded; each moment, where the catalogue has each state."""
+    """The snapshots that have records: one of each checkpoint, while the catalogue has one of each state."""
 
     def of_sandbox(self, sandbox_id: str) -> Iterable[SandboxCheckpoint]: ...
 
@@ -63,7 +46,7 @@ class Records(Protocol):
 
 
 class CheckpointManager:
-    """Knows sandboxes by their path; what it knows of each survives the process in ``caches``."""
+    """Knows sandboxes by their path; ``caches`` keeps what it knows of each for the next process."""
 
     def __init__(self, objects: ObjectStore, caches: Path) -> None:
         self.objects = objects
@@ -73,7 +56,7 @@ class CheckpointManager:
         self._caches = caches
         self._indexes: dict[Path, TreeIndex] = {}
         self._trackers: dict[Path, ChangeTracker] = {}
-        self._company = Company()
+        self._tracker_group = TrackerGroup()
         self._stagings = Stagings()
 
     def sibling(self) -> CheckpointManager:
@@ -82,11 +65,11 @@ class CheckpointManager:
 
     @contextmanager
     def watching(self, paths: Iterable[Path]) -> Iterator[None]:
-        """While this lasts the kernel tells what changes in these sandboxes, and a checkpoint looks only at that."""
+        """While this lasts the kernel reports what changes in these sandboxes, and a checkpoint scans only that."""
         started = []
         try:
             for path in paths:
-                tracker = ChangeTracker(path, self._company)
+                tracker = ChangeTracker(path, self._tracker_group)
                 if tracker.start():
                     self._trackers[path] = tracker
                     started.append(path)
@@ -98,17 +81,18 @@ class CheckpointManager:
             if started:
                 self.objects.unpack_parcels()
 
-    def heard(self, path: Path) -> int | None:
-        """A number that grows with every change of a sandbox that is being watched; None if nobody watches it."""
+    def event_bytes(self, path: Path) -> int | None:
+        """A number that grows with every change of a sandbox that is watched; None if it is not."""
         tracker = self._trackers.get(path)
-        return tracker.heard() if tracker else None
+        return tracker.event_bytes() if tracker else None
 
-    def taking(self, limit_bytes: int | None = None) -> Taking:
-        return Taking(self.objects, limit_bytes)
+    def storing(self, limit_bytes: int | None = None) -> Storing:
+        """Content that is stored while this lasts stays until the records name it."""
+        return Storing(self.objects, limit_bytes)
 
-    def _looking_at(self, path: Path) -> Taking:
+    def _storing_from(self, path: Path) -> Storing:
         """For content that no record names; it counts with the next checkpoint of that sandbox."""
-        return Taking(self.objects, None, _sandbox_at(path))
+        return Storing(self.objects, None, _sandbox_at(path))
 
     def create_checkpoint(
         self,
@@ -122,13 +106,13 @@ class CheckpointManager:
         previous_state: str | None = None,
         thorough: bool = False,
     ) -> SandboxCheckpoint:
-        """Take a snapshot into the batch; durable once the batch is committed.
+        """Add a snapshot to the batch; durable once the batch is committed.
 
-        ``thorough``: look at every file, whatever the kernel told.
+        ``thorough``: scan everything, whatever the kernel reported.
         """
         index, sandbox = self._index(path), _sandbox_at(path)
         batch.comes_from(sandbox)
-        state = refreshed(index, batch, self._told(index), thorough=thorough)
+        state = refreshed(index, batch, self._report(index), thorough=thorough)
         is_new = state.hex() != previous_state
         checkpoint = SandboxCheckpoint(
             checkpoint_id=new_id(),
@@ -162,15 +146,15 @@ class CheckpointManager:
         """Turn the tree at ``path`` into that state, exactly, and say what was different.
 
         All content is found sound before anything is touched. ``unheld`` is what the snapshot lists as not held: it is
-        set aside if it can be read now, and never deleted. ``name``: what the tree is called when progress is told.
+        set aside if it can be read now, and never deleted. ``name``: what the tree is called in reports of progress.
         """
         index = self._index(path)
         index.name = name or path.name
-        workshop = Workshop(index.name, aside, lambda: self._stagings.staging_for(path))
-        with self._looking_at(path) as batch:
-            going = GoingBack(index, self.reader, batch, self._trackers.get(path), state_hash)
+        options = RestoreOptions(index.name, aside, lambda: self._stagings.staging_for(path))
+        with self._storing_from(path) as batch:
+            restoration = Restoration(index, self.reader, batch, self._trackers.get(path), state_hash)
             try:
-                plan, restored = going.restore(workshop, unheld)
+                plan, restored = restoration.restore(options, unheld)
                 batch.commit()
             finally:
                 self._clean_up(path)
@@ -179,18 +163,18 @@ class CheckpointManager:
         return [difference for difference in plan.differences if difference.path], restored
 
     def unstored(self, path: Path) -> UnstoredTree:
-        """The tree at ``path``, to be looked at without storing anything of it."""
+        """The tree at ``path``, to be compared and restored without storing anything of it."""
         if not is_there(path):
             raise TreeIndex(path, self._recent).missing()
         return UnstoredTree(path, self.objects)
 
-    def become_unkept(self, path: Path, state_hash: str, *, aside: Path, unheld: Collection[str]) -> Restored:
+    def restore_unstored(self, path: Path, state_hash: str, *, aside: Path, unheld: Collection[str]) -> Restored:
         """Turn the tree into that state without storing what is in it, which is deleted first; see ``restore``."""
         self._stagings.remove(path)
         self._stagings.wait()  # what lies there takes space
         self.forget(path)
-        with self.taking():
-            return self.unstored(path).become(state_hash, aside, unheld)
+        with self.storing():
+            return self.unstored(path).restore(state_hash, aside, unheld)
 
     def _clean_up(self, path: Path) -> None:
         """The staging directory is kept while the sandbox is watched, because then the next restore may come soon."""
@@ -198,25 +182,25 @@ class CheckpointManager:
         if tracker is None:
             self._stagings.remove(path)
         elif (cleaning := self._stagings.cleaning(path)) is not None:
-            tracker.soon(cleaning)
+            tracker.run_soon(cleaning)
 
     def check(self, path: Path, state_hash: str) -> None:
         """Refuse if content that a restore to that state needs is missing or damaged; touches nothing."""
         index = self._index(path)
-        with self._looking_at(path) as batch:
-            GoingBack(index, self.reader, batch, self._trackers.get(path), state_hash).check()
+        with self._storing_from(path) as batch:
+            Restoration(index, self.reader, batch, self._trackers.get(path), state_hash).check()
 
-    def keep_sound(
+    def ensure_recoverable(
         self, path: Path, left: str, target: str | None, store_anew: Callable[[], object] | None = None
     ) -> None:
         """Refuse if the tree, which is in the state ``left``, could not come back once it has become ``target``.
 
         What of that is found damaged is stored anew from the tree, as long as it is there; ``store_anew`` does so
-        where the tree is no sandbox.
+        if the tree is no sandbox.
         """
         stored_anew: set[bytes] = set()
-        with self.taking():  # or what is stored anew could be collected before it is looked at again
-            while bad := bad_objects_left(self.objects, self.reader, left, target, path.name):
+        with self.storing():  # or what is stored anew could be collected before it is checked again
+            while bad := unrecoverable_objects(self.objects, self.reader, left, target, path.name):
                 if not bad.isdisjoint(stored_anew):
                     what = f"Saved content {min(bad).hex()[:16]} in {self.objects.path.name}"
                     raise ContentError(
@@ -225,7 +209,7 @@ class CheckpointManager:
                         "else is affected.",
                     )
                 stored_anew |= bad
-                self.objects.note_damaged()
+                self.objects.holding.note_damage_now()
                 if store_anew is None:
                     self.state_of(path)
                 else:
@@ -234,18 +218,18 @@ class CheckpointManager:
     def in_the_way(self, path: Path, state_hash: str, unheld: Collection[str] = ()) -> list[Path]:
         """What ``restore`` would set aside; touches nothing."""
         index = self._index(path)
-        with self._looking_at(path) as batch:
-            present = refreshed(index, batch, self._told(index))
+        with self._storing_from(path) as batch:
+            present = refreshed(index, batch, self._report(index))
             batch.commit()
             states = self.reader.state(present.hex()), self.reader.state(state_hash)
-            found = plan_restore(self.reader, *states, list(index.unheld), unheld).in_the_way
+            found = plan_restore(self.reader, *states, list(index.known.unheld), unheld).in_the_way
             return [path / os.fsdecode(each) for each in found]
 
     def state_of(self, path: Path, *, thorough: bool = True) -> str:
         """The state hash of what is there now; its content is stored, but nothing names it."""
-        with self._looking_at(path) as batch:
+        with self._storing_from(path) as batch:
             index = self._index(path)
-            state = refreshed(index, batch, self._told(index), thorough=thorough)
+            state = refreshed(index, batch, self._report(index), thorough=thorough)
             batch.commit()
             return state.hex()
 
@@ -253,30 +237,30 @@ class CheckpointManager:
         """Oldest first: every one that is recorded, and those that are in the content store only."""
         recorded = self.records.of_sandbox(sandbox_id) if self.records else ()
         found = {each.checkpoint_id: each for each in recorded}
-        for each in map(self._listed, self.objects.snapshots_of(sandbox_id)):
+        for each in map(self._listed, self.objects.catalogue.records_of(sandbox_id)):
             found.setdefault(each.checkpoint_id, each)
         return tuple(found.values())
 
     def delete_checkpoint(self, *checkpoint_ids: str) -> None:
         """Forget these snapshots; their content goes when it is collected and nothing else needs it."""
-        self.objects.delete_snapshots(checkpoint_ids)
+        self.objects.catalogue.delete(checkpoint_ids)
 
     def disown_unrecorded(self, sandbox_id: str, path: Path, is_recorded: Callable[[str], bool]) -> None:
-        """Forget the last snapshot if whoever took it died before it was recorded: its content counts with the next."""
-        last = self.objects.latest_snapshot(sandbox_id)
+        """Forget the last snapshot if its process died before it was recorded: its content counts with the next."""
+        last = self.objects.catalogue.latest(sandbox_id)
         if last is None or is_recorded(last[0]):
             return
         try:
             size_bytes = SandboxCheckpoint.from_json(last[1]).size_bytes
         except ValueError:
             size_bytes = 0  # it is damaged, and only a count is lost with it
-        self.objects.disown_snapshot(last[0], _sandbox_at(path), size_bytes)
+        self.objects.catalogue.disown(last[0], _sandbox_at(path), size_bytes)
 
     def get_checkpoint(self, checkpoint_id: str) -> SandboxCheckpoint:
         recorded = self.records.find(checkpoint_id) if self.records else None
         if recorded is not None:
             return recorded
-        text = self.objects.find_snapshot(checkpoint_id)
+        text = self.objects.catalogue.find(checkpoint_id)
         if text is None:
             hint = "List them with `holdfast checkpoint list`."
             raise CheckpointNotFoundError(f"There is no checkpoint {checkpoint_id}.", hint=hint)
@@ -301,7 +285,8 @@ class CheckpointManager:
         Refuses, and frees nothing, if one of them cannot be read in full: what lies below is not known then.
         """
         named = cache(referenced)
-        return self.objects.collect(
+        return collect(
+            self.objects,
             lambda: self.reader.reachable(named()),
             lambda: {bytes.fromhex(state) for state in named()},
         )
@@ -328,10 +313,10 @@ class CheckpointManager:
             self._indexes[path] = index
         return index
 
-    def _told(self, index: TreeIndex) -> Told:
-        """What the kernel told of since it was last asked."""
+    def _report(self, index: TreeIndex) -> ChangeReport:
+        """What the kernel reported since the last time."""
         tracker = self._trackers.get(index.root)
-        return tracker.take() if tracker else NOTHING_TOLD
+        return tracker.report() if tracker else NO_REPORT
 
     def _cache_file(self, path: Path) -> Path:
         return self._caches / f"{path.parent.name}-{path.name}.index"
@@ -344,4 +329,4 @@ def _sandbox_at(path: Path) -> str:
 
 
 def _unheld(index: TreeIndex) -> tuple[Unheld, ...]:
-    return tuple(Unheld(path=unheld_name(path), reason=reason) for path, reason in sorted(index.unheld.items()))
+    return tuple(Unheld(path=unheld_name(path), reason=reason) for path, reason in sorted(index.known.unheld.items()))

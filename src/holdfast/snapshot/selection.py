@@ -18,8 +18,9 @@ from holdfast.content.batch import Batch
 from holdfast.content.difference import Difference, StateReader
 from holdfast.content.format import DIRECTORY, Entry, encode_directory, encode_state
 from holdfast.errors import SandboxError
-from holdfast.snapshot.restore.restore import RestorePlan, Workshop, carry_out, check_content
-from holdfast.snapshot.scan.entries import Moved, Taker, Xattrs, directory_entry, read_entry
+from holdfast.snapshot.restore.decide import RestorePlan, check_content
+from holdfast.snapshot.restore.write import RestoreOptions, carry_out
+from holdfast.snapshot.scan.entries import Moved, Sink, Xattrs, directory_entry, read_entry
 from holdfast.system.directories import IS_ROOT, Descent, depth, join, split, with_ancestors
 from holdfast.system.progress import Work, meter_of
 
@@ -45,18 +46,18 @@ def select(root: Path, paths: Iterable[bytes], batch: Batch) -> dict[bytes, Entr
     return found
 
 
-def entry_at(descent: Descent, path: bytes, taker: Taker) -> Entry | None:
+def entry_at(descent: Descent, path: bytes, sink: Sink) -> Entry | None:
     """What is there; a directory stands for itself only."""
     for _ in range(_RESTLESS_TRIES):
         with suppress(Moved):  # somebody replaced it in this moment
-            return _entry_now(descent, path, taker)
+            return _entry_now(descent, path, sink)
     raise SandboxError(
         f"{os.fsdecode(path)!r} keeps changing while it is read.",
         hint="Stop the program that writes it, then run the command again.",
     )
 
 
-def _entry_now(descent: Descent, path: bytes, taker: Taker) -> Entry | None:
+def _entry_now(descent: Descent, path: bytes, sink: Sink) -> Entry | None:
     directory, name = split(path)
     try:
         parent = descent.open(directory)
@@ -70,7 +71,7 @@ def _entry_now(descent: Descent, path: bytes, taker: Taker) -> Entry | None:
             # It may be one of our own that is closed to ourselves, and open only while we are in it.
             return directory_entry(name, descriptor, found=found, mode=descent.mode_of(path, found))
         if kind in _HELD:
-            return read_entry(parent, name, taker)[0]
+            return read_entry(parent, name, sink)[0]
         return Entry(name, UNHELD, 0, 0, 0, 0, 0, b"")
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -208,9 +209,10 @@ def change(
     wanted = tuple(difference for difference in ordered if difference.path not in kept)
     plan = RestorePlan(wanted, (), links)
     contents = check_content(reader, plan, root.name)
+    options = RestoreOptions(root.name, aside=root, is_real=is_real, owner=owner)
     with Descent(root) as descent:
         try:
-            carry_out(plan, reader, descent, Workshop(root.name, aside=root, is_real=is_real, owner=owner), contents)
+            carry_out(plan, reader, descent, options, contents)
         except OSError as error:
             error.filename = os.path.join(os.fsencode(root), error.filename)
             raise

@@ -15,10 +15,11 @@ from holdfast.content.directory_cache import RecentDirectories
 from holdfast.content.format import DIRECTORY, State
 from holdfast.content.store import ObjectStore
 from holdfast.errors import SandboxError, described
-from holdfast.snapshot.restore.carry_out import GoingBack, refreshed
-from holdfast.snapshot.restore.restore import Restored, RestorePlan, Workshop, carry_out, plan_restore
+from holdfast.snapshot.restore.decide import RestorePlan, plan_restore
+from holdfast.snapshot.restore.restoration import Restoration, refreshed
+from holdfast.snapshot.restore.write import Restored, RestoreOptions, carry_out
+from holdfast.snapshot.scan.changes import NO_REPORT
 from holdfast.snapshot.scan.index import TreeIndex
-from holdfast.snapshot.scan.watching import NOTHING_TOLD
 from holdfast.system.directories import Descent
 
 
@@ -32,46 +33,46 @@ class UnstoredTree:
         self.reader = StateReader(objects, directories)
 
     def state(self) -> State:
-        refreshed(self._index, self._batch, NOTHING_TOLD)
+        refreshed(self._index, self._batch, NO_REPORT)
         state = self._index.known_state()
         assert state is not None
         return state
 
     def in_the_way(self, state_hash: str, unheld: Collection[str]) -> tuple[bytes, ...]:
-        """What ``become`` would set aside; touches nothing."""
+        """What ``restore`` would set aside; touches nothing."""
         states = self.state(), self.reader.state(state_hash)
-        return plan_restore(self.reader, *states, list(self._index.unheld), unheld).in_the_way
+        return plan_restore(self.reader, *states, list(self._index.known.unheld), unheld).in_the_way
 
     def check(self, state_hash: str) -> None:
         """Refuse if content that the state needs, and the tree does not have, is missing or damaged."""
-        self._going_to(state_hash).check()
+        self._restoration(state_hash).check()
 
-    def become(self, state_hash: str, aside: Path, unheld: Collection[str]) -> Restored:
+    def restore(self, state_hash: str, aside: Path, unheld: Collection[str]) -> Restored:
         """Turn it into that state. What has to go is deleted first, to make room for what comes."""
         # No staging folder: what is moved there takes its space until the end.
-        workshop = Workshop(self._index.name, aside)
+        options = RestoreOptions(self._index.name, aside)
         self.check(state_hash)
-        self._make_room(state_hash, workshop, unheld)
-        return self._going_to(state_hash).restore(workshop, unheld)[1]
+        self._make_room(state_hash, options, unheld)
+        return self._restoration(state_hash).restore(options, unheld)[1]
 
-    def _going_to(self, state_hash: str) -> GoingBack:
-        return GoingBack(self._index, self.reader, self._batch, None, state_hash)
+    def _restoration(self, state_hash: str) -> Restoration:
+        return Restoration(self._index, self.reader, self._batch, None, state_hash)
 
-    def _make_room(self, state_hash: str, workshop: Workshop, unheld: Collection[str]) -> None:
+    def _make_room(self, state_hash: str, options: RestoreOptions, unheld: Collection[str]) -> None:
         states = self.state(), self.reader.state(state_hash)
-        plan = plan_restore(self.reader, *states, list(self._index.unheld), unheld)
-        going = tuple(each for each in map(_removal, plan.differences) if each and each.path not in plan.in_the_way)
+        plan = plan_restore(self.reader, *states, list(self._index.known.unheld), unheld)
+        removals = tuple(each for each in map(_removal, plan.differences) if each and each.path not in plan.in_the_way)
         try:
             with self._index.descend() as descent:
-                self._remove(going, descent, workshop)
+                self._remove(removals, descent, options)
         except OSError as error:
             raise SandboxError(
                 f"Removing files from {self._index.root} failed: {described(error)}.",
                 hint="Check its permissions and its disk, then run the same command again.",
             ) from error
 
-    def _remove(self, going: tuple[Difference, ...], descent: Descent, workshop: Workshop) -> None:
-        carry_out(RestorePlan(going, (), ()), self.reader, descent, workshop, {})
+    def _remove(self, removals: tuple[Difference, ...], descent: Descent, options: RestoreOptions) -> None:
+        carry_out(RestorePlan(removals, (), ()), self.reader, descent, options, {})
 
 
 def _removal(difference: Difference) -> Difference | None:

@@ -106,7 +106,7 @@ def test_five_hundred_steps_keep_as_many_checkpoints_and_as_much_content_as_rete
     opened.service.garbage.collect()
     kept = {content for group in workshop.groups(plan) for content in group.states.values()}
     objects = opened.service.manager.objects
-    assert len(objects.snapshots_of(f"{plan.plan_id}/data")) <= 20
+    assert len(objects.catalogue.records_of(f"{plan.plan_id}/data")) <= 20
     # A fresh file each step, and two groups a step: what twenty checkpoints need is a small part of what was written.
     assert len(kept) <= 2 * 20
     assert objects.content_bytes() < 120_000

@@ -203,17 +203,17 @@ def test_a_rollback_killed_in_the_middle_is_finished_by_the_next_command(worksho
     wanted = {"version.txt": "1\n", **{f"d/f{number}": f"{number}\n" for number in range(20)}}
     child = (
         "import os, signal, sys\n"
-        "from holdfast.snapshot.restore import restore\n"
+        "from holdfast.snapshot.restore import write\n"
         "from holdfast.cli.main import main\n"
         "left = int(sys.argv.pop(1))\n"
-        "original = restore._Restorer._put\n"
+        "original = write._Restorer._put\n"
         "def put(self, *args, **kwargs):\n"
         "    global left\n"
         "    left -= 1\n"
         "    if left <= 0:\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return original(self, *args, **kwargs)\n"
-        "restore._Restorer._put = put\n"
+        "write._Restorer._put = put\n"
         "main()\n"
     )
     arguments = [

@@ -11,7 +11,7 @@ import pytest
 from holdfast.app import Holdfast
 from holdfast.events import Event, InSubplan
 from holdfast.model import Plan
-from holdfast.snapshot.scan import index
+from holdfast.snapshot.scan import files
 from holdfast.system import progress
 from holdfast.system.progress import Work, Working
 from tests.support.workshop import Workshop, run
@@ -105,7 +105,7 @@ def test_a_repository_is_copied_without_what_git_ignores_but_with_what_is_wanted
 
 
 def test_a_snapshot_read_by_several_processes_is_told_alike(many: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "PARALLEL_FROM_FILES", FILES)
+    monkeypatch.setattr(files, "PARALLEL_FROM_FILES", FILES)
     _, told = executed(many.open(), many, run("true"))
     assert ends(told)[1] == whole(Work.SAVING, FILES + 1, FILES * len(CONTENT) + len("1;2\n"))
 

@@ -38,7 +38,7 @@ def test_it_is_heard_at_any_moment_and_the_plan_can_be_executed_again(
     workshop: Workshop, in_parallel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if in_parallel:
-        monkeypatch.setattr("holdfast.snapshot.scan.index.PARALLEL_FROM_FILES", 1)
+        monkeypatch.setattr("holdfast.snapshot.scan.files.PARALLEL_FROM_FILES", 1)
     (workshop.data / "large").write_bytes(bytes(3_000_000))
     for number in range(5):
         (workshop.data / f"d{number}").mkdir()

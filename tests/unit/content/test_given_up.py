@@ -25,7 +25,7 @@ def test_files_that_a_given_up_look_had_not_read_are_found_by_the_next(tmp_path:
     manager = CheckpointManager(ObjectStore(tmp_path / "objects.db"), tmp_path)
 
     def taken() -> str:
-        with manager.taking() as batch:
+        with manager.storing() as batch:
             found = manager.create_checkpoint(
                 batch, sandbox_id="x", plan_id=new_id(), phase=Phase.EXECUTE, path=box, metadata={}
             )

@@ -13,7 +13,7 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.content import store as objects
+from holdfast.content import room
 from holdfast.content.format import Entry, encode_directory, with_entry_replaced
 from holdfast.content.store import ObjectStore
 from holdfast.content.verify import Verifier
@@ -287,7 +287,7 @@ def test_what_nobody_needs_goes_from_parcels_that_could_not_be_unpacked(place: P
     last = place.take()
     assert parcels(place) == 1
     with monkeypatch.context() as full:
-        full.setattr(objects, "free_bytes", lambda _: 0)
+        full.setattr(room, "free_bytes", lambda _: 0)
         assert place.manager.collect(lambda: {kept.state_hash}) > 700_000
     assert parcels(place) == 0
     again = place.take()
@@ -302,7 +302,7 @@ def test_what_is_needed_stays_in_parcels_that_could_not_be_unpacked(place: Place
     write(place.root / "one", "not needed")
     place.take()
     with monkeypatch.context() as full:
-        full.setattr(objects, "free_bytes", lambda _: 0)
+        full.setattr(room, "free_bytes", lambda _: 0)
         assert place.manager.collect(lambda: {kept.state_hash}) > 0
     assert not place.manager.objects.has(blake3(b"not needed").digest())
     place.go_back(kept)
@@ -316,7 +316,7 @@ def test_where_there_is_a_limit_new_content_counts_as_what_it_takes_in_the_end(p
     same = os.urandom(20_000)
     for number in range(20):
         (place.root / f"file {number}").write_bytes(b"%d" % number + same)
-    with pytest.raises(QuotaError), place.manager.taking(limit_bytes) as batch:
+    with pytest.raises(QuotaError), place.manager.storing(limit_bytes) as batch:
         place.manager.create_checkpoint(
             batch, sandbox_id=SANDBOX_ID, plan_id=PLAN_ID, phase=Phase.EXECUTE, path=place.root, metadata={}
         )
@@ -388,7 +388,7 @@ def test_parcels_that_cannot_be_unpacked_stay_as_they_are(place: Place):
     write(place.root / "one", "changed")
     checkpoint = place.take()
     # Somebody else is writing, and this connection does not wait.
-    place.manager.objects._connection.execute("PRAGMA busy_timeout = 0")
+    place.manager.objects.database.connection.execute("PRAGMA busy_timeout = 0")
     other = sqlite.module.connect(place.store / "objects.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     place.manager.objects.unpack_parcels()

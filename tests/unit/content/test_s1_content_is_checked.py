@@ -244,7 +244,7 @@ def test_s1_what_was_read_into_a_snapshot_that_was_given_up_is_not_taken_for_hea
     checkpoint = place.take()
     place.damage(WANTED)
     assert bad_objects(place, checkpoint.state_hash)
-    with place.manager.taking() as batch:
+    with place.manager.storing() as batch:
         place.manager.create_checkpoint(
             batch, sandbox_id=SANDBOX_ID, plan_id=PLAN_ID, phase=Phase.EXECUTE, path=root, metadata={}
         )

@@ -62,7 +62,7 @@ def test_s5_what_a_look_stored_counts_with_the_next_checkpoint(place: Place, roo
 def test_s5_what_a_snapshot_that_was_given_up_had_stored_counts_with_the_next(place: Place, root: Path):
     first = place.take()
     write(root / "file", os.urandom(40 * MIB))
-    with place.manager.taking(35 * MIB) as batch, pytest.raises(QuotaError):
+    with place.manager.storing(35 * MIB) as batch, pytest.raises(QuotaError):
         place.take_into(batch)
     place.next_process()
     assert 40 * MIB < place.take(previous=first).size_bytes < 41 * MIB

@@ -76,7 +76,7 @@ def test_s6_after_a_kill_every_snapshot_that_is_listed_can_be_restored(tmp_path:
 
 def test_s6_what_was_not_committed_is_not_there(place: Place, root: Path):
     write(root / "file", "x" * 1000)
-    with place.manager.taking() as batch:
+    with place.manager.storing() as batch:
         state = batch_state(place, batch)
     place.next_process()
     with pytest.raises(ContentError):
@@ -88,7 +88,7 @@ def test_s6_a_snapshot_that_was_given_up_does_not_hide_content_from_the_next(pla
     """The manager has seen the files, but their content never reached the store."""
     make_odd_tree(root)
     before = describe(root)
-    with place.manager.taking() as batch:
+    with place.manager.storing() as batch:
         batch_state(place, batch)
     checkpoint = place.take()
     write(root / "plain.txt", "changed")
@@ -227,7 +227,7 @@ for number in range(70):
     (place.root / "returning").write_text(f"version {number % 3} " * 500)
     (place.root / f"directory {number % 4}").mkdir(exist_ok=True)
     (place.root / f"directory {number % 4}" / "file").write_text(f"{number % 5}" * 3000)
-    with place.manager.taking() as batch:
+    with place.manager.storing() as batch:
         checkpoint = place.manager.create_checkpoint(
             batch, sandbox_id=SANDBOX_ID, plan_id=PLAN_ID, phase=Phase.EXECUTE, path=place.root, metadata={}
         )

@@ -43,7 +43,7 @@ class Records:
 
 def take(manager: CheckpointManager, root: Path, records: Records, *, sandbox_id: str) -> SandboxCheckpoint:
     """A snapshot whose content is held until a record names it, as the checkpoint service does it."""
-    with manager.taking() as batch:
+    with manager.storing() as batch:
         checkpoint = manager.create_checkpoint(
             batch, sandbox_id=sandbox_id, plan_id=new_id(), phase=Phase.EXECUTE, path=root, metadata={}
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,7 +43,7 @@ class Bench:
         prepare(self.tree)
         base = self.state()
         states = {"ours": self.after(base, ours), "theirs": self.after(base, theirs)}
-        with self.manager.taking() as batch:
+        with self.manager.storing() as batch:
             merged = merge_states(
                 self.manager.reader,
                 batch,
@@ -71,8 +71,10 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.manager.objects.close()
 
 
 def write(**contents: str) -> Change:
@@ -406,6 +408,7 @@ def test_if_the_later_one_wins_nothing_that_only_the_earlier_changed_is_lost(
         become("theirs", theirs, their_mode),
         theirs_wins=True,
     )
+    bench.manager.objects.close()
     assert merged.conflicts == ()
     assert bench.files() == {"a": text(dict.fromkeys(ours, "ours") | dict.fromkeys(theirs, "theirs"))}
     assert mode_of(bench.tree / "a") == (our_mode if their_mode == base_mode else their_mode)
@@ -439,6 +442,7 @@ def test_no_change_is_lost_without_a_conflict(
         return do
 
     merged = bench.merge(become(base), become(ours), become(theirs), theirs_wins=theirs_wins)
+    bench.manager.objects.close()
     assert not (theirs_wins and merged.conflicts)
     found = bench.files()
     conflicts = {os.fsdecode(each.path) for each in merged.conflicts}

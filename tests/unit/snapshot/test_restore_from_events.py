@@ -16,11 +16,10 @@ from blake3 import blake3
 
 from holdfast.content.batch import Batch
 from holdfast.errors import ContentError, DatabaseError, SandboxError
-from holdfast.snapshot.restore import restore
+from holdfast.snapshot.restore import write as writing
 from holdfast.snapshot.restore.exchange import exchange
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
-from holdfast.snapshot.scan import index
-from holdfast.snapshot.scan import watching as changes
+from holdfast.snapshot.scan import adoption, scan, watching
 from tests.support.snapshots import Place
 from tests.support.trees import compare, describe, set_mtime, write
 
@@ -202,7 +201,7 @@ def test_a_state_that_another_process_collected_is_stored_again(place: Place):
 
 
 def test_a_change_after_a_long_time_of_quiet_is_seen(place: Place, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(changes, "_RESTLESS_LOOKS", 2)
+    monkeypatch.setattr(watching, "_RESTLESS_LOOKS", 2)
     place.take()
     place.next_process()
     before, checkpoint = describe(place.root), place.take()
@@ -381,7 +380,7 @@ def test_who_changes_a_file_as_soon_as_it_is_restored_is_noticed(
         meddle(place.root / "one")
         return done
 
-    monkeypatch.setattr(restore, "exchange", exchange_and_meddle)
+    monkeypatch.setattr(writing, "exchange", exchange_and_meddle)
     with pytest.raises(SandboxError, match="something changed it meanwhile"):
         place.go_back(checkpoint)
     assert place.found_anew() == place.take().state_hash
@@ -403,14 +402,14 @@ def test_who_changes_a_directory_as_soon_as_it_has_its_time_is_noticed(
     """What is told of it is the same that is told of the restore itself."""
     checkpoint = ready(place)
     write(place.root / "deep" / "below" / "three", "changed")
-    set_mtime_of = restore.set_mtime
+    set_mtime_of = writing.set_mtime
 
     def set_and_meddle(descriptor: int, mtime_ns: int) -> None:
         set_mtime_of(descriptor, mtime_ns)
         if os.path.samestat(os.fstat(descriptor), os.stat(place.root / "deep" / "below")):
             meddle(place.root / "deep" / "below")
 
-    monkeypatch.setattr(restore, "set_mtime", set_and_meddle)
+    monkeypatch.setattr(writing, "set_mtime", set_and_meddle)
     with pytest.raises(SandboxError, match="something changed it meanwhile"):
         place.go_back(checkpoint)
     assert place.found_anew() == place.take().state_hash
@@ -443,7 +442,7 @@ def test_who_writes_to_another_file_through_a_name_that_is_about_to_be_restored_
         return exchange(one, one_directory, other, other_directory)
 
     with monkeypatch.context() as meddling:
-        meddling.setattr(restore, "exchange", meddle_and_exchange)
+        meddling.setattr(writing, "exchange", meddle_and_exchange)
         with pytest.raises(SandboxError, match="something changed it meanwhile"):
             place.go_back(checkpoint)
     assert place.found_anew() == place.take().state_hash
@@ -464,7 +463,7 @@ def test_what_is_written_later_through_a_name_that_was_restored_meanwhile_is_see
         return exchange(one, one_directory, other, other_directory)
 
     with monkeypatch.context() as meddling:
-        meddling.setattr(restore, "exchange", link_open_and_exchange)
+        meddling.setattr(writing, "exchange", link_open_and_exchange)
         place.go_back(checkpoint)
     os.write(opened[0], b"more")
     os.close(opened[0])
@@ -482,7 +481,7 @@ def test_a_restored_file_that_is_changed_again_is_all_that_is_looked_at(
     with place.manager.watching([place.root, other]):
         checkpoint = ready(place)
         place.go_back(checkpoint)
-        monkeypatch.setattr(index._Look, "at_everything", pytest.fail)
+        monkeypatch.setattr(scan.Scan, "scan_everything", pytest.fail)
         assert place.take().state_hash == checkpoint.state_hash
         write(place.root / "one", "changed once more")
         seen = place.take().state_hash
@@ -494,8 +493,8 @@ def test_a_restored_file_that_is_changed_again_is_all_that_is_looked_at(
 def test_what_is_told_of_a_restore_is_not_told_to_the_next_checkpoint(place: Place):
     checkpoint = ready(place)
     place.go_back(checkpoint)
-    told = place.manager._trackers[place.root].take()
-    assert (told.changes, told.is_all, told.is_written) == ({}, True, False)
+    report = place.manager._trackers[place.root].report()
+    assert (report.changes, report.is_complete, report.is_written) == ({}, True, False)
 
 
 def test_attributes_that_a_waiting_file_got_are_not_those_of_the_restored_one(place: Place):
@@ -535,7 +534,7 @@ def test_whoever_is_interrupted_while_looking_at_what_was_restored_looks_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as interrupted:
-        interrupted.setattr(index._Adoption, "_found", interrupt)
+        interrupted.setattr(adoption._Adoption, "_found", interrupt)
         with pytest.raises(KeyboardInterrupt):
             place.go_back(checkpoint)
     assert place.found_anew() == place.take().state_hash
@@ -570,6 +569,6 @@ def test_what_a_check_has_looked_at_is_not_looked_at_again(place: Place, monkeyp
     checkpoint = place.take()
     write(place.root / "new" / "file", "x")
     place.manager.check(place.root, checkpoint.state_hash)
-    monkeypatch.setattr(index._Look, "at_everything", pytest.fail)
+    monkeypatch.setattr(scan.Scan, "scan_everything", pytest.fail)
     write(place.root / "one", "changed")
     assert place.take().state_hash != checkpoint.state_hash

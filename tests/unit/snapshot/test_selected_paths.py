@@ -24,7 +24,7 @@ def make_link(path: Path) -> None:
 
 def test_a_file_that_becomes_a_symlink_while_it_is_read_is_a_symlink(place: Place, root: Path) -> None:
     path = write(root / "x", "content")
-    with place.manager.taking() as batch, just_before("open", "x", lambda: make_link(path)):
+    with place.manager.storing() as batch, just_before("open", "x", lambda: make_link(path)):
         found = select(root, [b"x"], batch)[b"x"]
     assert (found.kind, found.content) == (SYMLINK, b"elsewhere")
 
@@ -43,7 +43,7 @@ def test_a_symlink_that_becomes_a_file_while_it_is_read_is_a_file(
         return readlink(name, dir_fd=dir_fd)
 
     monkeypatch.setattr("os.readlink", replaced_first)
-    with place.manager.taking() as batch:
+    with place.manager.storing() as batch:
         assert select(root, [b"x"], batch)[b"x"].kind == FILE
 
 
@@ -54,7 +54,7 @@ def test_what_never_settles_is_refused(place: Place, root: Path, monkeypatch: py
         raise Moved
 
     monkeypatch.setattr("holdfast.snapshot.selection.read_entry", moved)
-    with place.manager.taking() as batch, pytest.raises(SandboxError, match="'x' keeps changing"):
+    with place.manager.storing() as batch, pytest.raises(SandboxError, match="'x' keeps changing"):
         select(root, [b"x"], batch)
 
 

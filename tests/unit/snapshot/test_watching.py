@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import SandboxError
-from holdfast.snapshot.scan import index
-from holdfast.snapshot.scan import watching as changes
+from holdfast.snapshot.scan import name_history, scan
 from holdfast.snapshot.scan.watching import ChangeTracker
 from tests.support.snapshots import Place
 from tests.support.trees import compare, describe, write
@@ -156,7 +155,7 @@ def test_what_is_done_through_a_descriptor_whose_name_is_gone_is_seen(place: Pla
 def test_what_is_done_through_a_descriptor_whose_name_went_long_ago_is_seen(
     place: Place, monkeypatch: pytest.MonkeyPatch, remembered: int
 ):
-    monkeypatch.setattr(changes, "_MOST_GONE", remembered)
+    monkeypatch.setattr(name_history, "_MOST_GONE", remembered)
     root = place.root
     for name in ("a", "c"):
         write(root / name, name)
@@ -214,11 +213,11 @@ def test_ordinary_work_is_not_looked_at_as_a_whole(place: Place):
         write(place.root / name, name)
     assert tracker.start()
     try:
-        tracker.take()
+        tracker.report()
         subprocess.run(["sh", "-c", "echo x > a; rm b; echo x > new; mv new c"], cwd=place.root, check=True)
-        told = tracker.take()
-        assert (told.changes, told.is_all) == ({b"": {b"a", b"b", b"c", b"new"}}, True)
-        assert (told.went, told.lost) == ({b"": {b"b", b"new"}}, {b"": {b"b", b"c"}})
+        report = tracker.report()
+        assert (report.changes, report.is_complete) == ({b"": {b"a", b"b", b"c", b"new"}}, True)
+        assert (report.removed, report.lost) == ({b"": {b"b", b"new"}}, {b"": {b"b", b"c"}})
     finally:
         tracker.stop()
 
@@ -230,7 +229,7 @@ def test_a_file_replaced_by_a_rename_is_all_that_is_looked_at(place: Place, monk
     with place.manager.watching([place.root]):
         place.take()
         before = place.take()
-        monkeypatch.setattr(index._Look, "at_everything", pytest.fail)
+        monkeypatch.setattr(scan.Scan, "scan_everything", pytest.fail)
         write(place.root / "new", "changed").rename(file)
         if way == "checkpoint":
             assert place.take().state_hash != before.state_hash

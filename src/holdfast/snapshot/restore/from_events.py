@@ -1,8 +1,8 @@
-"""What a restore has to do, found from what the kernel told, without naming anew what is there now.
+"""What a restore has to do, found from what the kernel reported, without naming anew what is there now.
 
-The tree was known exactly, and a few names in it were told to have changed. What has to be done is what differs between
-the state that was known and the one that is wanted, and these names. A file of another size than the wanted one need
-not even be read. Whatever is not as simple as a file among files takes a closer look, as without anything told.
+The tree was known exactly, and a few names in it were reported to have changed. What has to be done is what differs
+between the state that was known and the one that is wanted, and these names. A file of another size than the wanted one
+need not even be read. Whatever is not as simple as a file among files needs a scan, as without a report.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import stat
 from holdfast.content.difference import Difference, StateReader, difference_of
 from holdfast.content.format import DIRECTORY, FILE, Entry, State
 from holdfast.errors import ContentError
-from holdfast.snapshot.restore.restore import RestorePlan, links_to_remake
+from holdfast.snapshot.restore.decide import RestorePlan, links_to_remake
+from holdfast.snapshot.scan.changes import ChangeReport
 from holdfast.snapshot.scan.entries import Hasher, Moved, directory_entry, read_entry
 from holdfast.snapshot.scan.index import TreeIndex
-from holdfast.snapshot.scan.watching import Told
 from holdfast.system.calls import status_of
 from holdfast.system.directories import IS_ROOT, Descent, join, split
 
@@ -27,23 +27,23 @@ _UNREAD = b"?"
 """Stands for content that was not read; it is equal to nothing."""
 
 
-class _CloserLook(Exception):
+class _NeedsScan(Exception):
     """This is not simple."""
 
 
 def plan_from_changes(
-    index: TreeIndex, reader: StateReader, descent: Descent, told: Told, target: State
+    index: TreeIndex, reader: StateReader, descent: Descent, report: ChangeReport, target: State
 ) -> RestorePlan | None:
-    """None if it takes a closer look. The index is not changed: it knows the tree as it was before the changes."""
+    """None if a scan is needed. The index is not changed: it knows the tree as it was before the changes."""
     known = index.known_state()
-    if known is None or index.unheld or index.links.with_names_outside():
+    if known is None or index.known.unheld or index.known.links.with_names_outside():
         return None
-    if sum(_MOST_NAMES if names is None else len(names) for names in told.changes.values()) >= _MOST_NAMES:
+    if sum(_MOST_NAMES if names is None else len(names) for names in report.changes.values()) >= _MOST_NAMES:
         return None
     try:
         differences = {difference.path: difference for difference in reader.differences(known, target)}
-        _Changes(index, descent, differences).look(told)
-    except (_CloserLook, ContentError, Moved, FileNotFoundError, NotADirectoryError, PermissionError):
+        _Changes(index, descent, differences).compare(report)
+    except (_NeedsScan, ContentError, Moved, FileNotFoundError, NotADirectoryError, PermissionError):
         return None
     except OSError as error:
         if error.errno == errno.ELOOP:  # a symlink was put in the place of a directory
@@ -58,21 +58,21 @@ class _Changes:
 
     def __init__(self, index: TreeIndex, descent: Descent, differences: dict[bytes, Difference]) -> None:
         self._index, self._descent, self._differences = index, descent, differences
-        self._linked, self._left = index.links.by_path, index.links.left
+        self._linked, self._left = index.known.links.by_path, index.known.links.left
 
-    def look(self, told: Told) -> None:
-        for directory, names in told.changes.items():
-            node = self._index.node_at(directory)
+    def compare(self, report: ChangeReport) -> None:
+        for directory, names in report.changes.items():
+            node = self._index.known.node_at(directory)
             if node is None or node.head is None or names is None:
-                raise _CloserLook
+                raise _NeedsScan
             difference = self._differences.get(directory)
             wanted = node.head if difference is None else difference.new
             if wanted is None or wanted.kind != DIRECTORY:
-                raise _CloserLook
-            descriptor, known, went = self._descent.open(directory), node.entries, told.went.get(directory, ())
+                raise _NeedsScan
+            descriptor, known, removed = self._descent.open(directory), node.entries, report.removed.get(directory, ())
             present = None
             for name in names:
-                if self._differs(descriptor, join(directory, name), name, known.get(name), is_gone=name in went):
+                if self._differs(descriptor, join(directory, name), name, known.get(name), is_gone=name in removed):
                     present = node.head  # whatever it is now: it gets set once all in it is restored
             if present is None:
                 present = self._present_head(directory, node.head, descriptor)
@@ -90,29 +90,29 @@ class _Changes:
         difference = self._differences.get(path)
         wanted = known if difference is None else difference.new
         if (known is not None and known.kind == DIRECTORY) or (wanted is not None and wanted.kind == DIRECTORY):
-            raise _CloserLook
+            raise _NeedsScan
         present = self._present(descriptor, path, name, wanted)
         if present is None and known is None and not is_gone:
-            raise _CloserLook  # it was told of a file that is open without that name
+            raise _NeedsScan  # the event was of a file that is open without that name
         if present == wanted:
             if present is None and known is None:
                 return False  # it came and went
-            # There is nothing to do, but the index does not know it as it is now, and nothing done would tell it.
-            raise _CloserLook
+            # There is nothing to do, but the index does not know it as it is now, and nothing done would update it.
+            raise _NeedsScan
         self._differences[path] = difference_of((path, present, wanted))
         return True
 
     def _present(self, descriptor: int, path: bytes, name: bytes, wanted: Entry | None) -> Entry | None:
         if path in self._linked or path in self._left:
-            raise _CloserLook
+            raise _NeedsScan
         try:
             mode, uid, _, mtime_ns, size, _, _, names, _, _ = status_of(descriptor, name)
         except FileNotFoundError:
             return None
         if mode & _KIND != stat.S_IFREG or names > 1:
-            raise _CloserLook
+            raise _NeedsScan
         if not IS_ROOT and (uid != os.geteuid() or not mode & stat.S_IRUSR):
-            raise _CloserLook
+            raise _NeedsScan
         if wanted is not None and wanted.size == size and wanted.is_file:
             return read_entry(descriptor, name, Hasher(), is_file=True)[0]
         return Entry(name, FILE, mode & ~_KIND, mtime_ns, 0, 0, size, _UNREAD)

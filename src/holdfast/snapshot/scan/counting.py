@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.content.batch import Batch
-from holdfast.snapshot.scan.entries import Taker
+from holdfast.snapshot.scan.entries import Sink
 from holdfast.system.progress import UNWATCHED, Metering
 
 
-class CountedTaker:
-    def __init__(self, taker: Taker, meter: Metering) -> None:
-        self._taker, self._meter = taker, meter
+class CountedSink:
+    def __init__(self, sink: Sink, meter: Metering) -> None:
+        self._sink, self._meter = sink, meter
 
     def add_named(self, digest: bytes, content: bytes) -> None:
         self._meter.advance(size_bytes=len(content))
-        self._taker.add_named(digest, content)
+        self._sink.add_named(digest, content)
 
 
-class CountedBatch(CountedTaker):
+class CountedBatch(CountedSink):
     def __init__(self, batch: Batch, meter: Metering) -> None:
         super().__init__(batch, meter)
         self._batch = batch
@@ -28,8 +28,8 @@ class CountedBatch(CountedTaker):
         self._batch.add_packed(objects)
 
 
-def counted_taker(taker: Taker, meter: Metering) -> Taker:
-    return taker if meter is UNWATCHED else CountedTaker(taker, meter)
+def counted_sink(sink: Sink, meter: Metering) -> Sink:
+    return sink if meter is UNWATCHED else CountedSink(sink, meter)
 
 
 def counted_batch(batch: Batch, meter: Metering) -> Batch | CountedBatch:

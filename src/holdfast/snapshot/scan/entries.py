@@ -33,7 +33,7 @@ class Moved(Exception):
     """Something was renamed or replaced while it was being read."""
 
 
-class Taker(Protocol):
+class Sink(Protocol):
     """Takes content under its name."""
 
     def add_named(self, digest: bytes, content: bytes) -> None: ...
@@ -60,17 +60,17 @@ def directory_entry(
     return Entry(name, DIRECTORY, mode, found.st_mtime_ns, *owner_of(found), 0, content, _xattrs(descriptor))
 
 
-def read_entry(directory: int, name: bytes, taker: Taker, *, is_file: bool = False) -> tuple[Entry, os.stat_result]:
+def read_entry(directory: int, name: bytes, sink: Sink, *, is_file: bool = False) -> tuple[Entry, os.stat_result]:
     """One file, symlink or fifo as an entry, its content stored; and what the kernel said of it.
 
     Who knows that it was a regular file a moment ago says so: if it is none any more, it has ``Moved``.
     """
     if is_file:
-        return _read_file(directory, name, taker)
+        return _read_file(directory, name, sink)
     found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     kind = stat.S_IFMT(found.st_mode)
     if kind == stat.S_IFREG:
-        return _read_file(directory, name, taker)
+        return _read_file(directory, name, sink)
     through = f"/proc/self/fd/{directory}/".encode() + name
     content = _link_target(directory, name) if kind == stat.S_IFLNK else b""
     mode, shape = stat.S_IMODE(found.st_mode), SYMLINK if kind == stat.S_IFLNK else FIFO
@@ -87,7 +87,7 @@ def _link_target(directory: int, name: bytes) -> bytes:
         raise
 
 
-def _read_file(directory: int, name: bytes, taker: Taker) -> tuple[Entry, os.stat_result]:
+def _read_file(directory: int, name: bytes, sink: Sink) -> tuple[Entry, os.stat_result]:
     descriptor = _open_for_reading(name, directory)
     try:
         tries = 0
@@ -96,7 +96,7 @@ def _read_file(directory: int, name: bytes, taker: Taker) -> tuple[Entry, os.sta
             before = os.fstat(descriptor)
             if not stat.S_ISREG(before.st_mode):
                 raise Moved
-            kind, size, content = _stored_content(descriptor, before.st_size, taker)
+            kind, size, content = _stored_content(descriptor, before.st_size, sink)
             after = os.fstat(descriptor)
             if (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == (
                 after.st_mtime_ns, after.st_ctime_ns, size,
@@ -123,7 +123,7 @@ def _open_for_reading(name: bytes, directory: int) -> int:
         raise
 
 
-def _stored_content(descriptor: int, size: int, taker: Taker) -> tuple[int, int, bytes]:
+def _stored_content(descriptor: int, size: int, sink: Sink) -> tuple[int, int, bytes]:
     """Kind, size and digest of what the file holds now."""
     if size < PIECES_FROM_BYTES:
         # Asking for much more than there is would make Python allocate it all first.
@@ -133,31 +133,31 @@ def _stored_content(descriptor: int, size: int, taker: Taker) -> tuple[int, int,
         if len(content) > size:
             content += _read_fully(descriptor, PIECES_FROM_BYTES - len(content))
         if len(content) < PIECES_FROM_BYTES:
-            return FILE, len(content), _stored(content, taker) if content else b""
+            return FILE, len(content), _stored(content, sink) if content else b""
         os.lseek(descriptor, 0, os.SEEK_SET)
     digests, total = [], 0
     while piece := _read_fully(descriptor, PIECE_BYTES):
-        digests.append(_stored(piece, taker))
+        digests.append(_stored(piece, sink))
         total += len(piece)
         if len(piece) < PIECE_BYTES:
             break  # only the last piece is shorter, also of a file that grows meanwhile
     if total < PIECES_FROM_BYTES:
         raise Moved  # it was cut off meanwhile, and a file that small is never stored in pieces
-    return PIECES, total, _stored(encode_pieces(digests), taker)
+    return PIECES, total, _stored(encode_pieces(digests), sink)
 
 
-def stored_content(content: bytes, taker: Taker) -> tuple[int, int, bytes]:
+def stored_content(content: bytes, sink: Sink) -> tuple[int, int, bytes]:
     """Kind, size and digest of content that is in no file yet."""
     if len(content) < PIECES_FROM_BYTES:
-        return FILE, len(content), _stored(content, taker) if content else b""
+        return FILE, len(content), _stored(content, sink) if content else b""
     pieces = (content[start : start + PIECE_BYTES] for start in range(0, len(content), PIECE_BYTES))
-    digests = [_stored(piece, taker) for piece in pieces]
-    return PIECES, len(content), _stored(encode_pieces(digests), taker)
+    digests = [_stored(piece, sink) for piece in pieces]
+    return PIECES, len(content), _stored(encode_pieces(digests), sink)
 
 
-def _stored(content: bytes, taker: Taker) -> bytes:
+def _stored(content: bytes, sink: Sink) -> bytes:
     digest = digest_of(content)
-    taker.add_named(digest, content)
+    sink.add_named(digest, content)
     return digest
 
 

@@ -1,26 +1,19 @@
-"""What is known of a tree, directory by directory, and how that survives the process in one file."""
+"""What is known of one directory of a tree."""
 
 from __future__ import annotations
 
-import gc
-import os
-from collections.abc import Iterator, Mapping, Set
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Set
 
 import msgspec
 
 from holdfast.content.format import (
-    DIGEST_BYTES,
     Entry,
     decode_directory,
-    digest_of,
     encode_directory,
     with_entry_replaced,
 )
 from holdfast.snapshot.scan.stamps import Stamp, pack_stamps, unpack_stamps
 
-CACHE_VERSION = 5
 _NEVER: Stamp = (0, 0, 0, 0)
 """The stamp of no file."""
 
@@ -28,7 +21,7 @@ _NEVER: Stamp = (0, 0, 0, 0)
 class Node:
     """One directory: its entries, their stamps, and its own entry in its parent.
 
-    What comes from the cache stays packed until somebody needs it, because mostly nobody does.
+    What comes from the cache stays packed until it is needed, which is rarely so.
     """
 
     __slots__ = (
@@ -146,105 +139,3 @@ class CachedNode(msgspec.Struct, array_like=True, gc=False):
     entries: bytes
     names: bytes
     stamps: bytes
-
-
-class Cache(msgspec.Struct, array_like=True):
-    version: int
-    boot_id: str
-    root_inode: int
-    state: bytes
-    finding: str | None
-    nodes: list[CachedNode]
-    unheld: dict[bytes, str]
-    linked: dict[bytes, tuple[int, int]]
-    link_counts: dict[tuple[int, int], int]
-    left: set[bytes]
-
-
-_decode_cache = msgspec.msgpack.Decoder(Cache).decode
-
-
-class Links:
-    """Which paths are names of files that have several, and so which paths are one file."""
-
-    def __init__(
-        self,
-        by_path: dict[bytes, tuple[int, int]] | None = None,
-        counts: dict[tuple[int, int], int] | None = None,
-        left: set[bytes] | None = None,
-    ) -> None:
-        self.by_path = by_path or {}
-        self._by_inode: dict[tuple[int, int], set[bytes]] = {}
-        for path, inode in self.by_path.items():
-            self._by_inode.setdefault(inode, set()).add(path)
-        self.counts = counts or {}
-        """How many names each of these files has, in the tree and elsewhere."""
-        self._groups: tuple[tuple[bytes, ...], ...] | None = None
-        self.left = left or set()
-        """Paths that were names of such files and are not any more: what is told of one may be of that file, which
-        somebody has open."""
-
-    def note(self, path: bytes, inode: tuple[int, int], names: int) -> None:
-        if names == 1 and path not in self.by_path:
-            return
-        self.replace(path, inode)
-        if names == 1:
-            self.forget(path)
-            return
-        self.counts[inode] = names
-        if self.by_path.get(path) != inode:
-            self.forget(path)
-            self.by_path[path] = inode
-            self._by_inode.setdefault(inode, set()).add(path)
-            self._groups = None
-
-    def replace(self, path: bytes, inode: tuple[int, int]) -> None:
-        """There is that file now; if it was another, that one is without this name."""
-        if self.by_path.get(path, inode) != inode:
-            self.leave(path)
-
-    def leave(self, path: bytes) -> None:
-        """The file, if it has other names, is without this one."""
-        if path in self.by_path:
-            self.left.add(path)
-            self.forget(path)
-
-    def forget(self, path: bytes) -> None:
-        inode = self.by_path.pop(path, None)
-        if inode is not None:
-            self._groups = None
-            self._by_inode[inode].discard(path)
-
-    def other_names(self, found: os.stat_result) -> list[bytes]:
-        return list(self._by_inode.get((found.st_dev, found.st_ino), ()))
-
-    def with_names_outside(self) -> list[bytes]:
-        """Paths of files that have names outside the tree, and so may change without our being told."""
-        return [path for path, inode in self.by_path.items() if len(self._by_inode[inode]) < self.counts.get(inode, 0)]
-
-    def groups(self) -> tuple[tuple[bytes, ...], ...]:
-        if self._groups is None:
-            shared = (paths for paths in self._by_inode.values() if len(paths) > 1)
-            self._groups = tuple(sorted(tuple(sorted(paths)) for paths in shared))
-        return self._groups
-
-
-@contextmanager
-def no_garbage() -> Iterator[None]:
-    """While many objects are made that all stay, looking for garbage among them is a third of the work."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def read_cache(file: Path) -> Cache | None:
-    try:
-        content = memoryview(file.read_bytes())
-        digest, content = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
-        return _decode_cache(content) if digest_of(content) == digest else None
-    except (OSError, msgspec.DecodeError):
-        return None

@@ -64,13 +64,13 @@ _decode_frame = msgspec.msgpack.Decoder(_Frame).decode
 _decode_places = msgspec.msgpack.Decoder(list[Place]).decode
 
 
-class PackedTaker(Protocol):
+class PackedSink(Protocol):
     """Takes content that somebody else has named and packed."""
 
     def add_packed(self, objects: Sequence[tuple[bytes, int, bytes]]) -> None: ...
 
 
-def read_in_parallel(root: Path, places: Iterable[Place], batch: PackedTaker) -> Iterator[Found]:
+def read_in_parallel(root: Path, places: Iterable[Place], batch: PackedSink) -> Iterator[Found]:
     """Every place once, in any order; the content of each is in the batch when it is given."""
     wanted = list(places)
     chunks: _Chunks = queue.SimpleQueue()
@@ -92,7 +92,7 @@ def read_in_parallel(root: Path, places: Iterable[Place], batch: PackedTaker) ->
         _end(threads, chunks, frames, workers)
 
 
-def _gathered(root: Path, frames: _Frames, running: int, batch: PackedTaker) -> Iterator[Found]:
+def _gathered(root: Path, frames: _Frames, running: int, batch: PackedSink) -> Iterator[Found]:
     while running:
         stop_if_asked()
         try:

@@ -10,6 +10,9 @@ Stamp = tuple[int, int, int, int]
 
 UNTRUSTED = -1
 """Stands for a ctime so young that the file may change again without it moving."""
+RACY_NS = 20_000_000
+"""Before Linux 6.13 timestamps move in steps of up to 10 ms: a file changed that shortly before it was read may change
+again without its timestamps moving, so it is read again the next time."""
 
 _SECOND_NS = 1_000_000_000
 _BETWEEN_NAMES = b"\0"

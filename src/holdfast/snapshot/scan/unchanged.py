@@ -1,7 +1,7 @@
-"""Which directories of a known tree are as they were, looked at with all cores.
+"""Which directories of a known tree are as they were, found out with all cores.
 
 Nearly all of the time goes into system calls, one for each file. Threads would pass the interpreter to and fro around
-each of them, so the others who look are forks: they have at once all that is known of the tree.
+each of them, so the others are forks: they have at once all that is known of the tree.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a tree gives up by becoming another state: whether the store could bring it back.
-
-Only what differs between the two states is read.
-"""
+"""Whether the store could bring back what a restore is about to replace; only what differs is read."""
 
 from __future__ import annotations
 
@@ -19,10 +16,12 @@ _Pair = tuple[Entry, Entry | None]
 """What is there now, and what comes in its place."""
 
 
-def bad_objects_left(objects: ObjectStore, reader: StateReader, left: str, target: str | None, name: str) -> set[bytes]:
-    """The names of objects that ``left`` needs and cannot have, as far as ``target``, if there is one, differs from it.
+def unrecoverable_objects(
+    objects: ObjectStore, reader: StateReader, left: str, target: str | None, name: str
+) -> set[bytes]:
+    """The names of objects that the state ``left`` needs and cannot have, as far as ``target``, if any, differs.
 
-    Below a directory that is bad itself nothing is known. ``name``: what the tree is called when progress is told.
+    Below a directory that is bad itself nothing is known. ``name``: what the tree is called in reports of progress.
     """
     bad = objects.unsound_among([bytes.fromhex(left)])
     files: list[Entry] = []

@@ -1,4 +1,4 @@
-"""Telling a sandbox that somebody only looked into from one that somebody changed."""
+"""Whether a sandbox was only inspected, with git for example, or changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.system.directories import join
 _INDEX = b"index"
 
 
-def was_only_looked_at(reader: StateReader, sandbox: Sandbox, before: str, after: str) -> bool:
+def was_only_inspected(reader: StateReader, sandbox: Sandbox, before: str, after: str) -> bool:
     """Whether nothing differs between two states of a sandbox but what git notes in its index when it is asked."""
     old, new = reader.state(before), reader.state(after)
     return old.links == new.links and all(_is_trace(reader, sandbox, each) for each in reader.differences(old, new))
@@ -31,7 +31,7 @@ def _is_trace(reader: StateReader, sandbox: Sandbox, difference: Difference) -> 
 
 
 def _says_the_same(reader: StateReader, old: Entry, new: Entry) -> bool:
-    """Of an index that is written anew the mode is that of whoever looked."""
+    """Of an index that git writes anew, the mode is that of the user who ran it."""
     if not (old.is_file and new.is_file) or (old.uid, old.gid, old.xattrs) != (new.uid, new.gid, new.xattrs):
         return False
     return mean_the_same(b"".join(reader.content(old)), b"".join(reader.content(new)))

@@ -1,0 +1,55 @@
+"""The catalogue of the content store: which snapshots were taken of which sandbox, and in which state it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.content.database import ContentDatabase
+from holdfast.content.tally import Tally
+
+Snapshot = tuple[str, str, bytes, str]
+"""Id of the checkpoint, id of the sandbox, state, record."""
+
+
+class Catalogue:
+    def __init__(self, database: ContentDatabase, tally: Tally) -> None:
+        self._database, self._tally = database, tally
+
+    def records_of(self, sandbox_id: str) -> list[str]:
+        sql = "SELECT record FROM snapshot WHERE sandbox_id = ? ORDER BY checkpoint_id"
+        return [row[0] for row in self._database.rows(sql, (sandbox_id,))]
+
+    def find(self, checkpoint_id: str) -> str | None:
+        row = self._database.row("SELECT record FROM snapshot WHERE checkpoint_id = ?", (checkpoint_id,))
+        return None if row is None else row[0]
+
+    def latest(self, sandbox_id: str) -> tuple[str, str] | None:
+        """Id and record of the one that was catalogued last, whatever the clock said."""
+        sql = "SELECT checkpoint_id, record FROM snapshot WHERE sandbox_id = ? ORDER BY rowid DESC LIMIT 1"
+        row = self._database.row(sql, (sandbox_id,))
+        return None if row is None else (str(row[0]), str(row[1]))
+
+    def orphans(self, kept_states: set[bytes]) -> list[str]:
+        """Ids of the snapshots whose states are not among these."""
+        rows = self._database.rows("SELECT checkpoint_id, state FROM snapshot")
+        return [checkpoint_id for checkpoint_id, state in rows if state not in kept_states]
+
+    def add(self, snapshots: Iterable[Snapshot]) -> None:
+        """In the transaction that stores their content."""
+        for snapshot in snapshots:
+            self._database.connection.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)", snapshot)
+
+    def disown(self, checkpoint_id: str, sandbox: str, size_bytes: int) -> None:
+        """Forget a snapshot that no record names; what came with it is unnamed again."""
+        with self._database.writing():
+            self.remove([checkpoint_id])
+            self._tally.add_unnamed({sandbox: size_bytes})
+
+    def delete(self, checkpoint_ids: Iterable[str]) -> None:
+        with self._database.writing_unsynced():
+            self.remove(checkpoint_ids)
+
+    def remove(self, checkpoint_ids: Iterable[str]) -> None:
+        """In a transaction that the caller has begun."""
+        parameters = [(checkpoint_id,) for checkpoint_id in checkpoint_ids]
+        self._database.connection.executemany("DELETE FROM snapshot WHERE checkpoint_id = ?", parameters)

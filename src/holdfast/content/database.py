@@ -1,0 +1,140 @@
+"""The SQLite file of the content store: its tables, its connection, its transactions, and its errors as ours."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import ContentError, DatabaseDamagedError, HoldfastError
+from holdfast.system.sqlite import Error, connect, database_error, is_read_only
+
+_SCHEMA_VERSION = 3
+SOME_IS_LOST = "Run `holdfast doctor` to see which checkpoints it affects."
+_ALL_IS_LOST = (
+    "It holds the content of all checkpoints; your own files and the sandboxes are not affected. Copy it, then put it "
+    "back from a backup. Without one, copy what you need out of the sandboxes, then move `objects.db*` away: new plans "
+    "can run then."
+)
+_CACHE_KB = 16_000
+"""Names are random, so every query reads another page: those of a hundred thousand objects fit."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS object (digest BLOB PRIMARY KEY, size_bytes INTEGER NOT NULL, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS snapshot (
+    checkpoint_id TEXT PRIMARY KEY, sandbox_id TEXT NOT NULL, state BLOB NOT NULL, record TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS snapshot_by_sandbox ON snapshot (sandbox_id, checkpoint_id);
+CREATE TABLE IF NOT EXISTS parcel (number INTEGER PRIMARY KEY, digests BLOB NOT NULL, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS record_store (records_id TEXT PRIMARY KEY, place TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS kept_plan (
+    plan_id TEXT NOT NULL, records_id TEXT NOT NULL, token INTEGER NOT NULL, owner TEXT NOT NULL, mark TEXT NOT NULL,
+    PRIMARY KEY (plan_id, records_id));
+"""
+"""Version 1 had no parcels, version 2 did not note for which plans content is kept."""
+
+
+class ContentDatabase:
+    """One connection, which several threads may use: each statement or transaction holds ``mutex``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.mutex = threading.RLock()
+        self.is_read_only = is_read_only(path)
+        self.is_malformed = False
+        """The structure of the file is damaged: every write can make it worse."""
+        self.connection: Any = None
+        self.store_id = ""
+        try:
+            self.connection = connect(path, auto_vacuum=True)
+            self.connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
+            # A flipped bit can turn a text into bytes that are not UTF-8.
+            self.connection.text_factory = _any_text
+            self.store_id = self._prepare()
+        except (Error, DatabaseDamagedError) as error:
+            raise self._translated(error) from error
+
+    def _prepare(self) -> str:
+        found = self.row("SELECT count(*) FROM sqlite_master WHERE name = 'meta'")[0]
+        if not found:
+            self._make_tables()
+        meta = dict(self.rows("SELECT key, value FROM meta"))
+        version = int(meta["version"])
+        if version > _SCHEMA_VERSION:
+            raise ContentError(
+                f"{self.path} was written by a newer Holdfast (content format {version}).",
+                hint="Upgrade holdfast to the version that wrote it, or newer.",
+            )
+        if version < _SCHEMA_VERSION and self.is_read_only:
+            raise ContentError(
+                f"{self.path} is read-only, and of an earlier version ({version}) than this Holdfast.",
+                hint="Copy the home to where you can write, and set HOLDFAST_HOME to the copy.",
+            )
+        if version < _SCHEMA_VERSION:
+            self._make_tables()
+        return str(meta["store_id"])
+
+    def _make_tables(self) -> None:
+        """Make those that are missing, in a new store or in one of an earlier version."""
+        with self.writing():
+            for statement in _SCHEMA.split(";"):
+                self.connection.execute(statement)
+            self.connection.execute("INSERT OR IGNORE INTO meta VALUES ('store_id', ?)", (secrets.token_hex(8),))
+            self.connection.execute("INSERT OR REPLACE INTO meta VALUES ('version', ?)", (str(_SCHEMA_VERSION),))
+
+    def rows(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[Any]:
+        with self.mutex:
+            try:
+                rows: list[Any] = self.connection.execute(sql, parameters).fetchall()
+            except Error as error:
+                raise self._translated(error) from error
+            return rows
+
+    def row(self, sql: str, parameters: tuple[Any, ...] = ()) -> Any:
+        """The only row there can be, or None."""
+        return next(iter(self.rows(sql, parameters)), None)
+
+    def pragma(self, name: str) -> int:
+        return int(self.row(f"PRAGMA {name}")[0])
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """One transaction, durable when it ends."""
+        with self.mutex:
+            try:
+                self.connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield
+                    self.connection.execute("COMMIT")
+                except BaseException:
+                    if self.connection.in_transaction:
+                        self.connection.execute("ROLLBACK")
+                    raise
+            except (Error, DatabaseDamagedError) as error:
+                raise self._translated(error) from error
+
+    @contextmanager
+    def writing_unsynced(self) -> Iterator[None]:
+        """One transaction that a power cut may undo, though a kill does not: it does not wait for the disk."""
+        with self.mutex:
+            try:
+                self.rows("PRAGMA synchronous = NORMAL")
+                with self.writing():
+                    yield
+            finally:
+                self.rows("PRAGMA synchronous = FULL")
+
+    def _translated(self, error: Exception) -> HoldfastError:
+        """A damaged file of content is damaged content, not a database that a user could make usable."""
+        ours = error if isinstance(error, DatabaseDamagedError) else database_error(error, self.path)
+        if not isinstance(ours, DatabaseDamagedError):
+            return ours
+        self.is_malformed = True
+        return ContentError(ours.message, hint=SOME_IS_LOST if self.store_id else _ALL_IS_LOST)
+
+
+def _any_text(raw: bytes) -> str:
+    return raw.decode(errors="replace")

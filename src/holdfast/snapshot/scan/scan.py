@@ -1,0 +1,273 @@
+"""One pass over a tree or a part of it: find what changed, read what is new, name the directories anew."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from collections.abc import Set
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from holdfast.content.batch import Batch
+from holdfast.content.directory_cache import RecentDirectories
+from holdfast.content.format import digest_of
+from holdfast.errors import SandboxError
+from holdfast.snapshot.scan.changes import ChangeReport, Names
+from holdfast.snapshot.scan.entries import Moved, directory_entry
+from holdfast.snapshot.scan.files import FilesToRead, FileToRead, open_directory
+from holdfast.snapshot.scan.known_tree import KnownTree
+from holdfast.snapshot.scan.nodes import Node
+from holdfast.snapshot.scan.stamps import RACY_NS, UNTRUSTED
+from holdfast.snapshot.scan.unchanged import is_as_known, unchanged_directories
+from holdfast.system.directories import Descent, depth, join, split
+from holdfast.system.stopping import stop_if_asked
+
+_MOST_SEARCHES = 16
+"""So often all that is known is searched for other names of a file."""
+_ENCODING, _ENCODING_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
+_KIND_NAMES = {stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a block device", stat.S_IFCHR: "a character device"}
+
+
+class Scan:
+    """``tree`` is brought up to date with what is at ``root``; new content goes into the batch."""
+
+    def __init__(
+        self, tree: KnownTree, root: Path, name: str, descent: Descent, batch: Batch, recent: RecentDirectories
+    ) -> None:
+        self._tree, self._root, self._descent, self._batch, self._recent = tree, root, descent, batch, recent
+        self._open = partial(open_directory, descent)
+        self._racy_ns = time.time_ns() - RACY_NS
+        self._files = FilesToRead(tree, root, name, descent, batch, self._racy_ns)
+        self._to_encode: dict[bytes, Node] = {}
+        self._listed: list[tuple[Node, tuple[int, int]]] = []
+        self._unchanged: frozenset[Node] = frozenset()
+        self._is_partial = False
+        self._searches = 0
+        # What cannot be held now may be readable the next time, without a change of the directory.
+        self._with_unheld = {split(path)[0] for path in tree.unheld}
+        self._without_name: dict[int, bytes] = {}
+        """Files that lost a name: if they have another, they may be open by that one."""
+
+    def run(self, report: ChangeReport) -> None:
+        """Scan what was reported, or everything if that may not be all."""
+        self._without_name = self._inodes_at(report.lost)
+        if report.is_complete:
+            self.scan_changes(report)
+        else:
+            self._tree.distrust(report.changes)
+            self.scan_everything()
+        for directory in list(self._to_encode):
+            self._encode_ancestors(directory)
+        self._files.read()
+        self._encode_directories()
+        # At the end only: a pass that is given up has not read all it listed.
+        for node, stamp in self._listed:
+            node.stamp = stamp
+
+    def _inodes_at(self, names: Names) -> dict[int, bytes]:
+        found = {}
+        for directory, inside in names.items():
+            node = self._tree.node_at(directory)
+            stamps = {} if node is None else node.stamps
+            found.update({stamps[name][0]: join(directory, name) for name in inside & stamps.keys()})
+        return found
+
+    def scan_everything(self) -> None:
+        self._unchanged = unchanged_directories(self._root, self._tree.nodes())
+        self._scan_subtree(b"", self._tree.top)
+
+    def _scan_subtree(self, path: bytes, node: Node) -> None:
+        pending = [(path, node)]
+        while pending:
+            stop_if_asked()
+            directory, node = pending.pop()
+            try:
+                pending.extend(self._scan_directory(directory, node))
+            except PermissionError:
+                self._leave_out(directory)
+
+    def _scan_directory(self, directory: bytes, node: Node) -> list[tuple[bytes, Node]]:
+        """Scan every entry of one directory; the directories in it, to be scanned next."""
+        if directory not in self._with_unheld and (node in self._unchanged or is_as_known(node, self._open(directory))):
+            if not node.is_named:
+                self._to_encode[directory] = node
+            return [(join(directory, name), child) for name, child in node.children.items()]
+        descriptor = self._open(directory)
+        stamps, links = node.stamps, self._tree.links
+        seen = set()
+        below = []
+        with os.scandir(descriptor) as listing:
+            for item in listing:
+                name = item.name.encode(_ENCODING, _ENCODING_ERRORS)
+                try:
+                    found = item.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                seen.add(name)
+                stamp = (found.st_ino, found.st_ctime_ns, found.st_mtime_ns, found.st_size)
+                if stamps.get(name) == stamp:
+                    if found.st_nlink > 1:
+                        links.note(join(directory, name), (found.st_dev, found.st_ino), found.st_nlink)
+                elif (child := self._note_entry(directory, node, name, found)) is not None:
+                    below.append((join(directory, name), child))
+        for name in (stamps.keys() | node.children.keys()) - seen:
+            self._tree.forget_entry(directory, node, name)
+        for path in [path for path in self._tree.unheld if split(path)[0] == directory and split(path)[1] not in seen]:
+            del self._tree.unheld[path]
+        self._note_head(directory, node, descriptor, is_listed=True)
+        return below
+
+    def _leave_out(self, directory: bytes) -> None:
+        if not directory:
+            raise SandboxError(
+                f"{self._root} is not readable for this user.", hint="Give yourself the permission to read it."
+            )
+        parent_path, name = split(directory)
+        parent = self._tree.node_at(parent_path)
+        assert parent is not None
+        self._tree.forget_entry(parent_path, parent, name)
+        self._to_encode[parent_path] = parent
+        self._tree.unheld[directory] = "not readable for this user"
+
+    def _note_head(self, directory: bytes, node: Node, descriptor: int, *, is_listed: bool = False) -> None:
+        """``is_listed``: every name in it was seen, so that its ctime will show whether there are others."""
+        found = os.fstat(descriptor)
+        stamp = (found.st_ino, found.st_ctime_ns)
+        if node.head is None or node.stamp != stamp:
+            head = directory_entry(
+                split(directory)[1],
+                descriptor,
+                found=found,
+                mode=self._descent.mode_of(directory, found),
+                content=node.head.content if node.head is not None else b"",
+            )
+            if head != node.head:
+                node.head, node.is_placed = head, False
+            node.stamp = (found.st_ino, UNTRUSTED)
+            if is_listed and found.st_ctime_ns < self._racy_ns:
+                self._listed.append((node, stamp))
+        self._to_encode[directory] = node
+
+    def _note_entry(self, directory: bytes, node: Node, name: bytes, found: os.stat_result) -> Node | None:
+        """Note one entry; if it is a directory, its node."""
+        kind = stat.S_IFMT(found.st_mode)
+        if kind == stat.S_IFDIR:
+            child = node.children.get(name)
+            if child is None or (child.stamp[0] != found.st_ino):
+                self._tree.forget_entry(directory, node, name)
+                child = node.children[name] = Node()
+            return child
+        if name in node.children:
+            self._tree.forget_entry(directory, node, name)
+        # What it was a name of before may be left with fewer, and was perhaps written to through this one.
+        self._tree.links.replace(join(directory, name), (found.st_dev, found.st_ino))
+        if (before := self._without_name.get(found.st_ino)) is not None and before != join(directory, name):
+            self._tree.links.left.add(before)
+        self._tree.unheld.pop(join(directory, name), None)
+        if kind in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO):
+            if found.st_nlink > 1 and self._is_partial:
+                self._reread_other_names(join(directory, name), found)
+            self._files.wanted.append(FileToRead(node, directory, name, kind == stat.S_IFREG, found.st_size))
+        else:
+            self._tree.forget_entry(directory, node, name)
+            self._tree.unheld[join(directory, name)] = _KIND_NAMES.get(kind, "an unknown kind of file")
+        return None
+
+    def scan_changes(self, report: ChangeReport) -> None:
+        self._is_partial = True
+        for directory, names in report.changes.items():
+            node = self._tree.node_at(directory)
+            if node is None:
+                continue  # new, and found through its parent
+            try:
+                if names is None:
+                    self._scan_subtree(directory, node)
+                else:
+                    self._scan_names(directory, node, names, report.removed.get(directory, frozenset()))
+            except PermissionError as error:
+                raise Moved from error  # a scan of everything finds what is closed to us now
+        for directory, names in report.changes.items():
+            if names and self._tree.node_at(directory) is None and names - report.removed.get(directory, set()):
+                raise Moved  # the event was of a file that is open, in a directory that is gone
+        for path in self._tree.links.with_names_outside():
+            self._scan_linked(path)
+
+    def _scan_linked(self, path: bytes) -> None:
+        directory, name = split(path)
+        node = self._tree.node_at(directory)
+        assert node is not None
+        try:
+            found = os.stat(name, dir_fd=self._open(directory), follow_symlinks=False)
+        except FileNotFoundError as error:
+            raise Moved from error
+        if node.stamps.get(name) != (found.st_ino, found.st_ctime_ns, found.st_mtime_ns, found.st_size):
+            self._scan_names(directory, node, {name})
+
+    def _scan_names(self, directory: bytes, node: Node, names: Set[bytes], removed: Set[bytes] = frozenset()) -> None:
+        descriptor, left = self._open(directory), self._tree.links.left
+        for name in names:
+            if left and join(directory, name) in left:
+                raise Moved
+            try:
+                found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            except FileNotFoundError as error:
+                if name not in removed and name not in node.stamps and name not in node.children:
+                    # Perhaps the event was of a file that was open without a name all the time.
+                    raise Moved from error
+                self._tree.forget_entry(directory, node, name)
+                continue
+            child = self._note_entry(directory, node, name, found)
+            if child is not None and child.head is None:
+                self._scan_subtree(join(directory, name), child)
+                descriptor = self._open(directory)
+            elif child is not None:
+                self._note_head(join(directory, name), child, self._open(join(directory, name)))
+                descriptor = self._open(directory)
+        self._note_head(directory, node, descriptor)
+
+    def _reread_other_names(self, path: bytes, found: os.stat_result) -> None:
+        """What happens through one name of a file, also that it gets another, is not reported for the others."""
+        others = self._tree.links.other_names(found)
+        if len(others) < found.st_nlink:
+            self._searches += 1
+            if self._searches > _MOST_SEARCHES:
+                raise Moved  # a scan of everything is quicker
+            others = self._tree.paths_with_inode(found.st_ino)
+        for other in others:
+            directory, name = split(other)
+            node = self._tree.node_at(directory)
+            if other != path and node is not None and name in node.entries:
+                self._files.wanted.append(FileToRead(node, directory, name))
+                self._to_encode[directory] = node
+
+    def _encode_ancestors(self, directory: bytes) -> None:
+        while directory:
+            directory = split(directory)[0]
+            if directory in self._to_encode:
+                return
+            node = self._tree.node_at(directory)
+            assert node is not None
+            self._to_encode[directory] = node
+
+    def _encode_directories(self) -> None:
+        for directory in sorted(self._to_encode, key=depth, reverse=True):
+            node = self._to_encode[directory]
+            head = node.head
+            assert head is not None
+            if node.digest is None:
+                content = node.encoded()
+                node.digest = digest_of(content)
+                if head.content != node.digest:
+                    self._batch.add_named(node.digest, content)
+                    self._recent.keep(node.digest, content)
+            if head.content != node.digest:
+                head = node.head = msgspec.structs.replace(head, content=node.digest)
+                node.is_placed = False
+            if directory and not node.is_placed:
+                parent = self._to_encode[split(directory)[0]]
+                parent.put(head)
+                node.is_placed = True

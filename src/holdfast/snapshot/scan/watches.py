@@ -1,0 +1,96 @@
+"""The watches on the directories of a tree: set on what is there, moved along with directories that move."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Set
+
+from holdfast.snapshot.scan.inotify import Inotify
+from holdfast.system.directories import join
+
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+class Watches:
+    def __init__(self, root: bytes, inotify: Inotify) -> None:
+        self._root, self._inotify = root, inotify
+        self.paths: dict[int, bytes] = {}
+        self.by_path: dict[bytes, int] = {}
+        self.closed: set[bytes] = set()
+        """Directories that this user may not watch now."""
+        self.are_incomplete = False
+        """The kernel refused one, so not everything is reported."""
+
+    def watch_tree(self, top: bytes) -> bool:
+        """Watch a directory and all below it, but for what vanishes meanwhile; False if the kernel refuses."""
+        pending = [top]
+        while pending:
+            path = pending.pop()
+            absolute = join(self._root, path) if path else self._root
+            watch = self._inotify.add_watch(absolute)
+            if watch < 0:
+                if ctypes.get_errno() == errno.EACCES:
+                    self.closed.add(path)
+                    continue
+                if ctypes.get_errno() in _GONE:
+                    continue
+                self.are_incomplete = True
+                return False
+            if self.by_path.get(path) == watch and self.paths.get(watch) == path:
+                continue  # watched already, so everything that came to be in it since is reported
+            self.paths[watch] = path
+            self.by_path[path] = watch
+            try:
+                with os.scandir(absolute) as entries:
+                    pending.extend(join(path, entry.name) for entry in entries if entry.is_dir(follow_symlinks=False))
+            except PermissionError:
+                self.closed.add(path)
+                self.forget(watch, path)  # so that its directories are watched once it is open
+            except OSError:
+                continue
+        return True
+
+    def watch_closed(self) -> None:
+        """Try again what this user could not watch before."""
+        closed, self.closed = self.closed, set()
+        for path in closed:
+            self.watch_tree(path)
+
+    def remove_all(self) -> None:
+        for watch in self.paths:
+            self._inotify.remove_watch(watch)
+        self.paths.clear()
+
+    def forget(self, watch: int, path: bytes) -> None:
+        """Unless that watch has another path by now, or that path another watch."""
+        if self.paths.get(watch) == path:
+            del self.paths[watch]
+        if self.by_path.get(path) == watch:
+            del self.by_path[path]
+
+    def settle(self, unsettled: Set[bytes], *, has_moves: bool) -> None:
+        """Watch what is there now of the directories that came, went or moved.
+
+        Only after all events are noted: each is of the past, and the directory it names may be another by now. Those
+        that were moved keep their watches, which get the names that they have now.
+        """
+        loose: set[int] = set()
+        if has_moves:
+            for path in [path for path in self.by_path if _is_below(path, unsettled)]:
+                watch = self.by_path[path]
+                self.forget(watch, path)
+                loose.add(watch)
+        for path in sorted(unsettled):
+            self.watch_tree(path)
+        for watch in loose - self.paths.keys():
+            self._inotify.remove_watch(watch)
+
+
+def _is_below(path: bytes, directories: Set[bytes]) -> bool:
+    while path:
+        if path in directories:
+            return True
+        path = path.rpartition(b"/")[0]
+    return False
