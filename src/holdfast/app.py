@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.config.settings import Settings, home_directory, load_settings
+from holdfast.config.loading import Settings, home_directory, load_settings
 from holdfast.db.access import in_use
 from holdfast.db.store import FILE as RECORDS_FILE
 from holdfast.db.store import Store, open_store

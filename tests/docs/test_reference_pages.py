@@ -6,7 +6,8 @@ import re
 import pytest
 
 from holdfast import Holdfast, errors, events
-from holdfast.config import settings as config
+from holdfast.config.keys import KEYS, Key
+from holdfast.config.loading import load_settings
 from holdfast.db.tables import TABLES
 from holdfast.model import Moment, Step, Trigger
 from holdfast.planfile import plan_file_schema
@@ -28,13 +29,13 @@ def test_the_reference_of_commands_is_what_the_commands_say() -> None:
     assert commands.PAGE.read_text() == commands.reference(), "run `python -m tools.docs.commands`"
 
 
-@pytest.mark.parametrize("key", config.KEYS.values(), ids=lambda key: key.name)
-def test_every_setting_is_described_with_its_scope_variable_and_default(key: config.Key) -> None:
+@pytest.mark.parametrize("key", KEYS.values(), ids=lambda key: key.name)
+def test_every_setting_is_described_with_its_scope_variable_and_default(key: Key) -> None:
     row = next(line for line in page("reference/configuration.md").splitlines() if line.startswith(f"| `{key.name}`"))
     _, _, _, default, scope, variable, _ = (cell.strip() for cell in row.split("|"))
 
     assert (scope, variable) == (key.scope.value, f"`{key.variable}`")
-    shown = config.load_settings(DOCS, DOCS, {}, {}).get(key.name).shown
+    shown = load_settings(DOCS, DOCS, {}, {}).get(key.name).shown
     values = [str(each) for each in shown] if isinstance(shown, list | tuple) else [str(shown).lower()]
     assert default.replace("`", "") == (", ".join(values) or "empty")
 

@@ -79,7 +79,7 @@ def _decisions(invocation: Invocation, _: click.Context) -> Iterable[tuple[str, 
 
 
 def _keys(_: Invocation, __: click.Context) -> Iterable[tuple[str, str]]:
-    from holdfast.config.settings import KEYS
+    from holdfast.config.keys import KEYS
 
     return [(key.name, key.description) for key in KEYS.values()]
 

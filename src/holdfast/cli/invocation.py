@@ -61,7 +61,7 @@ class Invocation:
     def opened(self) -> Iterator[Holdfast]:
         from holdfast.app import Holdfast
         from holdfast.cli.screen.bar import Bar
-        from holdfast.config.settings import parse_overrides
+        from holdfast.config.loading import parse_overrides
         from holdfast.system.progress import watched_by
 
         watcher = Bar(self.screen) if self.screen.is_live else None

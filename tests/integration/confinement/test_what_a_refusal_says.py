@@ -7,7 +7,8 @@ import shlex
 
 import pytest
 
-from holdfast.config.settings import set_value, user_file
+from holdfast.config.editing import set_value
+from holdfast.config.loading import user_file
 from holdfast.execution.executor import ExecutionResult
 from tests.integration.confinement.yard import Yard
 

@@ -11,18 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config.settings import (
-    KEYS,
+from holdfast.config.editing import set_value, unset_value
+from holdfast.config.keys import KEYS, Scope, find_key
+from holdfast.config.loading import (
     Layer,
-    Scope,
     Settings,
-    find_key,
     home_directory,
     load_settings,
     parse_overrides,
     project_file,
-    set_value,
-    unset_value,
     user_file,
 )
 from holdfast.errors import ConfigError, UsageError

@@ -13,7 +13,7 @@ from holdfast.names import name_text
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
-    from holdfast.config.settings import ConfigFile, Setting
+    from holdfast.config.loading import ConfigFile, Setting
 
 
 @click.group("config", cls=OrderedGroup)
@@ -90,7 +90,8 @@ def get(invocation: Invocation, key: str) -> Reply:
 @click.argument("value")
 def set_setting(invocation: Invocation, scope: str, key: str, value: str) -> Reply:
     """Change a setting in your file, or in the project's. A list is words with commas between them."""
-    from holdfast.config.settings import find_key, set_value
+    from holdfast.config.editing import set_value
+    from holdfast.config.keys import find_key
 
     with invocation.opened() as holdfast:
         file = _file(holdfast, scope)
@@ -108,7 +109,8 @@ def set_setting(invocation: Invocation, scope: str, key: str, value: str) -> Rep
 @click.argument("key", shell_complete=complete_key)
 def unset(invocation: Invocation, scope: str, key: str) -> Reply:
     """Take a setting out of your file, or of the project's."""
-    from holdfast.config.settings import find_key, unset_value
+    from holdfast.config.editing import unset_value
+    from holdfast.config.keys import find_key
 
     with invocation.opened() as holdfast:
         file = _file(holdfast, scope)
@@ -122,6 +124,6 @@ def unset(invocation: Invocation, scope: str, key: str) -> Reply:
 
 
 def _file(holdfast: Holdfast, scope: str) -> ConfigFile:
-    from holdfast.config.settings import project_file, user_file
+    from holdfast.config.loading import project_file, user_file
 
     return user_file(holdfast.home) if scope == "user" else project_file(holdfast.project_root)

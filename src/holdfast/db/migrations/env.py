@@ -20,7 +20,7 @@ def migrate(connection: Connection) -> None:
 
 def migrate_by_itself() -> None:
     """For ``alembic`` on the command line: the records are those that Holdfast would use."""
-    from holdfast.config.settings import home_directory, load_settings
+    from holdfast.config.loading import home_directory, load_settings
     from holdfast.db.by_alembic import our_errors_as_alembics, records_to_migrate
 
     if context.is_offline_mode():
