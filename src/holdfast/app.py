@@ -72,8 +72,8 @@ if TYPE_CHECKING:
     from holdfast.execution.executor import Choices, ExecutionResult, PlanExecutor
     from holdfast.execution.resume import ResumePreview
     from holdfast.planfile.draft import PlanDraft
-    from holdfast.process.command import Passthrough
     from holdfast.process.confinement import Confinement
+    from holdfast.process.passthrough import Passthrough
     from holdfast.rollback.rollback import RollbackPreview
     from holdfast.tools import Toolbox
 

@@ -10,7 +10,7 @@ from holdfast.db.lease import leased
 from holdfast.db.store import Store
 from holdfast.errors import ContentError, StateError
 from holdfast.model import Plan
-from holdfast.process.command import end_leftovers
+from holdfast.process.leftovers import end_leftovers
 from holdfast.system.trees import remove_tree, sync_directory
 
 

@@ -27,7 +27,7 @@ from holdfast.model import (
     StepRun,
     now,
 )
-from holdfast.process.command import end_leftovers, mark_of
+from holdfast.process.leftovers import end_leftovers, mark_of
 from holdfast.system.trees import remove_tree
 
 _NOT_KNOWN = "not known"

@@ -71,9 +71,11 @@ from holdfast.model import (
     is_within,
     now,
 )
-from holdfast.process.command import DEFAULT_OUTPUT_LIMIT_BYTES, Passthrough, mark_of
+from holdfast.process.command import DEFAULT_OUTPUT_LIMIT_BYTES
 from holdfast.process.confinement import Confinement, Writable, confinement_of
 from holdfast.process.environment import passed_variables, resource_variable
+from holdfast.process.leftovers import mark_of
+from holdfast.process.passthrough import Passthrough
 from holdfast.process.refusals import Border, explain
 from holdfast.rollback.compensation import compensate, effects_outside
 from holdfast.sandbox import sandbox_for

@@ -11,7 +11,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from holdfast.model import DecisionSpec
-from holdfast.process.command import DEFAULT_OUTPUT_LIMIT_BYTES, Passthrough
+from holdfast.process.command import DEFAULT_OUTPUT_LIMIT_BYTES
+from holdfast.process.passthrough import Passthrough
 
 
 class ToolArgs(BaseModel):
@@ -69,7 +70,7 @@ class ToolContext:
     on_output: Callable[[bytes], None] | None = None
     cancelled: threading.Event | None = None
     mark: str | None = None
-    """What ``process.end_leftovers`` finds this run's processes by, after a crash."""
+    """What ``leftovers.end_leftovers`` finds this run's processes by, after a crash."""
     writable: Sequence[Path] | None = None
     """The only places where processes of the step may write; None if they are not confined."""
     passthrough: Passthrough | None = None

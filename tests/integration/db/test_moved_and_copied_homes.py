@@ -16,7 +16,7 @@ from holdfast.doctor import examine
 from holdfast.errors import HoldfastError
 from holdfast.events import StepStarted
 from holdfast.model import Checkpoint, Plan, PlanState, StepRun
-from holdfast.process.command import MARK_VARIABLE, mark_of
+from holdfast.process.leftovers import MARK_VARIABLE, mark_of
 from holdfast.system import sqlite
 from tests.support.trees import describe
 from tests.support.unprivileged import folder_for_nobody, run_as_a_user

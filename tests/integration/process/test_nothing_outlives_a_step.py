@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import SandboxError
-from holdfast.process import command as process
-from holdfast.process.command import MARK_VARIABLE, end_leftovers
+from holdfast.process import command, leftovers, watch
+from holdfast.process.leftovers import MARK_VARIABLE, end_leftovers
 
 DAEMON = "(setsid sh -c 'echo $$ > daemon; exec sleep 1000' &)"
 WAIT_FOR_DAEMON = "until test -s daemon; do sleep 0.01; done"
@@ -123,7 +123,7 @@ def executor_at_work(tmp_path: Path) -> subprocess.Popen[bytes]:
         f"run_supervised({f'echo $PPID > supervisor; {DAEMON}; {CHILD_IN_GROUP}; sleep 1000'!r},"
         " cwd=pathlib.Path.cwd(), environment=dict(os.environ), mark='the-mark')\n"
     )
-    package = Path(process.__file__).parents[2]
+    package = Path(command.__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(package)}
     return subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
 
@@ -170,7 +170,7 @@ def test_a_killed_supervisor_neither_hangs_us_nor_leaves_the_tree(run, pid_file,
 
 
 def test_a_stopped_supervisor_does_not_hold_up_a_timeout(run, pid_file, monkeypatch):
-    monkeypatch.setattr(process, "STOP_SECONDS", 0.5)
+    monkeypatch.setattr(watch, "STOP_SECONDS", 0.5)
     result = run(f"{CHILD_IN_GROUP}; echo $$ > main; kill -STOP $PPID; sleep 1000", timeout_seconds=2)
     assert result.timed_out
     assert not any(pid_file(name).is_alive for name in ("main", "child"))
@@ -183,7 +183,7 @@ def test_a_step_inside_a_step_ends_with_the_outer_one(run, tmp_path, pid_file):
         " cwd=pathlib.Path.cwd(), environment=dict(os.environ))\n"
     )
     (tmp_path / "inner.py").write_text(inner)
-    package = str(Path(process.__file__).parents[2])
+    package = str(Path(command.__file__).parents[2])
     run(
         f"setsid {sys.executable} inner.py & until test -e ready; do sleep 0.01; done",
         environment={**os.environ, "PYTHONPATH": package},
@@ -192,7 +192,7 @@ def test_a_step_inside_a_step_ends_with_the_outer_one(run, tmp_path, pid_file):
 
 
 def test_a_stopped_supervisor_does_not_hold_up_a_failure_of_ours(run, pid_file, monkeypatch):
-    monkeypatch.setattr(process, "STOP_SECONDS", 0.5)
+    monkeypatch.setattr(command, "STOP_SECONDS", 0.5)
 
     def fail(data: bytes) -> None:
         raise ZeroDivisionError
@@ -203,7 +203,7 @@ def test_a_stopped_supervisor_does_not_hold_up_a_failure_of_ours(run, pid_file, 
 
 
 def test_leftovers_that_cannot_be_ended_are_named(monkeypatch):
-    monkeypatch.setattr(process, "SWEEP_SECONDS", -1.0)
+    monkeypatch.setattr(leftovers, "SWEEP_SECONDS", -1.0)
     immortal = subprocess.Popen(["sleep", "1000"], env={**os.environ, MARK_VARIABLE: "immortal"})
     try:
         with pytest.raises(SandboxError, match=f"could not be ended: {immortal.pid}"):

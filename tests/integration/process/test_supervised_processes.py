@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import SandboxError
-from holdfast.process.command import MARK_VARIABLE
 from holdfast.process.confinement import landlock_abi
+from holdfast.process.leftovers import MARK_VARIABLE
 
 
 def test_output_holds_both_streams_in_the_order_they_were_printed(run):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.process.command import CHUNK_BYTES, OutputTail
+from holdfast.process.watch import CHUNK_BYTES, OutputTail
 
 
 def tail_of(chunks: list[bytes], limit: int) -> OutputTail:

@@ -24,7 +24,7 @@ from holdfast.names import name_text
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.execution.executor import ExecutionResult
-    from holdfast.process.command import Passthrough
+    from holdfast.process.passthrough import Passthrough
 
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>ms|s|m|)\Z")
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}
@@ -118,7 +118,7 @@ def run(
 @contextmanager
 def _passthrough(invocation: Invocation) -> Iterator[Passthrough]:
     """Our input and output for the program; a terminal is handed over key by key."""
-    from holdfast.process.command import Passthrough
+    from holdfast.process.passthrough import Passthrough
 
     # An envelope has standard output for itself.
     output = 2 if invocation.is_for_programs else 1

@@ -1,15 +1,35 @@
-"""Where what a command prints is handed on to: a descriptor that may be slow, full, or closed by its reader."""
+"""The input and output of the caller, handed through to a command: they may be slow, full, or closed by a reader."""
 
 from __future__ import annotations
 
 import os
 import select
 import stat
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 
 
+@dataclass(frozen=True, kw_only=True)
+class Passthrough:
+    """The input and output of our caller, handed through to a command while it runs."""
+
+    stdin: int
+    """A descriptor that the command's input is read from."""
+    output: int
+    """A descriptor that what it prints is handed on to. If that fails, the command's own output is closed: it then has
+    a broken pipe, as it would have without us if the reader had gone away."""
+    errors: int
+    on_failed_write: Callable[[int, OSError], None] = lambda _descriptor, _error: None
+    """Called with ``output`` or ``errors`` if no more can be written there."""
+    is_terminal: bool = False
+    """The command gets a terminal of its own, of which this one is the other side; it has one output then."""
+    on_terminal: Callable[[int], None] = lambda _: None
+    """Called with our side of that terminal, to set its size."""
+
+
 class Outlet:
-    """Takes bytes for a descriptor of another owner, and never waits for it by itself."""
+    """Takes bytes for a descriptor that others have open too, and never waits for it by itself."""
 
     def __init__(self, descriptor: int) -> None:
         # A number of its own, because two outlets may lead to one descriptor, and a selector knows each number once.
