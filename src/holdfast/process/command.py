@@ -226,6 +226,8 @@ def _result(
     if report["survivors"]:
         raise survivors_error(report["survivors"])
     code = os.waitstatus_to_exitcode(report["wait_status"])
+    if code < 0 and job.passthrough is not None:
+        job.passthrough.on_signal(-code)
     return ProcessResult(
         exit_code=code if code >= 0 else None,
         signal=_signal_name(-code) if code < 0 else None,

@@ -26,6 +26,8 @@ class Passthrough:
     """The command gets a terminal of its own, of which this one is the other side; it has one output then."""
     on_terminal: Callable[[int], None] = lambda _: None
     """Called with our side of that terminal, to set its size."""
+    on_signal: Callable[[int], None] = lambda _: None
+    """Called with the number of the signal that ended the command, if one did."""
 
 
 class Outlet:

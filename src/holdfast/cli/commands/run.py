@@ -8,7 +8,7 @@ import re
 import signal
 import termios
 import tty
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,15 +108,16 @@ def run(
                 screen.line(("sandbox  ", "dim"), f"{resource.name}  ", (origin, "dim"))
         screen.close()
         heard = PutBackHeard(invocation, is_said_later=True)
-        with interruptible() as cancelled, _passthrough(invocation) as passthrough:
+        signals: list[int] = []
+        with interruptible() as cancelled, _passthrough(invocation, signals.append) as passthrough:
             outfit = Outfit(passthrough, settle, pass_env, allow_write)
             result = holdfast.execute(plan.plan_id, listener=heard, cancelled=cancelled, outfit=outfit)
         heard.say()
-        return _reply(holdfast, result)
+        return _reply(holdfast, result, signals)
 
 
 @contextmanager
-def _passthrough(invocation: Invocation) -> Iterator[Passthrough]:
+def _passthrough(invocation: Invocation, on_signal: Callable[[int], None]) -> Iterator[Passthrough]:
     """Our input and output for the program; a terminal is handed over key by key."""
     from holdfast.process.passthrough import Passthrough
 
@@ -129,7 +130,7 @@ def _passthrough(invocation: Invocation) -> Iterator[Passthrough]:
             invocation.lost = STREAM_NAMES[descriptor], error
 
     if not is_terminal:
-        yield Passthrough(stdin=0, output=output, errors=2, on_failed_write=note)
+        yield Passthrough(stdin=0, output=output, errors=2, on_failed_write=note, on_signal=on_signal)
         return
     ours: list[int] = []
 
@@ -154,6 +155,7 @@ def _passthrough(invocation: Invocation) -> Iterator[Passthrough]:
             on_failed_write=note,
             is_terminal=True,
             on_terminal=on_terminal,
+            on_signal=on_signal,
         )
     finally:
         with suppress(termios.error):  # it may be gone
@@ -161,7 +163,7 @@ def _passthrough(invocation: Invocation) -> Iterator[Passthrough]:
         signal.signal(signal.SIGWINCH, previous)
 
 
-def _reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:
+def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) -> Reply:
     from holdfast.cli.records import changes_data, plan_data, resources_data
     from holdfast.cli.screen.execution import changes_of, changes_text
     from holdfast.cli.screen.plan_text import show_diff
@@ -207,15 +209,15 @@ def _reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:
         screen.line()
         show_next(screen, commands)
 
-    return Reply(data, show, _exit_code(last, result))
+    return Reply(data, show, _exit_code(last, result, signals))
 
 
-def _exit_code(last: StepRun | None, result: ExecutionResult) -> int:
+def _exit_code(last: StepRun | None, result: ExecutionResult, signals: Sequence[int]) -> int:
+    """``signals``: the one that ended the program, if one did."""
     from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED
 
     if last is not None and last.exit_code is not None:
         return last.exit_code
     if not result.succeeded:
         return EXIT_INTERRUPTED if result.plan.state is PlanState.CANCELLED else _NOT_STARTED
-    name = ((last and last.error) or "").rpartition(" ")[2]
-    return _SIGNALLED + signal.Signals[name] if name in signal.Signals.__members__ else EXIT_STEP_FAILED
+    return _SIGNALLED + signals[-1] if signals else EXIT_STEP_FAILED
