@@ -5,37 +5,83 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast
+    from holdfast.app import CheckpointView, Declined, Holdfast, Outfit, PlanStatus
+    from holdfast.apply.apply import ApplyResult
+    from holdfast.apply.preview import ApplyPreview
+    from holdfast.apply.unapply import UnapplyPreview
+    from holdfast.checkpoints.file_diffs import FileDiff
+    from holdfast.checkpoints.releasing import HeldBack
     from holdfast.checkpoints.service import CheckpointService
-    from holdfast.decisions.correct import CorrectionService
+    from holdfast.checkpoints.titles import checkpoint_title
+    from holdfast.checkpoints.verification import VerifyResult
+    from holdfast.decisions.correct import CorrectionPreview, CorrectionService
+    from holdfast.decisions.explain import DecisionCheckpoint, DecisionNode, DecisionTree, Explanation
     from holdfast.errors import CheckpointNotFoundError, HoldfastError, NotFoundError
-    from holdfast.execution.executor import PlanExecutor
+    from holdfast.execution.executor import AfterInterruption, Choices, ExecutionResult, PlanExecutor
+    from holdfast.execution.resume import ResumePreview
     from holdfast.model import Checkpoint, CheckpointRetentionPolicy, RollbackResult
+    from holdfast.process.confinement import Confinement
+    from holdfast.process.passthrough import Passthrough
+    from holdfast.rollback.rollback import RollbackPreview
     from holdfast.snapshot.manager import CheckpointManager
     from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 
 __all__ = [
+    "AfterInterruption",
+    "ApplyPreview",
+    "ApplyResult",
     "Checkpoint",
     "CheckpointManager",
     "CheckpointNotFoundError",
     "CheckpointRetentionPolicy",
     "CheckpointService",
+    "CheckpointView",
+    "Choices",
+    "Confinement",
+    "CorrectionPreview",
     "CorrectionService",
+    "DecisionCheckpoint",
+    "DecisionNode",
+    "DecisionTree",
+    "Declined",
+    "ExecutionResult",
+    "Explanation",
+    "FileDiff",
+    "HeldBack",
     "Holdfast",
     "HoldfastError",
     "NotFoundError",
+    "Outfit",
+    "Passthrough",
     "PlanExecutor",
+    "PlanStatus",
+    "ResumePreview",
+    "RollbackPreview",
     "RollbackResult",
     "SandboxCheckpoint",
+    "UnapplyPreview",
+    "VerifyResult",
+    "checkpoint_title",
 ]
 
 _MODULES = {
-    "app": ("Holdfast",),
-    "checkpoints.service": ("CheckpointService",),
-    "decisions.correct": ("CorrectionService",),
+    "app": ("CheckpointView", "Declined", "Holdfast", "Outfit", "PlanStatus"),
+    "apply.apply": ("ApplyResult",),
+    "apply.preview": ("ApplyPreview",),
+    "apply.unapply": ("UnapplyPreview",),
+    "checkpoints.file_diffs": ("FileDiff",),
+    "checkpoints.releasing": ("HeldBack",),
+    "checkpoints.service": ("CheckpointService", "VerifyResult"),
+    "checkpoints.titles": ("checkpoint_title",),
+    "decisions.correct": ("CorrectionPreview", "CorrectionService"),
+    "decisions.explain": ("DecisionCheckpoint", "DecisionNode", "DecisionTree", "Explanation"),
     "errors": ("CheckpointNotFoundError", "HoldfastError", "NotFoundError"),
-    "execution.executor": ("PlanExecutor",),
+    "execution.executor": ("AfterInterruption", "Choices", "ExecutionResult", "PlanExecutor"),
+    "execution.resume": ("ResumePreview",),
     "model": ("Checkpoint", "CheckpointRetentionPolicy", "RollbackResult"),
+    "process.confinement": ("Confinement",),
+    "process.passthrough": ("Passthrough",),
+    "rollback.rollback": ("RollbackPreview",),
     "snapshot.manager": ("CheckpointManager",),
     "snapshot.sandbox_checkpoint": ("SandboxCheckpoint",),
 }

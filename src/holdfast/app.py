@@ -37,6 +37,7 @@ from holdfast.model import (
     Conflict,
     DamagedCheckpoint,
     Decision,
+    FileChange,
     Lease,
     Moment,
     Operation,
@@ -52,7 +53,7 @@ from holdfast.model import (
     StepRun,
     now,
 )
-from holdfast.names import name_text
+from holdfast.names import display_ids, name_text
 from holdfast.system.ids import new_id
 from holdfast.system.place import is_there
 from holdfast.system.reserve import Reserve, full_disk
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from holdfast.process.confinement import Confinement
     from holdfast.process.passthrough import Passthrough
     from holdfast.rollback.rollback import RollbackPreview
+    from holdfast.system.progress import Watcher
     from holdfast.tools import Toolbox
 
 T = TypeVar("T")
@@ -384,6 +386,36 @@ class Holdfast:
             root_id = self.store.plans.root_of(plan).plan_id
             return plan.state is PlanState.PROCESSING and holder_of(self.store, root_id) is None
         return False
+
+    def is_done(self, plan: Plan) -> bool:
+        """Whether executing it runs nothing: it is complete or applied, and nothing of it was cut short."""
+        is_over = plan.state in (PlanState.COMPLETE, PlanState.APPLIED)
+        return is_over and not self.store.operations.unfinished(plan.plan_id)
+
+    def root_of(self, plan: Plan) -> Plan:
+        """The plan that a subplan belongs to and goes on with; any other plan itself."""
+        return self.store.plans.root_of(plan)
+
+    def project_roots(self, plans: Sequence[Plan]) -> dict[str, str]:
+        """The folders of the plans' projects, by the ids of the projects; one whose record is damaged is left out."""
+        ids = {plan.project_id for plan in plans}
+        found = (self.store.find(Project, each, sound_only=True) for each in ids)
+        return {project.project_id: project.root for project in found if project is not None}
+
+    def runs(self, plan_id: str) -> list[StepRun]:
+        """Every try at a step or a validation of the plan, oldest first."""
+        return self.store.runs.of(plan_id)
+
+    @property
+    def skipped_records(self) -> Sequence[str]:
+        """What answers since it was opened have left out, because the records are damaged."""
+        return self.store.skipped
+
+    def watched_by(self, watcher: Watcher | None) -> AbstractContextManager[None]:
+        """Tell ``watcher`` of all long work that this thread does meanwhile; None changes nothing."""
+        from holdfast.system.progress import watched_by
+
+        return watched_by(watcher)
 
     def status(self, reference: str) -> PlanStatus:
         from holdfast.db.lease import holder_of
@@ -1108,8 +1140,6 @@ class Holdfast:
     # Looking
 
     def checkpoints(self, reference: str) -> list[CheckpointView]:
-        from holdfast.checkpoints.references import display_ids
-
         plan = self.find_plan(reference)
         listed = self.service.list_checkpoints(plan.plan_id)
         shown = display_ids(self._checkpoint_ids(plan.plan_id))
@@ -1128,11 +1158,29 @@ class Holdfast:
 
     def damaged_checkpoints(self, reference: str) -> list[tuple[DamagedCheckpoint, str]]:
         """Those of the plan whose records, or those of their moments, are damaged, with the ids they are shown by."""
-        from holdfast.checkpoints.references import display_ids
-
         plan = self.find_plan(reference)
         shown = display_ids(self._checkpoint_ids(plan.plan_id))
         return [(each, shown[each.checkpoint_id]) for each in self.store.damaged.checkpoints(plan.plan_id)]
+
+    def checkpoint_ids(self, plan_id: str) -> list[str]:
+        """Of those whose records are sound, oldest first."""
+        return [each.checkpoint_id for each in self.store.checkpoints.of(plan_id)]
+
+    def count_checkpoints(self, plan_id: str) -> int:
+        """Damaged ones too."""
+        return self.store.checkpoints.count(plan_id)
+
+    def find_group(self, group_id: str | None) -> CheckpointGroup | None:
+        return self.store.find(CheckpointGroup, group_id) if group_id is not None else None
+
+    def checkpoints_at(self, group: CheckpointGroup) -> list[Checkpoint]:
+        """Those of a group, at least one."""
+        return self.service.checkpoints_at(group)
+
+    @property
+    def content_bytes(self) -> int:
+        """How much space all saved content takes."""
+        return self.service.manager.objects.content_bytes()
 
     def _checkpoint_ids(self, plan_id: str) -> set[str]:
         damaged = {each.checkpoint_id for each in self.store.damaged.checkpoints(plan_id)}
@@ -1179,6 +1227,16 @@ class Holdfast:
         changes = self.service.changes.between(plan, parent.states, view.group.states)
         reader = self.service.manager.reader
         return [file_diff(reader, name, difference) for name, listed in changes.items() for difference in listed]
+
+    def changes(self, plan: Plan) -> list[FileChange]:
+        """What the plan changed in its sandboxes, from its first checkpoint to its last."""
+        from holdfast.checkpoints.file_diffs import file_change
+
+        if plan.head_group_id is None:
+            return []
+        first, head = self.store.groups.first(plan.plan_id), self.store.get(CheckpointGroup, plan.head_group_id)
+        changes = self.service.changes.between(plan, first.states, head.states)
+        return [file_change(name, difference) for name, listed in changes.items() for difference in listed]
 
     def diff(self, reference: str, old: str | None = None, new: str | None = None) -> list[FileDiff]:
         """Base against now, a checkpoint against now, or one checkpoint against another."""
@@ -1262,6 +1320,13 @@ class Holdfast:
         from holdfast.decisions.explain import decision_tree
 
         return decision_tree(self.find_plan(reference), self.service, with_superseded=with_superseded)
+
+    def can_be_reverted(self, plan: Plan, decision_id: str) -> bool:
+        """Whether `plan correct --mode revert` of the decision is not refused as things are."""
+        from holdfast.decisions.correct import CorrectionService
+
+        decision = self.store.get(Decision, decision_id)
+        return CorrectionService(self.service, self.tools).find_refusal(plan, decision) is None
 
     def explain(self, decision_reference: str) -> Explanation:
         """One decision: why, what it changed, and what depends on it."""

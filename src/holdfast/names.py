@@ -1,12 +1,18 @@
-"""How names are shown: those of files hold whatever somebody put there, and need not even be text."""
+"""How names are shown: of files, which may hold any bytes, and of checkpoints, which are shorter than their ids."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import pairwise, takewhile
 
 # With those that turn the direction of writing: they make a name look like another one.
 NOT_IN_A_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+DISPLAY_PREFIX = "cp_"
+SHORTEST_DISPLAY = 8
+_TIME_CHARACTERS = 10
+"""How many of a ULID's characters are its time."""
 
 
 def valid_text(text: str) -> str:
@@ -29,3 +35,23 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
 
     close = difflib.get_close_matches(word, list(choices), n=1)
     return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def display_ids(ids: Iterable[str]) -> dict[str, str]:
+    """For each id ``cp_`` and its shortest prefix of 8 or more characters that no other of the ids has."""
+    ordered = sorted(set(ids))
+    lengths = dict.fromkeys(ordered, SHORTEST_DISPLAY)
+    for left, right in pairwise(ordered):
+        # Among sorted ids the longest common prefix is always with a neighbour.
+        common = takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False))
+        needed = len(list(common)) + 1
+        lengths[left] = max(lengths[left], needed)
+        lengths[right] = max(lengths[right], needed)
+    return {each: DISPLAY_PREFIX + each[: lengths[each]] for each in ordered}
+
+
+def lasting_ids(ids: Iterable[str]) -> dict[str, str]:
+    """Display ids that checkpoints taken later do not make ambiguous: with all of the time they were taken at."""
+    return {
+        each: max(short, DISPLAY_PREFIX + each[:_TIME_CHARACTERS], key=len) for each, short in display_ids(ids).items()
+    }

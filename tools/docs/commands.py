@@ -41,7 +41,7 @@ def reference() -> str:
 def _commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
     with click.Context(group) as context:
         for name in group.list_commands(context):
-            command = group.get_command(context, name)
+            _, command, _ = group.resolve_command(context, [name])
             if command is None or command.hidden:
                 continue
             if isinstance(command, click.Group):

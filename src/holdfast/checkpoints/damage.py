@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.checkpoints.references import DISPLAY_PREFIX, resolve_checkpoint
+from holdfast.checkpoints.references import resolve_checkpoint
 from holdfast.db.store import Store
 from holdfast.errors import AmbiguousError, DamagedRecordError, NotFoundError
 from holdfast.model import Checkpoint, DamagedCheckpoint
+from holdfast.names import DISPLAY_PREFIX
 
 
 def get_sound_checkpoint(store: Store, plan_id: str, reference: str) -> Checkpoint:

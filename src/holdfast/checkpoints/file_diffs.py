@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 from holdfast.content.difference import Difference
 from holdfast.content.format import DIRECTORY, SYMLINK, Entry
-from holdfast.model import CheckpointGroup, Moment
+from holdfast.model import CheckpointGroup, FileChange, Moment
 from holdfast.system.directories import shown
 
 _LARGEST_TEXT_BYTES = 4 << 20
@@ -46,7 +46,7 @@ class Contents(Protocol):
 
 def file_diff(reader: Contents, resource: str, difference: Difference) -> FileDiff:
     path, old, new = shown(difference.path), difference.old, difference.new
-    status: Literal["added", "removed", "changed"] = "added" if old is None else "removed" if new is None else "changed"
+    status = _status(difference)
     before, after = _text(reader, old), _text(reader, new)
     if before is None or after is None:
         return FileDiff(resource, path, status, 0, 0, True, _note(old, new), ())
@@ -54,6 +54,15 @@ def file_diff(reader: Contents, resource: str, difference: Difference) -> FileDi
     added = sum(line.startswith("+") for line in patch[2:])
     removed = sum(line.startswith("-") for line in patch[2:])
     return FileDiff(resource, path, status, added, removed, False, _note(old, new), patch)
+
+
+def file_change(resource: str, difference: Difference) -> FileChange:
+    """The difference without its content."""
+    return FileChange(resource=resource, file=shown(difference.path), action=_status(difference))
+
+
+def _status(difference: Difference) -> Literal["added", "removed", "changed"]:
+    return "added" if difference.old is None else "removed" if difference.new is None else "changed"
 
 
 def _text(reader: Contents, entry: Entry | None) -> list[str] | None:

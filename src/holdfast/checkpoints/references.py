@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise, takewhile
 
 from holdfast.errors import AmbiguousError, CheckpointNotFoundError, UsageError
 from holdfast.model import Checkpoint
-from holdfast.names import NOT_IN_A_NAME, did_you_mean, name_text
+from holdfast.names import DISPLAY_PREFIX, NOT_IN_A_NAME, did_you_mean, display_ids, name_text
 from holdfast.system.ids import is_id
 
-DISPLAY_PREFIX = "cp_"
-SHORTEST_DISPLAY = 8
 CANDIDATES_SHOWN = 10
 LONGEST_LABEL = 100
-
-
-def display_ids(ids: Iterable[str]) -> dict[str, str]:
-    """For each id ``cp_`` and its shortest prefix of 8 or more characters that no other of the ids has."""
-    ordered = sorted(set(ids))
-    lengths = dict.fromkeys(ordered, SHORTEST_DISPLAY)
-    for left, right in pairwise(ordered):
-        # Among sorted ids the longest common prefix is always with a neighbour.
-        common = takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False))
-        needed = len(list(common)) + 1
-        lengths[left] = max(lengths[left], needed)
-        lengths[right] = max(lengths[right], needed)
-    return {each: DISPLAY_PREFIX + each[: lengths[each]] for each in ordered}
 
 
 def resolve_checkpoint(reference: str, checkpoints: Sequence[Checkpoint]) -> Checkpoint:

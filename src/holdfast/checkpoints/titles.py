@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.model import CheckpointGroup, Moment, Trigger
+from holdfast.model import Checkpoint, CheckpointGroup, Moment, Trigger
 from holdfast.names import name_text
 
 _LONGEST_PART = 60
@@ -25,6 +25,12 @@ _OF_PLANS: dict[str, str] = {
     Moment.PRE_APPLY: "before apply",
     Moment.BEFORE_ROLLBACK: "left by going back",
 }
+
+
+def checkpoint_title(checkpoint: Checkpoint, group: CheckpointGroup) -> str:
+    """What a checkpoint is called, after its label if it has one; earlier versions stored no title."""
+    title = checkpoint.metadata.title or title_of(group)
+    return f'"{group.label}" {title}' if group.label else title
 
 
 def title_of(group: CheckpointGroup, *, try_number: int = 1) -> str:

@@ -1,4 +1,4 @@
-"""Shell completion: the script that switches it on, and what can be completed: plans, checkpoints, decisions, keys."""
+"""What the shell completes: plans, checkpoints, decisions, settings."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.invocation import PROGRAM, Invocation, reporting, with_common_options
-from holdfast.cli.output import Reply
+from holdfast.cli.invocation import Invocation
 
 if TYPE_CHECKING:
     # Every command is imported with its completion, and few are completed.
@@ -20,28 +19,8 @@ _MOST = 50
 Completer = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
 
 
-@click.command("completion", short_help="The script that switches on completion in your shell.")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@with_common_options
-@reporting
-def completion(invocation: Invocation, shell: str) -> Reply:  # noqa: ARG001 - every command gets it
-    """Print a script that completes commands, plans, checkpoints, decisions and settings.
-
-    For bash, put `eval "$(holdfast completion bash)"` into ~/.bashrc; for zsh the same with zsh into ~/.zshrc; for
-    fish, `holdfast completion fish > ~/.config/fish/completions/holdfast.fish`.
-    """
-    from click.shell_completion import get_completion_class
-
-    from holdfast.cli.main import cli
-
-    found = get_completion_class(shell)
-    assert found is not None
-    script = found(cli, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE").source()
-    return Reply({"shell": shell, "script": script}, lambda screen: screen.line(script.rstrip()))
-
-
 def _quietly(offered: Callable[[Invocation, click.Context], Iterable[tuple[str, str]]]) -> Completer:
-    """Somebody who types must never read an error of ours: then there is simply nothing to complete."""
+    """A person who types must never read an error of ours: then there is simply nothing to complete."""
 
     def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
@@ -63,11 +42,11 @@ def _plans(invocation: Invocation, _: click.Context) -> Iterable[tuple[str, str]
 
 
 def _checkpoints(invocation: Invocation, context: click.Context) -> Iterable[tuple[str, str]]:
-    from holdfast.cli.commands.checkpoint import title_text
+    from holdfast import checkpoint_title
 
     with invocation.opened() as holdfast:
         views = holdfast.checkpoints(str(context.params.get("plan") or "latest"))
-    titled = [(view, title_text(view.checkpoint, view.group)) for view in views]
+    titled = [(view, checkpoint_title(view.checkpoint, view.group)) for view in views]
     labels = [(view.group.label, title) for view, title in titled if view.group.label]
     return [*((view.display_id, title) for view, title in reversed(titled)), *labels]
 

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from holdfast.cli.output import Format, PlainScreen, Reply, Screen, can_ask, screen_for, wrapped, write_text
 
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast
+    from holdfast import Declined, Holdfast
 
 PROGRAM = "holdfast"
+T = TypeVar("T")
 
 
 @dataclass
 class Invocation:
     command: str = ""
+    only_looks: bool = True
+    """The command changes nothing, so it can be repeated."""
     format: Format | None = None
     project: Path | None = None
     home: Path | None = None
@@ -62,17 +67,16 @@ class Invocation:
         from holdfast.app import Holdfast
         from holdfast.cli.screen.bar import Bar
         from holdfast.config.loading import parse_overrides
-        from holdfast.system.progress import watched_by
 
         watcher = Bar(self.screen) if self.screen.is_live else None
         with (
             Holdfast.open(self.project, home=self.home, overrides=parse_overrides(self.overrides)) as holdfast,
-            watched_by(watcher),
+            holdfast.watched_by(watcher),
         ):
             yield holdfast
 
     def refuse_to_guess(self, yes: bool) -> None:
-        """Without anybody to ask, only ``--yes`` is a yes."""
+        """Without a person to ask, only ``--yes`` is a yes."""
         if yes or can_ask():
             return
         from holdfast.errors import UsageError
@@ -81,6 +85,11 @@ class Invocation:
             f"`{PROGRAM} {self.command}` asks before it acts, and there is no terminal to ask on; nothing was changed.",
             hint="Add --yes to say yes beforehand.",
         )
+
+    def confirm(self, question: str) -> None:
+        """Ask, and end the command if the answer is no."""
+        if not self.ask(question):
+            raise _declined()
 
     def ask(self, question: str) -> bool:
         """On standard error, so that standard output holds nothing but the result."""
@@ -178,40 +187,73 @@ def with_common_options(function: Callable[..., Any]) -> Callable[..., Any]:
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 
-def declined() -> Exception:
+def unless_declined(result: T | Declined) -> T:
+    """The result of a verb that asked first; if the answer was no, the command ends."""
+    from holdfast import Declined
+
+    if isinstance(result, Declined):
+        raise _declined()
+    return result
+
+
+def _declined() -> Exception:
     from holdfast.errors import StateError
 
     return StateError("You said no; nothing was changed.")
 
 
-class OrderedGroup(click.Group):
-    """Lists its commands in the order in which one meets them."""
+class LazyGroup(click.Group):
+    """Lists its commands in the order in which one meets them, and imports only the one that is called.
+
+    ``table``: for each name the place of the command, as ``module:attribute`` of ``holdfast.cli.commands``, and what
+    it does in a few words.
+    """
+
+    def __init__(self, *, table: Mapping[str, tuple[str, str]], **attributes: Any) -> None:
+        listed = {name: click.Command(name, short_help=summary) for name, (_, summary) in table.items()}
+        super().__init__(commands=listed, **attributes)
+        self._table = table
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(self.commands)
+        return list(self._table)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self._table and not args[0].startswith("-"):
+            meant = get_close_matches(args[0], self._table, n=1)
+            guess = "".join(f" Did you mean {each!r}?" for each in meant)
+            raise click.UsageError(f"No such command {args[0]!r}.{guess}", ctx=ctx)
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, self.imported(name) if listed and name else None, rest
+
+    def imported(self, name: str) -> click.Command:
+        module, _, attribute = self._table[name][0].partition(":")
+        found = getattr(importlib.import_module(f"holdfast.cli.commands.{module}"), attribute)
+        assert isinstance(found, click.Command)
+        return found
 
 
-def reporting(function: Callable[..., Reply]) -> Callable[..., Reply]:
-    """Hands the ``Invocation`` to a command's function, which answers with a ``Reply``."""
+def command(
+    name: str, *, only_looks: bool = False, **attributes: Any
+) -> Callable[[Callable[..., Reply]], click.Command]:
+    """A command: its function gets the ``Invocation`` first and returns its ``Reply``.
 
-    @wraps(function)
-    def call(**parameters: Any) -> Reply:
-        context = click.get_current_context()
-        invocation = context.ensure_object(Invocation)
-        invocation.command = command_name(context)
-        return function(invocation, **parameters)
+    ``only_looks``: it changes nothing, so it can be repeated.
+    """
 
-    return call
+    def make(function: Callable[..., Reply]) -> click.Command:
+        @wraps(function)
+        def call(**parameters: Any) -> Reply:
+            context = click.get_current_context()
+            invocation = context.ensure_object(Invocation)
+            invocation.command, invocation.only_looks = command_name(context), only_looks
+            return function(invocation, **parameters)
 
+        made = click.command(name, cls=click.Command, **attributes)
+        return made(with_common_options(call))
 
-def command(group: click.Group, name: str, **attributes: Any) -> Callable[[Callable[..., Reply]], Callable[..., Reply]]:
-    """A command of a group: its function gets the ``Invocation`` first and returns its ``Reply``."""
-
-    def register(function: Callable[..., Reply]) -> Callable[..., Reply]:
-        group.command(name, **attributes)(with_common_options(reporting(function)))
-        return function
-
-    return register
+    return make
 
 
 def command_name(context: click.Context | None) -> str:

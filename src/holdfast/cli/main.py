@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import click
 
-from holdfast.cli.invocation import PROGRAM, Invocation, command_name, with_common_options
+from holdfast.cli.invocation import PROGRAM, Invocation, LazyGroup, command_name, with_common_options
 from holdfast.cli.output import (
     NARROWEST,
     Format,
@@ -34,67 +32,16 @@ from holdfast.cli.streams import standard_streams
 DEBUG_VARIABLE = "HOLDFAST_DEBUG"
 _FIRST_WORD = re.compile(r"\A[a-z]+(?= )")
 
-# Known without importing the modules, so that help costs nothing.
 _COMMANDS = {
-    "plan": ("holdfast.cli.commands.plan:group", "Make plans, run them, go back, correct, apply."),
-    "run": ("holdfast.cli.commands.run:run", "Run any program in a sandbox, with checkpoints while it works."),
-    "log": ("holdfast.cli.commands.log:log", "The timeline of the latest plan as a graph."),
-    "checkpoint": ("holdfast.cli.commands.checkpoint:group", "Look at the checkpoints of a plan."),
-    "config": ("holdfast.cli.commands.config:group", "Show and change settings."),
-    "doctor": ("holdfast.cli.commands.doctor:doctor", "Check everything Holdfast keeps; changes nothing."),
-    "completion": ("holdfast.cli.completion:completion", "The script that switches on completion in your shell."),
-    "demo": ("holdfast.cli.commands.demo:demo", "See Holdfast at work, in a minute and in a temporary folder."),
+    "plan": ("plan:group", "Make plans, run them, go back, correct, apply."),
+    "run": ("run:run", "Run any program in a sandbox, with checkpoints while it works."),
+    "log": ("log:log", "The timeline of the latest plan as a graph."),
+    "checkpoint": ("checkpoint:group", "Look at the checkpoints of a plan."),
+    "config": ("config:group", "Show and change settings."),
+    "doctor": ("doctor:doctor", "Check everything Holdfast keeps; changes nothing."),
+    "completion": ("completion:completion", "The script that switches on completion in your shell."),
+    "demo": ("demo:demo", "See Holdfast at work, in a minute and in a temporary folder."),
 }
-
-
-# They change nothing, so they can be repeated.
-_ONLY_LOOKING = (
-    "",
-    "checkpoint list",
-    "checkpoint show",
-    "checkpoint verify",
-    "completion",
-    "config get",
-    "config list",
-    "doctor",
-    "log",
-    "plan diff",
-    "plan explain",
-    "plan list",
-    "plan log",
-    "plan schema",
-    "plan status",
-    "plan tree",
-)
-
-
-class LazyGroup(click.Group):
-    """Imports a command when it is called, not when it is listed."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        if cmd_name not in _COMMANDS:
-            return None
-        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
-        found = getattr(importlib.import_module(module), attribute)
-        assert isinstance(found, click.Command)
-        return found
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in _COMMANDS and not args[0].startswith("-"):
-            meant = get_close_matches(args[0], _COMMANDS, n=1)
-            raise click.UsageError(
-                f"No such command {args[0]!r}." + "".join(f" Did you mean {each!r}?" for each in meant)
-            )
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
 
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -109,7 +56,7 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, table=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Print the version."
 )
@@ -129,6 +76,8 @@ class _Failure(NamedTuple):
     hint: str
     exit_code: int
     details: Mapping[str, Any] = {}
+    is_help: bool = False
+    """It is the help of a command that was called without what it needs, and no complaint."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -141,7 +90,7 @@ def run(arguments: Sequence[str]) -> int:
         invocation = Invocation()
         exit_code = _run(arguments, invocation)
         if lost := outputs.lost() or invocation.lost:
-            failure = _unwritten(*lost, invocation.command)
+            failure = _unwritten(*lost, only_looks=invocation.only_looks)
             _complain(failure, PlainScreen(sys.stderr))
             return exit_code or failure.exit_code
         return exit_code
@@ -154,7 +103,7 @@ def _run(arguments: Sequence[str], invocation: Invocation) -> int:
             return int(reply or 0)
         if not invocation.is_for_programs:
             _show(reply, invocation)
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last border: nobody should see a traceback
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last border: no user should see a traceback
         reply = _refused(error, arguments, invocation)
     finally:
         invocation.close()
@@ -201,7 +150,7 @@ def _failure(error: BaseException) -> _Failure:
             details["problems"] = error.problems
         return _Failure(type(error).__name__, error.message, error.hint, error.exit_code, details)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        return _Failure(UsageError.__name__, error.format_message(), "", UsageError.exit_code)
+        return _Failure(UsageError.__name__, error.format_message(), "", UsageError.exit_code, is_help=True)
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else PROGRAM
         message = " ".join(error.format_message().split())
@@ -234,11 +183,11 @@ def _of_the_system(error: OSError) -> _Failure:
     return _Failure(type(error).__name__, message, hint, SandboxError.exit_code)
 
 
-def _unwritten(stream: str, error: OSError, command: str) -> _Failure:
+def _unwritten(stream: str, error: OSError, *, only_looks: bool) -> _Failure:
     from holdfast.errors import SandboxError, described
 
     hint = "Send the output somewhere else, and run the command again."
-    if command not in _ONLY_LOOKING:
+    if not only_looks:
         hint = (
             "What the command did is done and stays done; do not run it again only for its output. "
             "`holdfast plan status` and `holdfast log` show how things are."
@@ -256,7 +205,7 @@ def _is_nowhere() -> bool:
 
 
 def _complain(failure: _Failure, screen: Screen) -> None:
-    if failure.message.startswith("Usage:"):
+    if failure.is_help:
         screen.line(failure.message)
         return
     message = _FIRST_WORD.sub(lambda found: found[0].capitalize(), failure.message)

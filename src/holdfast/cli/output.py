@@ -19,6 +19,7 @@ Span = str | tuple[str, str]
 """Text, or text and its style: ``strong``, ``dim``, ``good``, ``bad``, ``warn``, ``id``."""
 Row = Sequence[Span]
 
+NOTHING_CHANGED = "Nothing was changed."
 NARROWEST = 20
 """Text gets at least so many columns, whatever stands beside it."""
 _NARROWEST_NAME = 12
@@ -42,7 +43,7 @@ class Screen(Protocol):
 
     @property
     def width(self) -> int | None:
-        """How many columns there are; None if nobody counts them."""
+        """How many columns there are; None if there is no limit."""
 
     @property
     def is_live(self) -> bool:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from holdfast.checkpoints.consequences import consequences_of
 from holdfast.checkpoints.file_diffs import FileDiff, file_diff
-from holdfast.checkpoints.references import display_ids
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.decisions.correct import CorrectionService, Target
 from holdfast.errors import DamagedRecordError, StateError
 from holdfast.model import Checkpoint, CheckpointGroup, Decision, DecisionType, Moment, Plan, StepRun, Trigger
+from holdfast.names import display_ids
 from holdfast.tools import Toolbox
 
 _ENDINGS = (Trigger.ON_ERROR, Moment.BEFORE_ROLLBACK)

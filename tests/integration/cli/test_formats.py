@@ -220,15 +220,14 @@ def test_a_folder_that_is_gone_is_an_error_without_a_traceback(
 
 
 def test_what_nobody_thought_of_is_told_in_a_sentence(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(main._COMMANDS, "broken", (f"{__name__}:broken", "Always fails."))
-    monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
-    ended = project.call("broken")
+    monkeypatch.setattr(main.cli, "imported", lambda _name: broken)
+    ended = project.call("doctor")
     assert ended.exit_code == 6
     assert "ZeroDivisionError" in ended.stderr
     assert "HOLDFAST_DEBUG=1" in ended.stderr
     assert "Traceback" not in ended.stderr
     monkeypatch.setenv("HOLDFAST_DEBUG", "1")
-    assert "Traceback" in project.call("broken").stderr
+    assert "Traceback" in project.call("doctor").stderr
 
 
 @click.command()

@@ -14,7 +14,7 @@ from typing import TextIO
 
 import pytest
 
-from holdfast.cli.screen.execution import interruptible
+from holdfast.cli.interrupts import interruptible
 from tests.integration.cli.project import Project, wait_until
 
 SLOW = """\

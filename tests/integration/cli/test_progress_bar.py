@@ -13,9 +13,9 @@ from tests.integration.cli.project import Ended, Project
 FILES = 200
 STEPS = "  - {name: rewrite, run: 'for each in files/*; do echo more >> $each; done', resource: data}\n"
 _EAGER = """
-import holdfast.cli.screen.bar, holdfast.cli.screen.execution, holdfast.system.progress
+import holdfast.cli.screen.bar, holdfast.cli.screen.progress, holdfast.system.progress
 holdfast.system.progress.FEWEST_FILES, holdfast.system.progress._TELL_EVERY_SECONDS = 50, 0.0
-holdfast.cli.screen.bar.SHOWN_AFTER_SECONDS = holdfast.cli.screen.execution.SHOWN_AFTER_SECONDS = 0.0
+holdfast.cli.screen.bar.SHOWN_AFTER_SECONDS = holdfast.cli.screen.progress.SHOWN_AFTER_SECONDS = 0.0
 """
 """Holdfast that takes two hundred files for many and shows at once what it does."""
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.checkpoints.references import display_ids, resolve_checkpoint
+from holdfast.checkpoints.references import resolve_checkpoint
 from holdfast.checkpoints.retention import GroupFacts, RetentionDecision, retention
 from holdfast.checkpoints.triggers import parse_triggers
 from holdfast.errors import AmbiguousError, ConfigError, NotFoundError
 from holdfast.model import Checkpoint, CheckpointMetadata, Phase, Trigger
-from holdfast.names import did_you_mean
+from holdfast.names import did_you_mean, display_ids
 from holdfast.process.environment import resource_variable
 from holdfast.system.ids import id_text
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli.commands.plan.list import show_plans
 from holdfast.cli.main import _complain, _Failure
 from holdfast.cli.output import (
     PlainScreen,
@@ -25,7 +26,6 @@ from holdfast.cli.output import (
     table_rows,
     wrapped,
 )
-from holdfast.cli.screen.plan_text import show_plans
 from holdfast.model import Lease, Plan, PlanState
 from holdfast.names import name_text
 from holdfast.system.ids import new_id

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from holdfast.checkpoints.references import display_ids
+from holdfast.names import display_ids
 from holdfast.system import ids
 from holdfast.system.ids import new_id
 

@@ -7,16 +7,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.completion import complete_key
-from holdfast.cli.invocation import Invocation, OrderedGroup, command, with_common_options
+from holdfast.cli.invocation import Invocation, LazyGroup, command, with_common_options
 from holdfast.cli.output import Reply, Screen, wrapped
+from holdfast.config.editing import set_value, unset_value
+from holdfast.config.keys import find_key
+from holdfast.config.loading import ConfigFile, Setting, project_file, user_file
 from holdfast.names import name_text
 
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast
-    from holdfast.config.loading import ConfigFile, Setting
+    from holdfast import Holdfast
+
+_COMMANDS = {
+    "list": ("config:list_settings", "All settings, and where each comes from."),
+    "get": ("config:get", "The value of one setting."),
+    "set": ("config:set_setting", "Change a setting."),
+    "unset": ("config:unset", "Forget a setting."),
+}
 
 
-@click.group("config", cls=OrderedGroup)
+@click.group("config", cls=LazyGroup, table=_COMMANDS)
 @with_common_options
 def group() -> None:
     """Show and change settings.
@@ -34,7 +43,7 @@ _scope = click.option(
 )
 
 
-@command(group, "list", short_help="All settings, and where each comes from.")
+@command("list", only_looks=True)
 def list_settings(invocation: Invocation) -> Reply:
     """All settings, and where each comes from."""
     with invocation.opened() as holdfast:
@@ -75,7 +84,7 @@ def _text(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-@command(group, "get", short_help="The value of one setting.")
+@command("get", only_looks=True)
 @click.argument("key", shell_complete=complete_key)
 def get(invocation: Invocation, key: str) -> Reply:
     """The value of one setting, as `config set` takes it."""
@@ -84,15 +93,12 @@ def get(invocation: Invocation, key: str) -> Reply:
     return Reply(_data(setting), lambda screen: screen.line(_text(setting.shown)))
 
 
-@command(group, "set", short_help="Change a setting.")
+@command("set")
 @_scope
 @click.argument("key", shell_complete=complete_key)
 @click.argument("value")
 def set_setting(invocation: Invocation, scope: str, key: str, value: str) -> Reply:
     """Change a setting in your file, or in the project's. A list is words with commas between them."""
-    from holdfast.config.editing import set_value
-    from holdfast.config.keys import find_key
-
     with invocation.opened() as holdfast:
         file = _file(holdfast, scope)
         name = find_key(key).name
@@ -104,14 +110,11 @@ def set_setting(invocation: Invocation, scope: str, key: str, value: str) -> Rep
     return Reply({**_data(setting), "file": file.path}, lambda screen: _show(screen, (setting,)), messages=messages)
 
 
-@command(group, "unset", short_help="Forget a setting.")
+@command("unset")
 @_scope
 @click.argument("key", shell_complete=complete_key)
 def unset(invocation: Invocation, scope: str, key: str) -> Reply:
     """Take a setting out of your file, or of the project's."""
-    from holdfast.config.editing import unset_value
-    from holdfast.config.keys import find_key
-
     with invocation.opened() as holdfast:
         file = _file(holdfast, scope)
         name = find_key(key).name
@@ -124,6 +127,4 @@ def unset(invocation: Invocation, scope: str, key: str) -> Reply:
 
 
 def _file(holdfast: Holdfast, scope: str) -> ConfigFile:
-    from holdfast.config.loading import project_file, user_file
-
     return user_file(holdfast.home) if scope == "user" else project_file(holdfast.project_root)

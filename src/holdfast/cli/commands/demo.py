@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.invocation import PROGRAM, Invocation, reporting, with_common_options
+from holdfast.cli.invocation import PROGRAM, Invocation, command
 from holdfast.cli.output import Reply, Screen, output_lines
 from holdfast.errors import EXIT_STEP_FAILED, SandboxError
 
@@ -98,10 +98,8 @@ _CLEAN_UP = 2
 """The index of the step that goes wrong."""
 
 
-@click.command("demo")
+@command("demo")
 @click.option("--keep", is_flag=True, help="Keep the temporary folder, and say where it is.")
-@with_common_options
-@reporting
 def demo(invocation: Invocation, keep: bool) -> Reply:
     """See Holdfast at work: a plan breaks things, is taken back, corrected and applied.
 

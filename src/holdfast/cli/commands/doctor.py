@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import click
-
-from holdfast.cli.invocation import Invocation, reporting, with_common_options
+from holdfast.cli.invocation import Invocation, command
 from holdfast.cli.output import Reply, Screen, counted, show_facts, show_table
 from holdfast.names import name_text
 
@@ -17,9 +15,7 @@ if TYPE_CHECKING:
 _STYLES = {"ok": "good", "warning": "warn", "problem": "bad"}
 
 
-@click.command("doctor")
-@with_common_options
-@reporting
+@command("doctor", only_looks=True)
 def doctor(invocation: Invocation) -> Reply:
     """Check everything Holdfast relies on and keeps: programs, database, saved content, sandboxes. Repairs nothing.
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast import checkpoint_title
 from holdfast.cli.completion import complete_plan
-from holdfast.cli.invocation import Invocation, command, reporting, with_common_options
+from holdfast.cli.data import left_out, plan_data
+from holdfast.cli.invocation import Invocation, command
 from holdfast.cli.output import (
     NARROWEST,
     Next,
@@ -24,40 +26,25 @@ from holdfast.cli.output import (
     show_next,
     show_plan,
 )
+from holdfast.cli.screen.checkpoints import Footer
 from holdfast.cli.screen.graph import Node, drawn
+from holdfast.cli.screen.plans import state_span
+from holdfast.model import Decision, Plan, Trigger
 
 if TYPE_CHECKING:
-    from holdfast.app import CheckpointView, Holdfast
-    from holdfast.cli.commands.checkpoint import Footer
-    from holdfast.model import Decision, Plan
-
-_LIMIT = click.option("--limit", "-n", type=click.IntRange(min=1), metavar="N", help="Only the N newest moments.")
-_PLAN = click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
+    from holdfast import CheckpointView, Holdfast
 
 
-def _log(invocation: Invocation, limit: int | None, plan: str) -> Reply:
+@command("log", only_looks=True)
+@click.option("--limit", "-n", type=click.IntRange(min=1), metavar="N", help="Only the N newest moments.")
+@click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
+def log(invocation: Invocation, limit: int | None, plan: str) -> Reply:
     """The timeline of a plan, the newest moment on top: steps, decisions and checkpoints, and where it is now (@).
 
     Going back starts a branch: what was left stays beside it and can be gone back to.
     """
     with invocation.opened() as holdfast:
         return _reply(holdfast, holdfast.find_plan(plan), limit)
-
-
-def add_command(group: click.Group) -> None:
-    command(group, "log", short_help="The timeline of a plan as a graph.")(_LIMIT(_PLAN(_log)))
-
-
-@click.command("log", short_help="The timeline of the latest plan as a graph.")
-@_LIMIT
-@_PLAN
-@with_common_options
-@reporting
-def log(invocation: Invocation, limit: int | None, plan: str) -> Reply:
-    return _log(invocation, limit, plan)
-
-
-log.help = _log.__doc__
 
 
 class _Moment:
@@ -69,9 +56,6 @@ class _Moment:
 
 
 def _reply(holdfast: Holdfast, plan: Plan, limit: int | None) -> Reply:
-    from holdfast.cli.commands.checkpoint import Footer
-    from holdfast.cli.records import left_out
-
     views = holdfast.checkpoints(plan.plan_id)
     decisions = {each.decision_id: each for each in holdfast.decisions(plan.plan_id)}
     groups = [list(members) for _, members in groupby(views, key=lambda view: view.group.group_id)]
@@ -90,9 +74,6 @@ def _is_head(plan: Plan, members: Sequence[CheckpointView]) -> bool:
 
 
 def _data(plan: Plan, moments: Sequence[_Moment]) -> dict[str, Any]:
-    from holdfast.cli.commands.checkpoint import title_text
-    from holdfast.cli.records import plan_data
-
     return {
         **plan_data(plan),
         "moments": [
@@ -102,7 +83,7 @@ def _data(plan: Plan, moments: Sequence[_Moment]) -> dict[str, Any]:
                 "restored_group_id": each.group.restored_group_id,
                 "checkpoint_ids": [view.checkpoint.checkpoint_id for view in each.views],
                 "triggers": each.group.triggers,
-                "title": title_text(each.views[0].checkpoint, each.group),
+                "title": checkpoint_title(each.views[0].checkpoint, each.group),
                 "step_index": each.group.step_index,
                 "step": each.group.step,
                 "decision_id": each.group.decision_id,
@@ -118,8 +99,6 @@ def _data(plan: Plan, moments: Sequence[_Moment]) -> dict[str, Any]:
 
 
 def _show(screen: Screen, plan: Plan, moments: Sequence[_Moment], footer: Footer) -> None:
-    from holdfast.cli.screen.plan_text import state_span
-
     done = f"{plan.next_step} of {counted(len(plan.steps), 'step')} done"
     show_plan(screen, plan.plan_id, plan.name)
     screen.line(f"{plan.phase} / ", state_span(plan), f", {done}")
@@ -140,16 +119,14 @@ def _show(screen: Screen, plan: Plan, moments: Sequence[_Moment], footer: Footer
 
 
 def _show_moment(screen: Screen, before: str, moment: _Moment, after: str, id_width: int) -> None:
-    from holdfast.cli.commands.checkpoint import title_text
-
     mark, style = _mark(moment)
     first: list[Span] = [
         (before, "dim"), (mark, style), (after, "dim"), "  ",
         (f"{moment.views[0].display_id:<{id_width}}", "dim" if moment.is_superseded else "id"), "  ",
     ]  # fmt: skip
     last: list[Span] = [(f"  {moment.group.created_at.astimezone():%H:%M:%S}", "dim")]
-    words = title_text(moment.views[0].checkpoint, moment.group)
-    if moment.decision is not None and "on_decision" in moment.group.triggers:
+    words = checkpoint_title(moment.views[0].checkpoint, moment.group)
+    if moment.decision is not None and Trigger.ON_DECISION in moment.group.triggers:
         words += f"  → {first_line(moment.decision.chosen)}"
     if screen.width is not None:
         room = screen.width - cell_width(plain_text(first)) - cell_width(plain_text(last))
@@ -160,7 +137,7 @@ def _show_moment(screen: Screen, before: str, moment: _Moment, after: str, id_wi
 def _mark(moment: _Moment) -> tuple[str, str]:
     if moment.is_now:
         return "@", "good"
-    if "on_error" in moment.group.triggers:
+    if Trigger.ON_ERROR in moment.group.triggers:
         return "✗", "bad"
     if moment.group.label:
         return "◆", "warn"

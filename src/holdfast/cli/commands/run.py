@@ -15,16 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.invocation import Invocation, reporting, with_common_options
+from holdfast import Passthrough
+from holdfast.cli.data import changes_data, plan_data, resources_data
+from holdfast.cli.interrupts import interruptible
+from holdfast.cli.invocation import Invocation, command
 from holdfast.cli.output import Next, Reply, Screen, counted, show_next, show_sentence
+from holdfast.cli.screen.diff import show_diff
+from holdfast.cli.screen.listeners import PutBackListener
+from holdfast.cli.screen.plans import changes_text
 from holdfast.cli.streams import STREAM_NAMES
+from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED
 from holdfast.model import PlanState, RunStatus, StepRun
 from holdfast.names import name_text
 
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast
-    from holdfast.execution.executor import ExecutionResult
-    from holdfast.process.passthrough import Passthrough
+    from holdfast import ExecutionResult, Holdfast
 
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>ms|s|m|)\Z")
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}
@@ -47,10 +52,9 @@ class Duration(click.ParamType[float]):
         return seconds
 
 
-@click.command(
+@command(
     "run",
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
-    short_help="Run any program in a sandbox, with checkpoints while it works.",
 )
 @click.option(
     "--resource",
@@ -73,8 +77,6 @@ class Duration(click.ParamType[float]):
     "--allow-write", multiple=True, metavar="PATH", help="Where it may write besides; no rollback reaches it."
 )
 @click.argument("argv", nargs=-1, required=True, metavar="COMMAND...")
-@with_common_options
-@reporting
 def run(
     invocation: Invocation,
     resources: tuple[Path, ...],
@@ -92,9 +94,7 @@ def run(
     Standard output is the program's alone: what Holdfast says goes to standard error. With --format json or yaml it is
     the other way round: standard output is the envelope, and all that the program prints goes to standard error.
     """
-    from holdfast.app import Outfit
-    from holdfast.cli.screen.execution import interruptible
-    from holdfast.cli.screen.put_back import PutBackHeard
+    from holdfast import Outfit
 
     invocation.output_is_taken = True
     with invocation.opened() as holdfast:
@@ -107,7 +107,7 @@ def run(
                 origin = f"{resource.strategy} of {name_text(resource.path)}"
                 screen.line(("sandbox  ", "dim"), f"{resource.name}  ", (origin, "dim"))
         screen.close()
-        heard = PutBackHeard(invocation, is_said_later=True)
+        heard = PutBackListener(invocation, is_said_later=True)
         signals: list[int] = []
         with interruptible() as cancelled, _passthrough(invocation, signals.append) as passthrough:
             outfit = Outfit(passthrough, settle, pass_env, allow_write)
@@ -119,8 +119,6 @@ def run(
 @contextmanager
 def _passthrough(invocation: Invocation, on_signal: Callable[[int], None]) -> Iterator[Passthrough]:
     """Our input and output for the program; a terminal is handed over key by key."""
-    from holdfast.process.passthrough import Passthrough
-
     # An envelope has standard output for itself.
     output = 2 if invocation.is_for_programs else 1
     is_terminal = not invocation.is_for_programs and os.isatty(0) and os.isatty(1)
@@ -164,13 +162,10 @@ def _passthrough(invocation: Invocation, on_signal: Callable[[int], None]) -> It
 
 
 def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) -> Reply:
-    from holdfast.cli.records import changes_data, plan_data, resources_data
-    from holdfast.cli.screen.execution import changes_of, changes_text
-    from holdfast.cli.screen.plan_text import show_diff
-
     plan = result.plan
-    last = holdfast.store.runs.latest(plan.plan_id)  # none, if it was stopped while the sandboxes were made
-    changes = changes_of(holdfast, plan)
+    runs = holdfast.runs(plan.plan_id)
+    last = runs[-1] if runs else None  # none if it was stopped while the sandboxes were made
+    changes = holdfast.changes(plan)
     was_cut_short = last is not None and last.status is RunStatus.INTERRUPTED
     files = holdfast.diff(plan.plan_id)
     checkpoints = holdfast.checkpoints(plan.plan_id)
@@ -214,8 +209,6 @@ def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) 
 
 def _exit_code(last: StepRun | None, result: ExecutionResult, signals: Sequence[int]) -> int:
     """``signals``: the one that ended the program, if one did."""
-    from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED
-
     if last is not None and last.exit_code is not None:
         return last.exit_code
     if not result.succeeded:

@@ -8,7 +8,7 @@ from holdfast.cli.output import Row, Screen, Span, bytes_text, cell_width, short
 from holdfast.names import name_text
 
 if TYPE_CHECKING:
-    from holdfast.system.progress import Working
+    from holdfast.events import Working
 
 SHOWN_AFTER_SECONDS = 0.5
 """What is over sooner would only flicker."""

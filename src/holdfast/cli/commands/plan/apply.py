@@ -1,4 +1,4 @@
-"""``holdfast plan apply`` and ``holdfast plan unapply``: a plan's result into the real files, and out of them again."""
+"""``holdfast plan apply``: a plan's result into the real files."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.completion import complete_plan
-from holdfast.cli.invocation import Invocation, command, declined, yes_option
-from holdfast.cli.output import Next, Reply, Row, Screen, counted, show_next, show_table
+from holdfast.cli.data import changes_data, file_label, plan_data
+from holdfast.cli.invocation import Invocation, command, unless_declined, yes_option
+from holdfast.cli.output import NOTHING_CHANGED, Next, Reply, Row, Screen, counted, show_next, show_table
+from holdfast.cli.screen.listeners import PutBackListener
+from holdfast.model import FileChange, Plan
 from holdfast.names import name_text
 
 if TYPE_CHECKING:
-    from holdfast.apply.apply import ApplyResult
-    from holdfast.apply.preview import ApplyPreview
-    from holdfast.apply.unapply import UnapplyPreview
-    from holdfast.model import FileChange, Plan
+    from holdfast import ApplyPreview, ApplyResult
 
 _MOST_FILES_SHOWN = 30
 _SIGNS = {
@@ -25,47 +25,36 @@ _SIGNS = {
     "changed": ("M", "warn"),
     "merged": ("M", "warn"),
 }
-_SIGNS_OF_GOING_BACK = {"removed": ("removed", "bad"), "restored": ("restored", "good")}
-"""As a rollback says it."""
 
 
-def add_commands(group: click.Group) -> None:
-    command(group, "apply", short_help="Bring a plan's result into your files.")(_apply)
-    command(group, "unapply", short_help="Take an apply back.")(_unapply)
-
-
+@command("apply")
 @yes_option
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
 @click.option("--no-commit", is_flag=True, help="In git repositories change the files, but commit nothing.")
 @click.option("--branch", metavar="NAME", help="Leave the result as a commit on a new branch, and touch nothing else.")
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
-def _apply(invocation: Invocation, yes: bool, dry_run: bool, no_commit: bool, branch: str | None, plan: str) -> Reply:
+def apply(invocation: Invocation, yes: bool, dry_run: bool, no_commit: bool, branch: str | None, plan: str) -> Reply:
     """Bring the result of a complete plan into the real files: of all resources, or of none.
 
     Where you changed other lines of the same text meanwhile, both changes are kept; where you changed the same ones, it
     refuses. In a git repository the result becomes one commit. `holdfast plan unapply` takes it back.
     """
-    from holdfast.app import Declined
-    from holdfast.cli.screen.put_back import PutBackHeard
-
     if not dry_run:
         invocation.refuse_to_guess(yes)
     with invocation.opened() as holdfast:
         if dry_run:
-            return _apply_preview(holdfast.apply_preview(plan, commit=not no_commit, branch=branch))
+            return _preview_reply(holdfast.apply_preview(plan, commit=not no_commit, branch=branch))
 
         def confirm(preview: ApplyPreview) -> bool:
             if yes:
                 return True
-            _show_changes(invocation.screen, preview.plan, preview.changes)
+            show_changes(invocation.screen, preview.plan, preview.changes)
             return invocation.ask(f"{_question(preview)}?")
 
         result = holdfast.apply(
-            plan, commit=not no_commit, branch=branch, confirm=confirm, listener=PutBackHeard(invocation)
+            plan, commit=not no_commit, branch=branch, confirm=confirm, listener=PutBackListener(invocation)
         )
-        if isinstance(result, Declined):
-            raise declined()
-    return _apply_reply(result)
+    return _reply(unless_declined(result))
 
 
 def _question(preview: ApplyPreview) -> str:
@@ -76,11 +65,9 @@ def _question(preview: ApplyPreview) -> str:
     return f"Bring {files} into {places}"
 
 
-def _show_changes(
+def show_changes(
     screen: Screen, plan: Plan, changes: Sequence[FileChange], signs: Mapping[str, tuple[str, str]] = _SIGNS
 ) -> None:
-    from holdfast.cli.records import file_label
-
     rows: list[Row] = [
         [signs[each.action], name_text(file_label(plan, each.resource, each.file)) + _remark(each)]
         for each in changes[:_MOST_FILES_SHOWN]
@@ -101,9 +88,7 @@ def _show_left_out(screen: Screen, left_out: Sequence[str]) -> None:
         screen.line(("left in the sandbox, as git ignores it  ", "dim"), named + more)
 
 
-def _common_data(plan: Plan, changes: Sequence[FileChange], commands: Sequence[Next]) -> dict[str, Any]:
-    from holdfast.cli.records import changes_data, plan_data
-
+def common_data(plan: Plan, changes: Sequence[FileChange], commands: Sequence[Next]) -> dict[str, Any]:
     return {
         **plan_data(plan),
         "changes": changes_data(plan, changes),
@@ -112,20 +97,20 @@ def _common_data(plan: Plan, changes: Sequence[FileChange], commands: Sequence[N
     }
 
 
-def _apply_reply(result: ApplyResult) -> Reply:
+def _reply(result: ApplyResult) -> Reply:
     plan = result.plan
     commands = [Next("take it back", f"holdfast plan unapply {plan.plan_id}")]
     if result.branch is not None and result.commits:
         commands.insert(0, Next("merge it", f"git merge {result.branch}"))
     data = {
-        **_common_data(plan, result.changes, commands),
+        **common_data(plan, result.changes, commands),
         "commits": result.commits,
         "branch": result.branch,
         "left_out": result.left_out,
     }
 
     def show(screen: Screen) -> None:
-        _show_changes(screen, plan, result.changes)
+        show_changes(screen, plan, result.changes)
         files = counted(len(result.changes), "file")
         if result.branch is None:
             screen.line(("Applied. ", "good"), f"{files} of yours changed.")
@@ -139,7 +124,7 @@ def _apply_reply(result: ApplyResult) -> Reply:
     return Reply(data, show)
 
 
-def _apply_preview(preview: ApplyPreview) -> Reply:
+def _preview_reply(preview: ApplyPreview) -> Reply:
     plan, options = preview.plan, preview.options
     drafts = preview.commits()
     commits = {
@@ -149,7 +134,7 @@ def _apply_preview(preview: ApplyPreview) -> Reply:
     options_text = f" --branch {options.branch}" if options.branch else "" if options.commit else " --no-commit"
     commands = [Next("apply", f"holdfast plan apply{options_text} {plan.plan_id}")]
     data = {
-        **_common_data(plan, preview.changes, commands),
+        **common_data(plan, preview.changes, commands),
         "dry_run": True,
         "commits": commits,
         "branch": options.branch,
@@ -157,12 +142,12 @@ def _apply_preview(preview: ApplyPreview) -> Reply:
     }
 
     def show(screen: Screen) -> None:
-        _show_changes(screen, plan, preview.changes)
+        show_changes(screen, plan, preview.changes)
         screen.line(f"{counted(len(preview.changes), 'file')} would change.")
         for name, draft in commits.items():
             _show_draft(screen, name, draft)
         _show_left_out(screen, preview.left_out)
-        screen.line("Nothing was changed.")
+        screen.line(NOTHING_CHANGED)
         show_next(screen, commands)
 
     return Reply(data, show)
@@ -173,68 +158,3 @@ def _show_draft(screen: Screen, name: str, draft: Mapping[str, str | None]) -> N
     screen.line((f"{name}  ", "dim"), f"would be a commit {where}:")
     for line in str(draft["message"]).rstrip("\n").split("\n"):
         screen.line(f"    {name_text(line)}" if line else "")
-
-
-@yes_option
-@click.option("--dry-run", is_flag=True, help="Only say what would change.")
-@click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
-def _unapply(invocation: Invocation, yes: bool, dry_run: bool, plan: str) -> Reply:
-    """Put the real files back as they were before the plan was applied: of all resources, or of none.
-
-    Refuses if they were changed since. The plan is complete again, and can be applied again or rolled back.
-    """
-    from holdfast.app import Declined
-    from holdfast.cli.screen.put_back import PutBackHeard
-
-    if not dry_run:
-        invocation.refuse_to_guess(yes)
-    with invocation.opened() as holdfast:
-        if dry_run:
-            return _unapply_reply(holdfast.unapply_preview(plan), dry_run=True)
-
-        def confirm(preview: UnapplyPreview) -> bool:
-            if yes:
-                return True
-            _show_changes(invocation.screen, preview.plan, preview.changes, _SIGNS_OF_GOING_BACK)
-            return invocation.ask(_unapply_question(preview))
-
-        result = holdfast.unapply(plan, confirm=confirm, listener=PutBackHeard(invocation))
-        if isinstance(result, Declined):
-            raise declined()
-    return _unapply_reply(result, dry_run=False)
-
-
-def _unapply_question(preview: UnapplyPreview) -> str:
-    if preview.branch is not None:
-        return f"Delete the branch {preview.branch}, which holds the result?"
-    return f"Put {counted(len(preview.changes), 'file')} back as before the plan was applied?"
-
-
-def _unapply_reply(preview: UnapplyPreview, *, dry_run: bool) -> Reply:
-    plan = preview.plan
-    if dry_run:
-        commands = [Next("take it back", f"holdfast plan unapply {plan.plan_id}")]
-    else:
-        commands = [Next("apply again", f"holdfast plan apply {plan.plan_id}")]
-    data = {
-        **_common_data(plan, preview.changes, commands),
-        "commits": preview.commits,
-        "branch": preview.branch,
-        "dry_run": dry_run,
-    }
-
-    def show(screen: Screen) -> None:
-        _show_changes(screen, plan, preview.changes, _SIGNS_OF_GOING_BACK)
-        files = counted(len(preview.changes), "file")
-        if dry_run:
-            screen.line(f"{files} would be put back.")
-        else:
-            screen.line(("Taken back. ", "good"), f"{files} of yours put back; the plan is {plan.state} again.")
-        for name, commit in preview.commits.items():
-            word = "would be off" if dry_run else "is off"
-            screen.line((f"{name}  ", "dim"), f"commit {commit[:12]} {word} {preview.branch or 'your branch'}")
-        if dry_run:
-            screen.line("Nothing was changed.")
-        show_next(screen, commands)
-
-    return Reply(data, show)

@@ -6,26 +6,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.output import first_line
-from holdfast.model import (
-    Conflict,
-    DamagedCheckpoint,
-    Decision,
-    FileChange,
-    Lease,
-    Plan,
-    PlanState,
-    RollbackImpact,
-    RunStatus,
-    SideEffect,
-    StepRun,
-)
-from holdfast.names import name_text
+from holdfast.model import Conflict, DamagedCheckpoint, Decision, FileChange, Lease, Plan, PlanState, RunStatus, StepRun
 
 if TYPE_CHECKING:
-    from holdfast.app import CheckpointView, Holdfast, PlanStatus
-    from holdfast.checkpoints.file_diffs import FileDiff
-    from holdfast.events import EffectsOutside, RealFilesPutBack
+    from holdfast import CheckpointView, FileDiff, Holdfast, PlanStatus
 
 PENDING = "pending"
 
@@ -271,29 +255,6 @@ def file_label(plan: Plan, resource: str, path: str) -> str:
     return path if len(plan.resources) == 1 else f"{resource}/{path}"
 
 
-def put_back_text(event: RealFilesPutBack) -> str:
-    """What was undone in real files before the command itself began."""
-    plan = event.plan
-    places = ", ".join(name_text(resource.path) for resource in plan.resources)
-    return f"{places}: the {event.kind} of plan {plan.plan_id} ({name_text(plan.name)}) was cut short; it is undone"
-
-
-def effect_lines(impact: RollbackImpact | EffectsOutside) -> list[str]:
-    """The steps whose effects outside of the sandboxes stay, and those that are undone by commands of their own."""
-    stay = [
-        f"not undone: step {each.step_index + 1} ({first_line(each.step)}){_note(each)}"
-        for each in impact.side_effects_not_undone
-    ]
-    return stay + [
-        f"undone by its own command: step {each.step_index + 1} ({first_line(each.step)})"
-        for each in impact.compensated
-    ]
-
-
-def _note(effect: SideEffect) -> str:
-    return f", undoing it {first_line(effect.note)}" if effect.note else ""
-
-
 def switched_off(plan: Plan) -> tuple[str, ...]:
     if plan.policy.auto_create_on:
         return ()
@@ -303,7 +264,7 @@ def switched_off(plan: Plan) -> tuple[str, ...]:
 
 def left_out(holdfast: Holdfast) -> tuple[str, ...]:
     """What an answer does not show, because it cannot be relied on."""
-    skipped = holdfast.store.skipped
+    skipped = holdfast.skipped_records
     if not skipped:
         return ()
     return (f"Not shown, because the records are damaged: {', '.join(skipped)}. See `holdfast doctor`.",)

@@ -1,0 +1,89 @@
+"""``holdfast checkpoint list``: the checkpoints of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast import checkpoint_title
+from holdfast.cli.completion import complete_plan
+from holdfast.cli.data import checkpoint_data, damaged_checkpoint_data
+from holdfast.cli.invocation import Invocation, command
+from holdfast.cli.output import Next, Reply, Row, Screen, Span, bytes_text, fits, show_next, show_plan, show_table
+from holdfast.cli.screen.checkpoints import Footer
+from holdfast.model import DamagedCheckpoint, Plan
+
+if TYPE_CHECKING:
+    from holdfast import CheckpointView
+
+_SAME_MOMENT = "  and"
+
+
+@command("list", only_looks=True)
+@click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
+def list_checkpoints(invocation: Invocation, plan: str) -> Reply:
+    """The checkpoints of a plan, oldest first."""
+    with invocation.opened() as holdfast:
+        found = holdfast.find_plan(plan)
+        views = holdfast.checkpoints(found.plan_id)
+        damaged = holdfast.damaged_checkpoints(found.plan_id)
+        footer = Footer.of(holdfast, found)
+    listed = [checkpoint_data(each) for each in views]
+    listed += [damaged_checkpoint_data(*each) for each in damaged]
+    data = {"plan_id": found.plan_id, "checkpoints": sorted(listed, key=lambda each: each["checkpoint_id"])}
+    return Reply(data, lambda screen: _show_list(screen, found, views, damaged, footer), is_long=True)
+
+
+def _show_list(
+    screen: Screen,
+    plan: Plan,
+    views: Sequence[CheckpointView],
+    damaged: Sequence[tuple[DamagedCheckpoint, str]],
+    footer: Footer,
+) -> None:
+    show_plan(screen, plan.plan_id, plan.name)
+    if not views and not damaged:
+        screen.line("It has no checkpoints yet.")
+        show_next(screen, [Next("run it", f"holdfast plan execute {footer.root_id}")])
+        return
+    screen.line()
+    before = [None, *(each.group.group_id for each in views)]
+    dated = [
+        (each.checkpoint.checkpoint_id, _row(each, is_first=each.group.group_id != group_id))
+        for each, group_id in zip(views, before, strict=False)
+    ]
+    dated += [(each.checkpoint_id, _damaged_row(display_id)) for each, display_id in damaged]
+    rows = [row for _, row in sorted(dated, key=lambda each: each[0])]
+    header = ["checkpoint", "moment", "resource", "time", "new"]
+    kept = slice(None) if fits([header, *rows], screen.width, flexible=1) else slice(3)
+    show_table(screen, [row[kept] for row in rows], flexible=1, header=header[kept])
+    screen.line()
+    show_next(
+        screen,
+        [
+            *footer.commands(plan),
+            *(Next("remove it", f"holdfast checkpoint delete {plan.plan_id} {each[1]}") for each in damaged[:1]),
+        ],
+    )
+
+
+def _damaged_row(display_id: str) -> Row:
+    return [(display_id, "bad"), ("its record is damaged", "bad"), "", "", ""]
+
+
+def _row(view: CheckpointView, *, is_first: bool) -> Row:
+    """``is_first``: the others of its group are of the same moment, and are gone back to together with it."""
+    return [
+        (view.display_id, "dim" if view.is_superseded else "id"),
+        _moment_span(view) if is_first else (_SAME_MOMENT, "dim"),
+        (view.checkpoint.resource_id, "dim"),
+        (f"{view.group.created_at.astimezone():%H:%M:%S}", "dim"),
+        (bytes_text(view.checkpoint.size_bytes), "dim"),
+    ]
+
+
+def _moment_span(view: CheckpointView) -> Span:
+    moment = checkpoint_title(view.checkpoint, view.group)
+    return (f"{moment} (undone)", "dim") if view.is_superseded else moment

@@ -1,0 +1,32 @@
+"""``holdfast plan create``: make a plan from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from holdfast.cli.data import plan_data, resources_data, steps_data, switched_off
+from holdfast.cli.invocation import FileOrInput, Invocation, command
+from holdfast.cli.output import Next, Reply, Screen, counted, show_next, show_plan
+
+
+@command("create")
+@click.argument("file", type=FileOrInput())
+def create(invocation: Invocation, file: Path) -> Reply:
+    """Make a plan from a plan file, without running it; see `holdfast plan schema` for the format.
+
+    FILE may be a pipe, or - for standard input; paths in it are then relative to the current folder.
+    """
+    with invocation.opened() as holdfast:
+        plan = holdfast.create_plan(file)
+    commands = [Next("run it", f"holdfast plan execute {plan.plan_id}")]
+    data = {**plan_data(plan), "resources": resources_data(plan), "steps": steps_data(plan, ())}
+
+    def show(screen: Screen) -> None:
+        show_plan(screen, plan.plan_id, plan.name)
+        resources = ", ".join(resource.name for resource in plan.resources)
+        screen.line(f"{counted(len(plan.steps), 'step')} on {resources}; nothing has run yet.")
+        show_next(screen, commands)
+
+    return Reply({**data, "next_commands": [each.command for each in commands]}, show, messages=switched_off(plan))

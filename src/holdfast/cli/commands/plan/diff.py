@@ -1,0 +1,59 @@
+"""``holdfast plan diff``: what a plan changed."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.completion import complete_checkpoint, complete_plan
+from holdfast.cli.data import diff_data
+from holdfast.cli.invocation import Invocation, command
+from holdfast.cli.output import Reply
+from holdfast.cli.screen.diff import show_diff
+
+
+@command("diff", only_looks=True)
+@click.option("--patch", "-p", "style", flag_value="patch", help="With the changed lines.")
+@click.option("--stat", "style", flag_value="stat", default=True, help="Files and counts of lines; the default.")
+@click.option("--name-only", "style", flag_value="names", help="Only the names of the files.")
+@click.option(
+    "--attempt", "attempts", type=int, nargs=2, metavar="A B", help="Compare the results of two attempts instead."
+)
+@click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
+@click.argument("old", metavar="[FROM]", required=False, shell_complete=complete_checkpoint)
+@click.argument("new", metavar="[TO]", required=False, shell_complete=complete_checkpoint)
+def diff(
+    invocation: Invocation,
+    style: str,
+    attempts: tuple[int, int] | None,
+    plan: str,
+    old: str | None,
+    new: str | None,
+) -> Reply:
+    """What a plan changed so far, or since checkpoint FROM, or between the checkpoints FROM and TO.
+
+    Every correction begins a new attempt; `--attempt 1 2` tells what came out differently.
+    """
+    if attempts and old is not None:
+        raise click.UsageError("--attempt compares attempts, and takes no checkpoints.")
+    with invocation.opened() as holdfast:
+        found = holdfast.find_plan(plan)
+        if attempts:
+            ends = [holdfast.result_of_attempt(found.plan_id, each).checkpoint_id for each in attempts]
+        else:
+            ends = [
+                holdfast.checkpoint(each, found.plan_id).checkpoint.checkpoint_id
+                for each in (old, new)
+                if each is not None
+            ]
+        files = holdfast.diff(found.plan_id, *ends)
+    data = {
+        "plan_id": found.plan_id,
+        "attempts": attempts,
+        "from_checkpoint_id": ends[0] if ends else None,
+        "to_checkpoint_id": ends[1] if len(ends) > 1 else None,
+        "files": diff_data(found, files, with_patch=style == "patch"),
+        "files_changed": len(files),
+        "added_lines": sum(each.added_lines for each in files),
+        "removed_lines": sum(each.removed_lines for each in files),
+    }
+    return Reply(data, lambda screen: show_diff(screen, found, files, style), is_long=True)

@@ -1,0 +1,60 @@
+"""``holdfast plan execute``: run a plan, or go on with it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.completion import complete_plan_or_file
+from holdfast.cli.interrupts import interruptible
+from holdfast.cli.invocation import FileOrInput, Invocation, command
+from holdfast.cli.output import Reply, show_plan
+from holdfast.cli.screen.outcome import outcome_reply
+from holdfast.cli.screen.progress import Progress
+from holdfast.errors import AmbiguousError, NotFoundError
+from holdfast.model import Plan
+
+if TYPE_CHECKING:
+    from holdfast import Choices, Holdfast
+
+_PLAN_FILE_ENDINGS = (".yaml", ".yml")
+
+
+@command("execute")
+@click.argument("plan", metavar="PLAN_ID|FILE", shell_complete=complete_plan_or_file)
+def execute(invocation: Invocation, plan: str) -> Reply:
+    """Run a plan, or go on with it where it stopped; with a plan file (- is standard input), make the plan first.
+
+    All work is done in private sandboxes. Ctrl-C stops the step under way; execute goes on from there.
+    """
+    with invocation.opened() as holdfast:
+        return run_plan(invocation, holdfast, _plan_or_new(holdfast, plan))
+
+
+def _plan_or_new(holdfast: Holdfast, named: str) -> Plan:
+    from holdfast.app import LATEST
+
+    # Also a pipe: what exists and is no folder.
+    if named == "-" or named.endswith(_PLAN_FILE_ENDINGS) or (os.path.exists(named) and not os.path.isdir(named)):
+        return holdfast.create_plan(Path(os.fsdecode(FileOrInput()(named))))
+    try:
+        return holdfast.find_plan(named)
+    except NotFoundError as error:
+        if named == LATEST or isinstance(error, AmbiguousError):
+            raise
+        raise NotFoundError(error.message, hint=f"{error.hint} There is no file of that name either.") from error
+
+
+def run_plan(invocation: Invocation, holdfast: Holdfast, plan: Plan, choices: Choices | None = None) -> Reply:
+    """Execute the plan, or go on with it, and say how that ended."""
+    screen = invocation.screen
+    progress = None
+    if not invocation.is_for_programs and not holdfast.is_done(plan):
+        show_plan(screen, plan.plan_id, plan.name)
+        progress = Progress(screen, holdfast, plan)
+    with interruptible() as cancelled:
+        result = holdfast.execute(plan.plan_id, listener=progress, cancelled=cancelled, choices=choices)
+    return outcome_reply(holdfast, result)

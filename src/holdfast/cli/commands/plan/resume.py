@@ -1,0 +1,107 @@
+"""``holdfast plan resume``: go on after a crash, a kill, a failure, a cancel or a conflict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.commands.plan.execute import run_plan
+from holdfast.cli.completion import complete_plan
+from holdfast.cli.invocation import Invocation, command
+from holdfast.cli.output import NOTHING_CHANGED, Next, Reply, Screen, show_facts, show_next, show_plan
+from holdfast.cli.screen.plans import FINISHED_LATER
+from holdfast.model import PlanState
+
+if TYPE_CHECKING:
+    from holdfast import Choices, Holdfast, ResumePreview
+
+
+@command("resume")
+@click.option("--dry-run", is_flag=True, help="Only say from where.")
+@click.option("--rerun", is_flag=True, help="Run an interrupted step with outside effects again.")
+@click.option(
+    "--skip", is_flag=True, help="Take an interrupted step with outside effects, or an interrupted program, as done."
+)
+@click.option("--resolved", is_flag=True, help="Take files in conflict as they are now in the sandbox.")
+@click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
+def resume(invocation: Invocation, dry_run: bool, rerun: bool, skip: bool, resolved: bool, plan: str) -> Reply:
+    """Go on after a crash, a kill, a failure, a cancel or a conflict, from the last checkpoint.
+
+    A step that did not come to its end starts again from the state before it. One that does something outside of the
+    sandboxes is not run twice by itself: say --rerun or --skip. Of a program that `holdfast run` started, --skip keeps
+    what it made: the files as it left them are the result.
+    """
+    from holdfast import AfterInterruption, Choices
+
+    if rerun and skip:
+        raise click.UsageError("--rerun and --skip do not go together.")
+    with invocation.opened() as holdfast:
+        interrupted = AfterInterruption.RERUN if rerun else AfterInterruption.SKIP if skip else None
+        choices = Choices(interrupted, resolved)
+        preview = holdfast.resume_preview(plan, choices=choices, is_dry_run=dry_run)
+        if dry_run:
+            return _preview_reply(holdfast, preview)
+        return run_plan(invocation, holdfast, preview.plan, choices)
+
+
+def _preview_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
+    """From where a plan would go on."""
+    plan = preview.plan
+    step = None if preview.step_index is None else preview.steps[preview.step_index]
+    before = holdfast.find_group(preview.group_id)
+    back = holdfast.checkpoints_at(before)[0].checkpoint_id if before is not None else None
+    data = {
+        "plan_id": plan.plan_id,
+        "step_index": preview.step_index,
+        "step": step.name if step else None,
+        "skipped": preview.skipped,
+        "checkpoint_id": back,
+        "operations": list(preview.operations),
+        "subplans": list(preview.subplans),
+        "made_anew": list(preview.made_anew),
+    }
+
+    def show(screen: Screen) -> None:
+        show_plan(screen, plan.plan_id, plan.name)
+        show_facts(screen, _resume_facts(preview, back))
+        screen.line(NOTHING_CHANGED)
+        commands = [Next("go on", f"holdfast plan resume {_said(preview.choices)}{plan.plan_id}")]
+        if preview.can_skip:
+            commands.append(Next("keep its work", f"holdfast plan resume --skip {plan.plan_id}"))
+        show_next(screen, commands)
+
+    return Reply(data, show)
+
+
+def _resume_facts(preview: ResumePreview, back: str | None) -> Iterable[tuple[str, str]]:
+    for operation in preview.operations:
+        end = "finished" if operation in FINISHED_LATER else "undone"
+        yield "first", f"the {operation.replace('_', ' of ')} that was cut short is {end}"
+    if preview.made_anew:
+        yield "makes anew", f"{', '.join(preview.made_anew)}, from the last checkpoint: the sandbox is gone"
+    if back is not None:
+        why = "what steps did since is gone" if preview.is_lost else "the step did not come to its end"
+        yield "goes back", f"the sandboxes to {back}: {why}"
+    if preview.skipped is not None:
+        files = "the files are those of the last checkpoint" if preview.made_anew else "the files stay as it left them"
+        yield "skips", f"{preview.skipped}, which counts as done; {files}"
+    yield _going_on(preview)
+    if preview.subplans:
+        yield "with", f"{', '.join(preview.subplans)}; the other subplans are done"
+
+
+def _going_on(preview: ResumePreview) -> tuple[str, str]:
+    if preview.runs_nothing:
+        is_done = preview.plan.state is PlanState.COMPLETE
+        return "then", "nothing: the plan is complete" if is_done else "waits: the conflicts are to be resolved there"
+    if preview.step_index is None:
+        return "goes on", "all steps are done; the result is checked again"
+    return "goes on", f"{preview.step_index + 1} {preview.steps[preview.step_index].name}"
+
+
+def _said(choices: Choices) -> str:
+    """The options that say the same."""
+    interrupted = f"--{choices.interrupted_step} " if choices.interrupted_step is not None else ""
+    return interrupted + ("--resolved " if choices.conflicts_are_resolved else "")

@@ -1,0 +1,171 @@
+"""``holdfast plan status``: where a plan stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast import Confinement
+from holdfast.cli.completion import complete_plan
+from holdfast.cli.data import PENDING, current_run, left_out, status_data, steps_data, switched_off, validation_data
+from holdfast.cli.invocation import Invocation, command
+from holdfast.cli.output import (
+    Next,
+    Reply,
+    Row,
+    Screen,
+    Span,
+    counted,
+    first_line,
+    seconds_text,
+    show_facts,
+    show_next,
+    show_plan,
+    show_table,
+    time_text,
+)
+from holdfast.cli.screen.plans import FINISHED_LATER, RUN_WORDS, show_conflicts, show_tail, state_span
+from holdfast.model import Decision, Plan, PlanState, RunStatus, StepRun
+from holdfast.names import display_ids, name_text
+
+if TYPE_CHECKING:
+    from holdfast import Holdfast, PlanStatus
+
+_STATUS_TAIL_LINES = 4
+_STEP_WORDS: Mapping[str, tuple[str, str]] = {**RUN_WORDS, PENDING: ("-", "dim")}
+_SUBPLAN_WORDS = {
+    PlanState.QUEUED: _STEP_WORDS[PENDING],
+    PlanState.PROCESSING: RUN_WORDS[RunStatus.RUNNING],
+    PlanState.COMPLETE: RUN_WORDS[RunStatus.SUCCEEDED],
+    PlanState.APPLIED: RUN_WORDS[RunStatus.SUCCEEDED],
+    PlanState.ERRORED: RUN_WORDS[RunStatus.FAILED],
+    PlanState.CANCELLED: RUN_WORDS[RunStatus.INTERRUPTED],
+    PlanState.CONSTRAINED: RUN_WORDS[RunStatus.CONSTRAINED],
+}
+
+
+@command("status", only_looks=True)
+@click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
+def status(invocation: Invocation, plan: str) -> Reply:
+    """Where a plan stands: its steps, its resources, the decisions that can be corrected."""
+    with invocation.opened() as holdfast:
+        found = holdfast.status(plan)
+        decisions = holdfast.decisions(found.plan.plan_id)
+        last = _display_id(holdfast, found.plan) if not invocation.is_for_programs else None
+        messages = (*switched_off(found.plan), *left_out(holdfast))
+    data = status_data(found, decisions)
+    return Reply(data, lambda screen: show_status(screen, found, decisions, last), messages=messages)
+
+
+def _display_id(holdfast: Holdfast, plan: Plan) -> str | None:
+    if plan.last_checkpoint_id is None:
+        return None
+    return display_ids([*holdfast.checkpoint_ids(plan.plan_id), plan.last_checkpoint_id])[plan.last_checkpoint_id]
+
+
+def show_status(screen: Screen, status: PlanStatus, decisions: Sequence[Decision], last: str | None) -> None:
+    plan = status.plan
+    show_plan(screen, plan.plan_id, plan.name)
+    done = f"{plan.next_step} of {counted(len(plan.steps), 'step')} done"
+    attempt = f", attempt {plan.attempt}" if plan.attempt > 1 else ""
+    screen.line(f"{plan.phase} / ", state_span(plan), f", {done}{attempt}")
+    show_facts(screen, _facts(status, last))
+    screen.line()
+    show_table(screen, list(_step_rows(status, decisions)), flexible=2)
+    if status.conflicts:
+        _show_conflicts(screen, status)
+    failed = current_run(plan, status.runs)
+    if failed is not None and failed.output.strip():
+        _show_output(screen, failed)
+    screen.line()
+    show_next(screen, _next_after_status(status))
+
+
+def _facts(status: PlanStatus, last: str | None) -> Iterable[tuple[str, str]]:
+    plan = status.plan
+    if plan.error:
+        yield "error", first_line(plan.error)
+    if plan.guidance:
+        yield "guidance", first_line(plan.guidance)
+    if status.holder is not None:
+        holder = status.holder
+        yield "in use by", f"{holder.command} (process {holder.pid} on {holder.host})"
+    for kind in status.cut_short:
+        end = "finishes" if kind in FINISHED_LATER else "undoes"
+        yield "cut short", f"the {kind.replace('_', ' of ')}; the next command that changes the plan {end} it first"
+    if status.interrupted:
+        yield "interrupted", "its process is gone; `plan resume` goes on safely, or says what to choose"
+    if last is not None:
+        yield "checkpoint", f"{last} is the last of {status.checkpoints}"
+    yield "confinement", _confinement_text(status)
+    yield "created", time_text(plan.created_at)
+    for resource in plan.resources:
+        yield resource.name, f"{resource.strategy} of {name_text(resource.path)}"
+        yield "sandbox", name_text(resource.sandbox_path)
+
+
+def _confinement_text(status: PlanStatus) -> str:
+    if status.confinement is not Confinement.ON:
+        return f"{status.confinement}: steps can write wherever you can, and no rollback takes that back"
+    allowed = ", ".join(name_text(str(path)) for path in status.outside_of_rollback)
+    return f"on; outside of rollback: {allowed}" if allowed else "on"
+
+
+def _step_rows(status: PlanStatus, decisions: Sequence[Decision]) -> Iterable[Row]:
+    plan, runs = status.plan, status.runs
+    step_of = {each.decision_id: each.step_index for each in decisions}
+    for step in steps_data(plan, runs):
+        yield [(f"{step['index'] + 1:>3}", "dim"), _STEP_WORDS[step["state"]], step["name"], _took(step)]
+        for subplan in status.subplans:
+            if not subplan.is_superseded and step_of.get(subplan.spawn_decision_id or "") == step["index"]:
+                yield ["", _SUBPLAN_WORDS[subplan.state], f"  {subplan.name}", ("", "dim")]
+    for check in validation_data(plan, runs):
+        yield [("  =", "dim"), _STEP_WORDS[check["state"]], check["command"], _took(check)]
+
+
+def _took(step: Mapping[str, Any]) -> Span:
+    seconds = step["duration_seconds"]
+    return ("" if seconds is None else seconds_text(seconds), "dim")
+
+
+def _show_conflicts(screen: Screen, status: PlanStatus) -> None:
+    screen.line()
+    screen.line(("To be resolved in the sandbox:", "bad"))
+    show_conflicts(screen, status.conflicts)
+
+
+def _show_output(screen: Screen, run: StepRun) -> None:
+    screen.line()
+    screen.line(("The end of what it printed:", "dim"))
+    show_tail(screen, run.output, _STATUS_TAIL_LINES)
+
+
+def _next_after_status(status: PlanStatus) -> list[Next]:
+    plan_id = status.plan.plan_id
+    if status.holder is not None:
+        stopping = [Next("stop it", f"holdfast plan cancel {status.root_id}")] if status.holder.can_be_stopped else []
+        return [Next("look", f"holdfast log {plan_id}"), *stopping]
+    verb = "resume" if status.interrupted or status.plan.state is PlanState.CONSTRAINED else "execute"
+    if plan_id != status.root_id:
+        return [Next("the whole plan", f"holdfast plan status {status.root_id}")]
+    going_on = Next("go on" if status.plan.head_group_id else "run it", f"holdfast plan {verb} {plan_id}")
+    looking = Next("look", f"holdfast plan diff {plan_id}")
+    going_back = Next("go back", f"holdfast checkpoint list {plan_id}")
+    correcting = Next("correct", f"holdfast plan tree {plan_id}")
+    if status.cut_short:
+        return [Next("what first", f"holdfast plan resume --dry-run {plan_id}"), going_on]
+    if status.plan.state is PlanState.COMPLETE:
+        return [looking, going_back, correcting, Next("apply", f"holdfast plan apply {plan_id}")]
+    if status.plan.state is PlanState.APPLIED:
+        return [looking, Next("take it back", f"holdfast plan unapply {plan_id}")]
+    keeping = [Next("keep its work", f"holdfast plan resume --skip {plan_id}")] if _is_of_a_program(status) else []
+    return [going_on, *keeping, going_back, correcting] if status.checkpoints else [going_on]
+
+
+def _is_of_a_program(status: PlanStatus) -> bool:
+    """Whether a program was cut short whose work can be kept."""
+    run = current_run(status.plan, status.runs)
+    step = status.plan.interrupted_step(run)
+    return run is not None and not run.is_superseded and step is not None and step.is_program

@@ -1,0 +1,155 @@
+"""``holdfast plan tree``: the decisions of a plan as a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.completion import complete_plan
+from holdfast.cli.data import decision_data, left_out, plan_data
+from holdfast.cli.invocation import Invocation, command
+from holdfast.cli.output import (
+    NARROWEST,
+    Next,
+    Reply,
+    Screen,
+    Span,
+    first_line,
+    plain_text,
+    shortened,
+    show_next,
+    show_plan,
+)
+from holdfast.cli.screen.plans import state_span
+from holdfast.model import Decision
+
+if TYPE_CHECKING:
+    from holdfast import DecisionCheckpoint, DecisionNode, DecisionTree
+
+
+@command("tree", only_looks=True)
+@click.option("--all", "with_superseded", is_flag=True, help="With the decisions that are superseded.")
+@click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
+def tree(invocation: Invocation, with_superseded: bool, plan: str) -> Reply:
+    """The decisions that led to where a plan is, each below the one it came from, with their checkpoints.
+
+    Subplans are drawn below the decision that spawned them.
+    """
+    with invocation.opened() as holdfast:
+        found = holdfast.decision_tree(plan, with_superseded=with_superseded)
+        messages = left_out(holdfast)
+    data = _tree_data(found)
+    return Reply(data, lambda screen: _show_tree(screen, found, with_superseded), messages=messages, is_long=True)
+
+
+def _tree_data(tree: DecisionTree) -> dict[str, Any]:
+    return {
+        **plan_data(tree.plan),
+        "parent_plan_id": tree.plan.parent_plan_id,
+        "superseded_decisions": tree.superseded,
+        "decisions": [_node_data(node) for node in tree.roots],
+    }
+
+
+def _node_data(node: DecisionNode) -> dict[str, Any]:
+    return {
+        **decision_data(node.decision),
+        "step": node.step,
+        "checkpoints": [checkpoint_data_of(each) for each in node.checkpoints],
+        "children": [_node_data(each) for each in node.children],
+        "subplans": [_tree_data(each) for each in node.subplans],
+    }
+
+
+def checkpoint_data_of(each: DecisionCheckpoint) -> dict[str, Any]:
+    checkpoint = each.checkpoint
+    return {
+        "checkpoint_id": checkpoint.checkpoint_id,
+        "display_id": each.display_id,
+        "group_id": checkpoint.group_id,
+        "triggers": checkpoint.metadata.triggers,
+        "superseded": each.is_superseded,
+    }
+
+
+def _show_tree(screen: Screen, tree: DecisionTree, with_superseded: bool) -> None:
+    plan = tree.plan
+    show_plan(screen, plan.plan_id, plan.name, ", ", state_span(plan))
+    for node in tree.roots:
+        _draw(screen, node, "", "")
+        _draw_below(screen, node, "")
+    screen.line()
+    hidden = 0 if with_superseded else tree.superseded
+    commands = [Next("one in full", "holdfast plan explain DECISION_ID")]
+    if hidden:
+        commands.append(Next(f"{hidden} more", f"holdfast plan tree --all {plan.plan_id}"))
+    show_next(screen, commands)
+
+
+def _draw(screen: Screen, node: DecisionNode, first: str, others: str) -> None:
+    room = None if screen.width is None else max(NARROWEST, screen.width - len(first))
+    screen.line((first, "dim"), *_head(node, room))
+    for line in _id_lines(node, room):
+        screen.line((others, "dim"), *line)
+
+
+def _draw_below(screen: Screen, node: DecisionNode, indent: str) -> None:
+    """Subplans first: what they did is a part of the decision, what follows from it came later."""
+    count = len(node.subplans) + len(node.children)
+    for number, subplan in enumerate(node.subplans, 1):
+        branch, rest = _branch(indent, is_last=number == count)
+        screen.line((branch, "dim"), *_subplan_spans(subplan))
+        _draw_nodes(screen, subplan.roots, rest)
+    _draw_nodes(screen, node.children, indent)
+
+
+def _draw_nodes(screen: Screen, nodes: Sequence[DecisionNode], indent: str) -> None:
+    for number, node in enumerate(nodes, 1):
+        branch, rest = _branch(indent, is_last=number == len(nodes))
+        _draw(screen, node, branch, rest)
+        _draw_below(screen, node, rest)
+
+
+def _branch(indent: str, *, is_last: bool) -> tuple[str, str]:
+    """What stands before the first line of something below, and before its others."""
+    return (f"{indent}└─ ", f"{indent}   ") if is_last else (f"{indent}├─ ", f"{indent}│  ")
+
+
+def _head(node: DecisionNode, room: int | None) -> list[Span]:
+    decision = node.decision
+    remarks = marks(decision)
+    head: list[Span] = [(decision.type.value, "strong"), (f" ({remarks})" if remarks else "", "warn")]
+    text = f"  {first_line(decision.question)} → {first_line(decision.chosen)}"
+    return [*head, text if room is None else shortened(text, max(NARROWEST, room - len(plain_text(head))))]
+
+
+def _id_lines(node: DecisionNode, room: int | None) -> list[list[Span]]:
+    """The ids, none of them broken; then its step, if there is still room to say it."""
+    decision = node.decision
+    lines = [decision.decision_id]
+    for each in node.checkpoints:
+        if room is not None and len(f"{lines[-1]}  {each.display_id}") > room:
+            lines.append(each.display_id)
+        else:
+            lines[-1] += f"  {each.display_id}"
+    step = "" if node.step is None else f"  {_where(decision)} {first_line(node.step)}"
+    left = None if room is None else room - len(lines[-1])
+    shown = step if left is None else shortened(step, left) if left >= NARROWEST else ""
+    spans: list[list[Span]] = [[(line, "id")] for line in lines]
+    spans[-1].append((shown, "dim"))
+    return spans
+
+
+def _where(decision: Decision) -> str:
+    return "validation" if decision.step_index is None else f"step {decision.step_index + 1}"
+
+
+def marks(decision: Decision) -> str:
+    possible = [("correction", decision.is_correction), ("superseded", decision.is_superseded)]
+    return ", ".join(word for word, is_so in possible if is_so)
+
+
+def _subplan_spans(tree: DecisionTree) -> list[Span]:
+    return [("subplan ", "strong"), (tree.plan.plan_id, "id"), "  ", tree.plan.name, ", ", state_span(tree.plan)]

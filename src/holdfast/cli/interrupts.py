@@ -1,0 +1,33 @@
+"""Ctrl-C and SIGTERM while a plan runs: the first one asks it to stop, the second one stops at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+
+@contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """The first Ctrl-C stops the step under way in good order; the second is a crash, which is safe as well."""
+    cancelled = threading.Event()
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        if cancelled.is_set():
+            raise KeyboardInterrupt
+        cancelled.set()
+        # Nobody may be there to read it, and an error here would be one of whatever the signal interrupted.
+        with suppress(OSError, ValueError, AttributeError):
+            # Not through the buffered stream: the signal may have come in the middle of a write to it.
+            os.write(sys.stderr.fileno(), b"\nstopping the step; once more stops at once\n")
+
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield cancelled
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,63 @@
+"""Changed files for people: names, counts of lines, or patches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.cli.data import file_label
+from holdfast.cli.output import Row, Screen, Span, counted, output_lines, show_table
+from holdfast.model import Plan
+from holdfast.names import name_text
+
+if TYPE_CHECKING:
+    from holdfast import FileDiff
+
+MOST_FILES_SHOWN = 30
+_SIGNS = {"added": ("A", "good"), "removed": ("D", "bad"), "changed": ("M", "warn"), "restored": ("restored", "good")}
+
+
+def show_diff(screen: Screen, plan: Plan, files: Sequence[FileDiff], style: str) -> None:
+    if style == "names":
+        for each in files:
+            screen.line(name_text(file_label(plan, each.resource, each.path)))
+        return
+    if not files:
+        screen.line("Nothing changed.")
+        return
+    if style == "patch":
+        for each in files:
+            _show_patch(screen, plan, each)
+        return
+    rows = [_stat_row(plan, each) for each in files]
+    show_table(screen, rows, flexible=1)
+    added, removed = (sum(getattr(each, name) for each in files) for name in ("added_lines", "removed_lines"))
+    screen.line((f"{counted(len(files), 'file')}, {counted(added, 'line')} added, {removed} removed", "dim"))
+
+
+def _stat_row(plan: Plan, each: FileDiff) -> Row:
+    lines: Span = ("binary", "dim") if each.is_binary else f"+{each.added_lines} -{each.removed_lines}"
+    return [_SIGNS[each.status], name_text(file_label(plan, each.resource, each.path)), lines, (each.note, "dim")]
+
+
+def _show_patch(screen: Screen, plan: Plan, each: FileDiff) -> None:
+    label = name_text(file_label(plan, each.resource, each.path))
+    note = f" ({each.note})" if each.note else ""
+    if each.is_binary or not each.patch:
+        screen.line((f"{each.status} {label}{note}{': binary' if each.is_binary else ''}", "strong"))
+        return
+    old = "/dev/null" if each.status == "added" else f"a/{label}"
+    new = "/dev/null" if each.status == "removed" else f"b/{label}"
+    screen.line((f"--- {old}", "strong"))
+    screen.line((f"+++ {new}", "strong"))
+    for line in each.patch[2:]:
+        if screen.width is None:  # it may be for `git apply`, so it is left as it is, to its last space
+            screen.part(line)
+            screen.line()
+        else:
+            screen.line(_patch_span(output_lines(line)[0]))
+
+
+def _patch_span(line: str) -> Span:
+    styles = {"+": "good", "-": "bad", "@": "id", "\\": "dim"}
+    return (line, styles[line[0]]) if line and line[0] in styles else line
