@@ -29,14 +29,21 @@ _MEASURED = tuple(
         "integration/cli/test_after_a_crash.py",
         "integration/cli/test_apply.py",
         "integration/cli/test_completion_and_pager.py",
+        "integration/cli/test_correct.py",
         "integration/cli/test_demo.py",
         "integration/cli/test_doctor.py",
         "integration/cli/test_formats.py",
         "integration/cli/test_full_disk.py",
+        "integration/cli/test_interrupts.py",
         "integration/cli/test_plan_life.py",
         "integration/cli/test_progress_bar.py",
+        "integration/cli/test_read_only_home.py",
+        "integration/cli/test_rollback.py",
+        "integration/cli/test_rollback_previews.py",
         "integration/cli/test_run.py",
         "integration/cli/test_screens.py",
+        "integration/cli/test_standard_streams.py",
+        "integration/db/test_alembic_command.py",
     )
 )
 

@@ -22,6 +22,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.measuring import measured_in
+
 NOBODY = 65534
 _PROJECT = Path(__file__).parents[2]
 _PR_SET_DUMPABLE = 4
@@ -43,15 +45,17 @@ def folder_for_nobody() -> Iterator[Path]:
 def run_unprivileged(function: Callable[..., Any], *arguments: str) -> Any:
     """Call a function of a test module in a process of that user; what it returns, through JSON."""
     name = f"{function.__module__}:{function.__qualname__}"
-    completed = subprocess.run(
-        [sys.executable, "-m", __name__, name, *arguments],
-        cwd=_PROJECT,
-        env={**os.environ, "PYTHONPATH": f"{_PROJECT / 'src'}{os.pathsep}{_PROJECT}", "HOME": "/nonexistent"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    path = f"{_PROJECT / 'src'}{os.pathsep}{_PROJECT}"
+    with folder_for_nobody() as folder, measured_in(folder) as measuring:
+        completed = subprocess.run(
+            [sys.executable, "-m", __name__, name, *arguments],
+            cwd=_PROJECT,
+            env={**os.environ, **measuring, "PYTHONPATH": path, "HOME": "/nonexistent"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
     assert completed.returncode == 0, completed.stderr
     return json.loads(completed.stdout.splitlines()[-1])
 
@@ -62,26 +66,31 @@ def run_as_a_user(function: Callable[..., Any], *arguments: str, groups: Sequenc
         pytest.skip("only root can put a user into other groups")
     packages = Path(pytest.__file__).parents[1]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
-    completed = subprocess.run(
-        [_interpreter(), "-c", _CALL, function.__module__, function.__qualname__, *arguments],
-        cwd="/",
-        env={
-            **environment,
-            "HOME": "/nonexistent",
-            "PYTHONPATH": os.pathsep.join(map(str, (_PROJECT / "src", _PROJECT, packages))),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-        **({"user": NOBODY, "group": NOBODY, "extra_groups": groups} if os.geteuid() == 0 else {}),
-    )
+    with folder_for_nobody() as folder, measured_in(folder) as measuring:
+        completed = subprocess.run(
+            [_interpreter(), "-c", _CALL, function.__module__, function.__qualname__, *arguments],
+            cwd="/",
+            env={
+                **environment,
+                **measuring,
+                "HOME": "/nonexistent",
+                "PYTHONPATH": os.pathsep.join(map(str, (_PROJECT / "src", _PROJECT, packages))),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
+            **({"user": NOBODY, "group": NOBODY, "extra_groups": groups} if os.geteuid() == 0 else {}),
+        )
     assert completed.returncode == 0, completed.stderr
     return json.loads(completed.stdout.splitlines()[-1])
 
 
 _CALL = """
-import importlib, json, sys
+import importlib, json, os, sys
+if "COVERAGE_PROCESS_CONFIG" in os.environ:
+    import coverage
+    coverage.process_startup()
 module, function, *arguments = sys.argv[1:]
 print(json.dumps(getattr(importlib.import_module(module), function)(*arguments)))
 """
