@@ -17,6 +17,7 @@ from typing import Any
 
 from holdfast.app import Holdfast
 from holdfast.cli.main import run
+from tests.support.crashes import killed_at
 from tests.support.warm import run_warm, run_warm_on_terminal
 
 ENVELOPE = {"command", "status", "exit_code", "data", "timing", "messages"}
@@ -166,6 +167,16 @@ class Project:
             for path in sorted(root.rglob("*"))
             if path.is_file() and ".git" not in path.parts
         }
+
+
+def kill_in_apply(project: Project, plan_id: str) -> None:
+    """Apply the plan in a process that is killed before it makes its second file in a real folder."""
+
+    def apply() -> None:
+        with project.opened() as holdfast:
+            holdfast.apply(plan_id)
+
+    assert killed_at(2, apply, touching=".holdfast-")
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.cli.project import Project, wait_until
+from tests.integration.cli.project import Project, kill_in_apply, wait_until
 
 
 @pytest.fixture
@@ -136,6 +136,20 @@ def test_going_back_after_a_failure_says_what_stays_outside(project: Project, lo
     data = project.json("plan", "execute", plan, exit_code=1)
     assert [each["step"] for each in data["side_effects_not_undone"]] == ["B", "C"]
     assert [each["step"] for each in data["compensated"]] == ["A"]
+
+
+@pytest.mark.parametrize("verb", ["execute", "apply"])
+def test_a_command_that_undoes_what_another_plan_left_in_real_files_says_so(project: Project, verb: str) -> None:
+    steps = "  - {run: echo 4 >> orders.csv; echo 5 > new.csv, resource: data}\n"
+    first, second = (project.json("plan", "execute", str(project.plan(steps)))["plan_id"] for _ in range(2))
+    if verb == "execute":
+        second = project.json("plan", "create", str(project.plan(steps)))["plan_id"]
+    kill_in_apply(project, first)
+    ended = project.call("plan", verb, second, *(["--yes"] if verb == "apply" else []))
+    assert ended.exit_code == 0, ended
+    said = f"{project.app}, {project.data}: the apply of plan {first} (a test plan) was cut short; it is undone"
+    assert f"put back {said}" in words_of(ended.stdout)
+    assert (project.data / "orders.csv").read_text() == "1;2;3\n" + ("4\n" if verb == "apply" else "")
 
 
 def test_what_the_policy_forbids_is_not_offered(project: Project) -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from holdfast import doctor
 from tests.integration.cli.damage import damage_content, damage_records
-from tests.integration.cli.project import Project, wait_until
+from tests.integration.cli.project import Project, kill_in_apply, wait_until
+from tests.support.unprivileged import folder_for_nobody, run_unprivileged
 
 STEPS = "  - {name: bump, tool: edit_file, args: {path: version.txt, find: '1', replace: '2'}}\n"
 
@@ -178,6 +179,43 @@ def test_a_plan_whose_process_died_is_a_warning(project: Project) -> None:
     assert "its process is gone" in findings(project)[f"plan {plan_id}"]["detail"]
     assert project.json("plan", "status")["interrupted"] is True
     assert "interrupted" in project.call("plan", "status").stdout
+
+
+def test_an_apply_that_was_cut_short_is_a_warning(project: Project) -> None:
+    made = project.plan("  - {run: echo 4 >> orders.csv; echo 5 > new.csv, resource: data}\n")
+    plan_id = project.json("plan", "execute", str(made))["plan_id"]
+    kill_in_apply(project, plan_id)
+    data = project.json("doctor")["findings"]
+    assert "A apply was begun and not finished." in [e["detail"] for e in data if e["name"] == f"plan {plan_id}"]
+
+
+def test_steps_that_are_not_confined_are_a_warning(project: Project) -> None:
+    found = {each["name"]: each for each in project.json("doctor", "--config", "sandbox.confine=false")["findings"]}
+    assert found["confinement"]["level"] == "warning"
+    assert found["confinement"]["detail"] == "It is turned off: steps can write wherever you can."
+
+
+def test_places_where_steps_may_write_are_named_and_impossible_ones_are_a_problem(project: Project) -> None:
+    found = findings(project)["confinement"]
+    if not found["detail"].startswith("Landlock"):
+        pytest.skip("this system has no Landlock")
+    data = project.json("doctor", "--config", f"sandbox.allow-write={project.data}")["findings"]
+    assert f"; outside of rollback: {project.data}" in next(e["detail"] for e in data if e["name"] == "confinement")
+    project.home.mkdir()
+    data = project.json("doctor", "--config", f"sandbox.allow-write={project.home}", exit_code=9)["findings"]
+    assert next(each["level"] for each in data if each["name"] == "confinement") == "problem"
+
+
+def test_a_home_that_cannot_be_read_is_a_problem() -> None:
+    with folder_for_nobody() as folder:
+        assert run_unprivileged(examine_a_closed_home, str(folder)) == ["problem", 6]
+
+
+def examine_a_closed_home(folder: str) -> list[str | int]:
+    home = Path(folder, "home")
+    home.mkdir(mode=0)
+    found = next(each for each in doctor._home(home, is_read_only=False) if each.name == "home")
+    return [found.level, found.exit_code]
 
 
 def _is_running(project: Project) -> bool:

@@ -201,3 +201,17 @@ def test_explaining_a_decision_of_a_subplan_names_the_one_that_can_be_corrected(
         corrected = project.json(*words, told["correctable_decision_id"])
         assert corrected["plan_id"] == root.plan_id
         assert corrected["resumes_at_step"] == 1
+
+
+def test_a_beginning_that_several_plans_have_names_them_all(project: Project) -> None:
+    made = [project.json("plan", "create", str(project.plan("  - run: 'true'\n")))["plan_id"] for _ in range(2)]
+    ended = project.call("plan", "status", made[0][:2])
+    assert ended.exit_code == 3
+    assert f"2 plans begin with '{made[0][:2]}'." in ended.stderr
+    assert f"Say which one: {made[1]}, {made[0]}." in ended.stderr or f"{made[0]}, {made[1]}." in ended.stderr
+
+
+def test_a_command_that_there_is_none_of_points_to_the_help(project: Project) -> None:
+    ended = project.call("plam")
+    assert (ended.exit_code, "No such command 'plam'" in ended.stderr) == (2, True)
+    assert "See `holdfast --help`." in ended.stderr

@@ -175,3 +175,19 @@ def test_a_command_that_cannot_be_confined_does_not_run(control, tmp_path, wrong
     control.start("touch ran", rules=wrong)
     assert control.report() == {"failed": "confine", "errno": number}
     assert not (tmp_path / "ran").exists()
+
+
+def test_children_are_found_also_by_looking_at_every_process() -> None:
+    with subprocess.Popen(["sleep", "300"]) as child:
+        assert child.pid in supervisor.children()
+        assert child.pid in supervisor.children_by_scan(os.getpid())
+        assert os.getpid() not in supervisor.children_by_scan(os.getpid())
+        child.kill()
+
+
+def test_a_signal_for_a_process_that_is_gone_is_nothing() -> None:
+    with subprocess.Popen(["sleep", "300"], start_new_session=True) as child:
+        supervisor.send(signal.SIGTERM, child.pid)
+        assert child.wait() == -signal.SIGTERM
+    supervisor.send(signal.SIGTERM, child.pid)
+    supervisor.send_to_group(signal.SIGTERM, child.pid)

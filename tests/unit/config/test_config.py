@@ -180,6 +180,9 @@ WRONG_VALUES = [
     ("step.timeout", "2000001", "expected seconds, more than 0"),
     ("step.timeout", "soon", "expected seconds, more than 0"),
     ("database.url", "localhost", "expected an address such as postgresql://host/name"),
+    ("sandbox.confine", "maybe", "expected true or false"),
+    ("sandbox.allow-write", "cache", 'expected absolute paths, or paths that begin with ~/, found "cache"'),
+    ("sandbox.pass-env", "A B", 'expected names of environment variables, found "A B"'),
 ]
 
 
@@ -426,6 +429,20 @@ def test_what_a_killed_editor_left_is_replaced_and_not_followed(home: Path, tmp_
     set_value(user_file(home), "step.timeout", "5")
     assert victim.read_text() == "mine"
     assert os.listdir(home) == ["config.toml"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "hint"),
+    [
+        ("sandbox.include-ignored", b"caf\xe9", "Write ? for every byte that is none, or set it as"),
+        ("sandbox.allow-write", b"/caf\xe9", "Set it as"),
+    ],
+)
+def test_a_name_that_is_not_utf_8_is_not_written_into_a_file(home: Path, name: str, text: bytes, hint: str) -> None:
+    with pytest.raises(ConfigError, match="is not UTF-8 text") as caught:
+        set_value(user_file(home), name, os.fsdecode(text))
+    assert caught.value.hint.startswith(hint)
+    assert not user_file(home).path.exists()
 
 
 def test_a_broken_file_is_not_edited(home: Path) -> None:

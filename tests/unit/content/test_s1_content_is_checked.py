@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from holdfast.content.store import ObjectStore
 from holdfast.content.verify import Verifier
 from holdfast.errors import ContentError
 from holdfast.model import Phase
+from holdfast.system import sqlite
 from tests.support.snapshots import PLAN_ID, SANDBOX_ID, Place
 from tests.support.trees import compare, describe, write
 
@@ -271,3 +273,13 @@ def test_s1_damage_is_forgotten_with_the_last_state_that_needed_it(place: Place,
     assert bad_objects(place, checkpoint.state_hash)
     place.manager.collect(set)
     assert place.stored_damage() == 0
+
+
+def test_content_of_a_newer_version_is_not_touched(tmp_path: Path) -> None:
+    with closing(ObjectStore(tmp_path / "objects.db")):
+        pass
+    with closing(sqlite.connect(tmp_path / "objects.db")) as connection:
+        connection.execute("UPDATE meta SET value = '99' WHERE key = 'version'")
+    with pytest.raises(ContentError, match=r"written by a newer Holdfast \(content format 99\)") as refusal:
+        ObjectStore(tmp_path / "objects.db")
+    assert refusal.value.hint.startswith("Upgrade holdfast")

@@ -453,6 +453,20 @@ WRONG_CONTENT = {
             '5:18: the key "resource" belongs to a step with run or tool',
         ],
     ),
+    "unknown keys of a decision and of a compensation": (
+        HEAD + "steps:\n- {run: a, decision: {chosn: b}}\n- {run: a, compensate: {toool: b}}\n",
+        [
+            '4:22: the key "chosen" is missing',
+            '4:22: the key "question" is missing',
+            '4:22: the key "type" is missing',
+            (
+                '4:23: unknown key "chosn" (known here: type, question, chosen, alternatives, rationale, confidence); '
+                'did you mean "chosen"?'
+            ),
+            '5:24: the key "tool" is missing',
+            '5:25: unknown key "toool" (known here: tool, args); did you mean "tool"?',
+        ],
+    ),
     "subplans as a tool": (
         HEAD + "steps: [{tool: subplans}]\n",
         ["3:16: expected a tool; subplans are given by the key subplans"],

@@ -169,6 +169,25 @@ def test_a_kernel_that_cannot_hold_on_to_a_process_ends_none(
     assert sleeper.poll() is None
 
 
+def test_a_machine_without_a_boot_id_is_told_by_when_it_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "_BOOT_ID", tmp_path / "nowhere")
+    assert boot_id() == str(int(psutil.boot_time()))
+
+
+def test_one_that_waits_to_be_collected_does_not_run_for_who_has_no_proc_either(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hide(*_: object) -> None:
+        raise FileNotFoundError
+
+    sleeper.kill()
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    monkeypatch.setattr(Path, "read_bytes", hide)
+    assert process_of(sleeper.pid) is None
+
+
 def test_every_look_finds_the_same_machine() -> None:
     assert boot_id() == boot_id() != ""
     assert pid_namespace() == os.readlink("/proc/self/ns/pid")
