@@ -82,7 +82,7 @@ def _problem(name: str, error: HoldfastError) -> Finding:
 
 
 def _hint(error: HoldfastError) -> str:
-    """Not to run the doctor, who is speaking."""
+    """What to do; not to run the doctor, which has just found it."""
     return _FROM_A_BACKUP if "holdfast doctor" in error.hint else error.hint
 
 
@@ -360,8 +360,8 @@ def _held_back(holdfast: Holdfast) -> Iterator[Finding]:
     except DamagedRecordError:
         return  # while a record is damaged, which is told by itself, nothing is freed
     if held_back:
-        refusal = not_released(held_back)
-        yield Finding("content", "warning", refusal.message.replace("was freed", "can be freed"), refusal.hint)
+        refusal = not_released(held_back, is_tried=False)
+        yield Finding("content", "warning", refusal.message, refusal.hint)
 
 
 def _strangers(plans: Sequence[Plan], *, is_shared: bool) -> Iterator[Finding]:

@@ -15,7 +15,8 @@ from holdfast.checkpoints.missing import is_of_this_boot, put_back_what_was_lost
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.errors import StateError
 from holdfast.events import SandboxesPutBack
-from holdfast.execution.subplans import clear_away_what_came_back, waiting_again
+from holdfast.execution.conflicts import waiting_again
+from holdfast.execution.merging import clear_away_what_came_back
 from holdfast.model import (
     Lease,
     Operation,
@@ -66,7 +67,7 @@ def put_right_outside(
 ) -> None:
     """Before a plan is deleted: what a dead process left running, and what it left undone outside of the sandboxes.
 
-    All else goes with the plan, and putting it right may take space that there is not.
+    All else goes with the plan, and putting it right may take space that is not there.
     """
     store = service.store
     for subplan in store.plans.below(plan_id):
@@ -80,7 +81,7 @@ def put_right_outside(
 
 
 def refuse_cut_short(plan: Plan, root: Plan, service: CheckpointService) -> None:
-    """For those who only look: the next command that changes the plan puts right what a dead process left."""
+    """For what only looks: the next command that changes the plan puts right what a dead process left."""
     for operation in service.store.operations.unfinished(plan.plan_id):
         raise StateError(
             f"The {operation.kind.replace('_', ' of ')} of plan {plan.plan_id} was cut short.",
@@ -94,7 +95,7 @@ def refuse_cut_short(plan: Plan, root: Plan, service: CheckpointService) -> None
 
 
 def _clear_away_stagings(plan: Plan) -> None:
-    """What a restore that died had on its way in and out; nobody else restores while the lease is ours."""
+    """What a restore that died had on its way in and out; no other process restores while the lease is ours."""
     for resource in plan.resources:
         path = Path(resource.sandbox_path)
         for leftover in path.parent.glob(f".staging-{path.name}-*"):
@@ -117,7 +118,7 @@ def _interrupt(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
         # It died before it could do what the plan's policy says about failures: the step counts as interrupted.
         runs.append(last)
     where = _place_of(history, runs[-1]) if runs else "the execution"
-    # Nobody knows any more whether the sandboxes are what was recorded.
+    # It is no longer known whether the sandboxes are what was recorded.
     plan = plan.changed(
         phase=Phase.EXECUTE, state=PlanState.QUEUED, error=f"{where} was interrupted", boot_id=_NOT_KNOWN
     )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 
@@ -73,9 +74,15 @@ def test_every_trigger_and_moment_is_described() -> None:
     assert {*Trigger, *Moment} - names_in(page("reference/checkpointing.md")) == set()
 
 
-def test_every_public_method_and_event_is_described() -> None:
+def test_every_public_method_and_event_is_described(tmp_path: Path) -> None:
     text = page("reference/python-api.md")
-    methods = {name for name, each in vars(Holdfast).items() if inspect.isfunction(each) and not name.startswith("_")}
+    holdfast = Holdfast.open(tmp_path, home=tmp_path / "home", environment={})
+    methods = {
+        name
+        for name, each in {**vars(Holdfast), **vars(holdfast)}.items()
+        if (inspect.isfunction(each) or inspect.ismethod(each)) and not name.startswith("_")
+    }
+    assert {"execute", "find_plan", "diff"} <= methods
     told = {name for name, each in vars(events).items() if inspect.isclass(each) and each.__module__ == events.__name__}
 
     assert methods | told <= names_in(text)

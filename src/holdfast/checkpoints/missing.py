@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from holdfast.checkpoints.history import History
@@ -63,8 +63,8 @@ def missing_sandboxes(plan: Plan) -> list[Resource]:
     return [resource for resource in resources if is_missing(Path(resource.sandbox_path))]
 
 
-def _recorded_states(history: History) -> dict[str, str] | None:
-    """What the sandboxes are, if a record tells: the last merge of a step that waits or was cut short, or a group."""
+def recorded_states(history: History) -> dict[str, str] | None:
+    """The states of the sandboxes, if a record has them: the last merge of a step that was cut short, or the head."""
     run = history.cut_short
     merged = [each.merged_states for each in history.spawned_by(run) if each.merged_states] if run is not None else []
     if merged:
@@ -72,31 +72,22 @@ def _recorded_states(history: History) -> dict[str, str] | None:
     return history.head.states if history.is_recorded else None
 
 
-def lost_with_a_sandbox(history: History) -> CheckpointGroup | None:
-    """The last group, if a sandbox is gone and what steps did since that group went with it."""
-    if not missing_sandboxes(history.plan) or _recorded_states(history) is not None:
-        return None
-    return history.head
-
-
-def make_missing_sandboxes(plan: Plan, service: CheckpointService) -> list[str]:
-    """Make sandboxes that something removed anew, as the last record tells; their names."""
-    missing = missing_sandboxes(plan)
-    if missing:
-        history = service.history(plan)
-        states = _recorded_states(history) or history.head.states
-        for resource in missing:
-            service.sandboxes.make_again(resource, states[resource.name])
-    return [resource.name for resource in missing]
+def make_sandboxes(missing: Sequence[Resource], states: Mapping[str, str], service: CheckpointService) -> None:
+    """Make sandboxes that something removed anew, in these states."""
+    for resource in missing:
+        service.sandboxes.make_again(resource, states[resource.name])
 
 
 def make_recorded_sandboxes(plan: Plan, service: CheckpointService) -> list[str]:
-    """The same for a plan and the subplans that it waits for, but only if nothing that steps did is lost with them.
+    """Make the missing sandboxes of a plan and of the subplans that it waits for; the names of their resources.
 
-    Otherwise an older sandbox would stand where steps count as done.
+    Not if something that steps did is lost with them: an older sandbox would stand where steps count as done.
     """
-    is_lost = lost_with_a_sandbox(service.history(plan)) is not None
-    made = [] if is_lost else make_missing_sandboxes(plan, service)
+    missing, made = missing_sandboxes(plan), []
+    states = recorded_states(service.history(plan)) if missing else None
+    if states is not None:
+        make_sandboxes(missing, states, service)
+        made = [resource.name for resource in missing]
     if plan.state is PlanState.CONSTRAINED:
         for subplan in service.store.plans.below(plan.plan_id):
             if subplan.state is PlanState.CONSTRAINED and not subplan.is_superseded:

@@ -71,6 +71,8 @@ class Recorder:
     ) -> None:
         self._store, self._manager, self._release = store, manager, release
         self._pruning, self._garbage, self._max_bytes = pruning, garbage, max_bytes
+        self.last_group: CheckpointGroup | None = None
+        """The group that was recorded last, so that it can be told without reading it back."""
         self._recorded: set[str] = set()
         """Plans of which it is known that the last snapshots are recorded."""
 
@@ -137,6 +139,8 @@ class Recorder:
                     self._store.save(record)
                 pruned = self._pruning.prune_records(plan, plan.policy.retention, needed)
             self._recorded.add(plan.plan_id)
+        if pruned:
+            self.last_group = None  # it may continue another group now
         self._garbage.forget(pruned)
         return plan
 
@@ -212,6 +216,7 @@ class Recorder:
     def insert(self, plan: Plan, group: CheckpointGroup, rows: Iterable[tuple[str, str, int]], title: str) -> Plan:
         """Insert a group with a checkpoint for each of these resources (name, id, bytes), and make it the head."""
         self._store.insert(group)
+        self.last_group = group
         last = plan.last_checkpoint_id
         for name, checkpoint_id, size_bytes in rows:
             resource = plan.resource(name)

@@ -161,8 +161,8 @@ class Release:
         return released, held_back
 
 
-def not_released(held_back: Sequence[HeldBack]) -> NotReleased:
-    """Why nothing is collected, and what to do about it, of the first reason there is."""
+def not_released(held_back: Sequence[HeldBack], *, is_tried: bool = True) -> NotReleased:
+    """Why nothing is collected, or would be, and what to do about it, of the first reason there is."""
     reason = next(each for each in Reason if any(held.reason is each for held in held_back))
     concerned = [held for held in held_back if held.reason is reason]
     names = ", ".join(held.plan_id for held in concerned[:_MOST_NAMED])
@@ -183,6 +183,6 @@ def not_released(held_back: Sequence[HeldBack]) -> NotReleased:
         ),
     }[reason]
     return NotReleased(
-        f"No saved content was freed: {what}.",
+        f"No saved content {'was' if is_tried else 'can be'} freed: {what}.",
         hint=f"{hint}; if there is none any more, `holdfast checkpoint release` gives up what is kept for them.",
     )

@@ -256,6 +256,7 @@ class Rollback:
             plan = self._record(plan, target, left, consequences, entry)
             if entry.correction is not None:
                 plan = record_correction(self._store, plan, entry.correction)
+                self._recorder.last_group = None  # it has another position now
             self._store.save(operation.ended(OperationState.DONE))
         return RollbackResult(
             plan=plan,

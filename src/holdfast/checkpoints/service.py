@@ -125,6 +125,11 @@ class CheckpointService:
 
     # Looked at
 
+    @property
+    def last_group(self) -> CheckpointGroup | None:
+        """The group that this process recorded last, if it is still what was recorded."""
+        return self._recorder.last_group
+
     def history(self, plan: Plan) -> History:
         """What is recorded of the plan, read once."""
         return History(self.store, plan)

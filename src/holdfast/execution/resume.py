@@ -1,25 +1,17 @@
-"""Going on with a plan after a crash, a kill, a failure or a cancel: from where, and what is put right first."""
+"""What resuming a plan would do after a crash, a kill, a failure or a cancel; changes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.checkpoints.history import History
-from holdfast.checkpoints.missing import lost_with_a_sandbox, missing_sandboxes
+from holdfast.checkpoints.missing import missing_sandboxes
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.errors import StateError
-from holdfast.execution.executor import (
-    AfterInterruption,
-    Choices,
-    goes_on_divided,
-    may_count_as_done,
-    refuse_to_repeat,
-    refuse_to_skip_nothing,
-)
-from holdfast.execution.subplans import refuse_unresolved
+from holdfast.execution.conflicts import refuse_unresolved
+from holdfast.execution.standing import Choices, Standing, refuse_to_repeat, refuse_to_skip_nothing, standing_of
 from holdfast.journal import RollbackEntry
-from holdfast.model import CheckpointGroup, Operation, OperationKind, Plan, PlanState, Step
+from holdfast.model import CheckpointGroup, Operation, OperationKind, Plan, PlanState, Resource, Step
 from holdfast.tools import Toolbox
 
 
@@ -32,11 +24,11 @@ class ResumePreview:
     """As they are when what was begun is finished."""
     step_index: int | None
     """The step that would run next; None if all are done and only the result is checked again."""
-    skipped: str | None
+    skipped: str | None = None
     """The step that was cut short and counts as done."""
-    group_id: str | None
+    group_id: str | None = None
     """The group the sandboxes would be taken back to first: the step there did not come to its end, or was lost."""
-    operations: tuple[OperationKind, ...]
+    operations: tuple[OperationKind, ...] = ()
     """What was begun and would be finished (a rollback) or undone (an apply) first."""
     subplans: tuple[str, ...] = ()
     """Of a step with subplans that was cut short: those that are not done."""
@@ -54,30 +46,25 @@ class ResumePreview:
 
 
 def preview_resume(plan: Plan, service: CheckpointService, tools: Toolbox, choices: Choices) -> ResumePreview:
-    """Refuses what going on would refuse, as far as that can be known before what a crash left is put right."""
+    """Refuses what resuming would refuse, as far as that can be known before what a crash left is put right."""
     operations = service.store.operations.unfinished(plan.plan_id)
-    made_anew = () if plan.state is PlanState.APPLIED else tuple(_gone(plan, service))
-    if plan.state is PlanState.COMPLETE and not operations and made_anew:
-        return replace(_at(plan, plan, choices), made_anew=made_anew)
     if plan.state in (PlanState.COMPLETE, PlanState.APPLIED) and not operations:
-        raise StateError(
-            f"Plan {plan.plan_id} is {plan.state}: there is nothing to go on with.",
-            hint=f"See what it made with `holdfast plan diff {plan.plan_id}`.",
-        )
+        return _of_finished(plan, choices)
+    standing = standing_of(plan, service)
+    made_anew = () if plan.state is PlanState.APPLIED else tuple(_gone(plan, standing.missing, service))
     if not operations:
         if not made_anew:
-            refuse_unresolved(plan, service, take_as_is=choices.conflicts_are_resolved)
-        refuse_to_repeat(plan, service, tools, choices)
-        refuse_to_skip_nothing(plan, service, tools, choices)
-    going_back = next((each for each in operations if each.kind is OperationKind.ROLLBACK), None)
-    if going_back is not None:
-        return _after_going_back(plan, service, choices, going_back)
-    history = service.history(plan)
-    lost_since = lost_with_a_sandbox(history)
+            refuse_unresolved(plan, standing.run, service, take_as_is=choices.conflicts_are_resolved)
+        refuse_to_repeat(standing, service, tools, choices)
+        refuse_to_skip_nothing(standing, service, tools, choices)
+    rollback = next((each for each in operations if each.kind is OperationKind.ROLLBACK), None)
+    if rollback is not None:
+        return _after_rollback(plan, service, choices, rollback)
+    lost_since = standing.lost_since
     preview = (
-        _in_place(history, tools, choices)
+        _in_place(standing, tools, choices)
         if lost_since is None
-        else _at(plan, history.position_at(lost_since), choices, lost_since)
+        else _at(plan, standing.history.position_at(lost_since), choices, lost_since)
     )
     return replace(
         preview,
@@ -87,50 +74,57 @@ def preview_resume(plan: Plan, service: CheckpointService, tools: Toolbox, choic
     )
 
 
-def _gone(plan: Plan, service: CheckpointService) -> Iterator[str]:
+def _of_finished(plan: Plan, choices: Choices) -> ResumePreview:
+    missing = missing_sandboxes(plan) if plan.state is PlanState.COMPLETE else []
+    if not missing:
+        raise StateError(
+            f"Plan {plan.plan_id} is {plan.state}: there is nothing to go on with.",
+            hint=f"See what it made with `holdfast plan diff {plan.plan_id}`.",
+        )
+    return replace(_at(plan, plan, choices), made_anew=tuple(resource.name for resource in missing))
+
+
+def _gone(plan: Plan, missing: Sequence[Resource], service: CheckpointService) -> Iterator[str]:
     """Resources whose sandboxes would be made anew, also those of subplans that the plan waits for."""
-    yield from (resource.name for resource in missing_sandboxes(plan))
+    yield from (resource.name for resource in missing)
     if plan.state is PlanState.CONSTRAINED:
         for subplan in service.store.plans.below(plan.plan_id):
             if subplan.state is PlanState.CONSTRAINED and not subplan.is_superseded:
-                yield from (f"{name} ({subplan.name})" for name in _gone(subplan, service))
+                below = _gone(subplan, missing_sandboxes(subplan), service)
+                yield from (f"{name} ({subplan.name})" for name in below)
 
 
-def _in_place(history: History, tools: Toolbox, choices: Choices) -> ResumePreview:
+def _in_place(standing: Standing, tools: Toolbox, choices: Choices) -> ResumePreview:
     """From where it goes on if all that its steps did is there."""
-    plan, run = history.plan, history.under_way
-    is_skipped = choices.interrupted_step is AfterInterruption.SKIP and may_count_as_done(plan, run, tools)
+    plan, run = standing.plan, standing.run
+    is_skipped = standing.skips(tools, choices)
     step = plan.interrupted_step(run)
     next_step = plan.next_step + is_skipped
-    is_divided = goes_on_divided(plan, run)
-    subplans = history.spawned_by(run) if run is not None and is_divided else []
+    is_undone = run is not None and not standing.is_divided and not is_skipped
     return ResumePreview(
         plan=plan,
         choices=choices,
         steps=plan.steps,
         step_index=next_step if next_step < len(plan.steps) else None,
         skipped=run.step if run is not None and is_skipped else None,
-        group_id=run.group_before_id if run is not None and not is_divided and not is_skipped else None,
-        operations=(),
-        subplans=tuple(each.name for each in subplans if each.state is not PlanState.COMPLETE),
+        group_id=run.group_before_id if run is not None and is_undone else None,
+        subplans=tuple(each.name for each in standing.subplans if each.state is not PlanState.COMPLETE),
         can_skip=not is_skipped and step is not None and step.is_program,
     )
 
 
 def _at(plan: Plan, back: Plan, choices: Choices, group: CheckpointGroup | None = None) -> ResumePreview:
-    """From where it goes on once it was taken back."""
+    """From where it goes on once it was rolled back."""
     return ResumePreview(
         plan=plan,
         choices=choices,
         steps=back.steps,
         step_index=None if back.is_finished else back.next_step,
-        skipped=None,
         group_id=group.group_id if group is not None else None,
-        operations=(),
     )
 
 
-def _after_going_back(plan: Plan, service: CheckpointService, choices: Choices, operation: Operation) -> ResumePreview:
+def _after_rollback(plan: Plan, service: CheckpointService, choices: Choices, operation: Operation) -> ResumePreview:
     """From where it goes on when a rollback, perhaps with a correction, was cut short and is finished first."""
     back = service.history(plan).position_at(service.rollback.target_of(operation))
     correction = RollbackEntry.of(operation).correction

@@ -369,7 +369,7 @@ def test_the_latest_plan_is_the_one_made_last_also_if_the_clock_was_set_back(
     file = str(project.plan("  - {run: 'true'}\n"))
     made = [project.json("plan", "create", file)["plan_id"]]
     set_back = now() - timedelta(days=1)
-    monkeypatch.setattr("holdfast.app.now", lambda: set_back)
+    monkeypatch.setattr("holdfast.plans.now", lambda: set_back)
     made.append(project.json("plan", "create", file)["plan_id"])
     assert [each["plan_id"] for each in project.json("plan", "list")["plans"]] == made[::-1]
     assert project.json("plan", "status", "latest")["plan_id"] == made[1]

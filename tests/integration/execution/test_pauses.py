@@ -20,7 +20,10 @@ def _run_program(workshop: Workshop, take: Callable[[], None], stop: threading.E
     """Write something once, as a program would; then wait."""
     opened = workshop.open()
     plan = opened.execute(workshop.create(run("true")).plan_id).plan
-    with opened.service.sandboxes.watching(plan), settling(plan, opened.service, 0.05, take, stop):
+    with (
+        opened.service.sandboxes.watching(plan),
+        settling(lambda: opened.service.sandboxes.heard(plan), 0.05, take, stop),
+    ):
         time.sleep(0.1)
         (workshop.sandbox(plan) / "written").touch()
         assert until.wait(20)

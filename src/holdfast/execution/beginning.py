@@ -1,0 +1,156 @@
+"""The beginning of an execution: what is made or put right before the first step runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.apply.real_folders import reading
+from holdfast.checkpoints.missing import make_anew, make_sandboxes
+from holdfast.checkpoints.recorder import Occasion
+from holdfast.checkpoints.service import CheckpointService
+from holdfast.errors import ConflictError
+from holdfast.events import Listener, SandboxesMadeAnew, SandboxMade
+from holdfast.execution.conflicts import refuse_unresolved
+from holdfast.execution.recorder import Recorder, occasion_of
+from holdfast.execution.rollbacks import Rollbacks
+from holdfast.execution.standing import Choices, Standing
+from holdfast.model import (
+    Decision,
+    DecisionSpec,
+    DecisionType,
+    Lease,
+    Moment,
+    Phase,
+    Plan,
+    PlanState,
+    Resource,
+    RunStatus,
+    StepRun,
+    Trigger,
+)
+from holdfast.sandbox import sandbox_for
+from holdfast.sandbox.forking import fork
+from holdfast.system.machine import boot_id
+from holdfast.system.stopping import stoppable
+from holdfast.tools import Toolbox
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A plan that is ready for its next step."""
+
+    plan: Plan
+    made_anew: tuple[str, ...] = ()
+    """Resources whose sandboxes were gone and are made anew."""
+    divided: Standing | None = None
+    """If the next step goes on with the subplans of a run that was cut short."""
+
+
+def with_all_sandboxes(
+    plan: Plan, lease: Lease, service: CheckpointService, tell: Listener
+) -> tuple[Plan, tuple[str, ...]]:
+    """The plan with sandboxes that were gone made anew; what was resolved in one is to be resolved again."""
+    if plan.state is PlanState.APPLIED:
+        return plan, ()
+    plan, made = make_anew(plan, lease, service, tell)
+    if made and plan.state is PlanState.CONSTRAINED:
+        try:
+            refuse_unresolved(plan, service.store.runs.latest_in_force(plan.plan_id), service)
+        except ConflictError as error:
+            gone = f"The sandbox of {', '.join(made)} was gone and is made anew."
+            raise ConflictError(f"{gone} {error.message}", hint=error.hint, paths=error.paths) from error
+    if made:
+        tell(SandboxesMadeAnew(made))
+    return plan, made
+
+
+class Beginning:
+    def __init__(
+        self,
+        recorder: Recorder,
+        rollbacks: Rollbacks,
+        tools: Toolbox,
+        choices: Choices,
+        *,
+        include_ignored: Collection[str],
+        cancelled: threading.Event,
+    ) -> None:
+        self._recorder, self._rollbacks, self._tools, self._choices = recorder, rollbacks, tools, choices
+        self._include_ignored, self._cancelled = include_ignored, cancelled
+
+    def begin(self, standing: Standing) -> Begun:
+        """Raises ``Stopped`` if it is stopped while sandboxes are made."""
+        plan = standing.plan.changed(phase=Phase.EXECUTE, state=PlanState.PROCESSING, error=None)
+        unused = self._recorder.service.history(plan).never_begun
+        self._recorder.save(plan, *(each.model_copy(update={"is_superseded": True}) for each in unused))
+        if plan.head_group_id is None:
+            with stoppable(self._cancelled):
+                return Begun(self._start_from_nothing(plan.changed(boot_id=boot_id())))
+        made_anew = self._make_missing(standing)
+        plan = self._after_interruption(plan, standing).changed(state=PlanState.PROCESSING, boot_id=boot_id())
+        self._recorder.save(plan)
+        goes_on = standing.is_divided and standing.lost_since is None
+        return Begun(plan, made_anew, standing if goes_on else None)
+
+    def _make_missing(self, standing: Standing) -> tuple[str, ...]:
+        with stoppable(self._cancelled):
+            make_sandboxes(standing.missing, standing.recorded, self._recorder.service)
+        made_anew = tuple(resource.name for resource in standing.missing)
+        if made_anew:
+            self._recorder.tell(SandboxesMadeAnew(made_anew))
+        return made_anew
+
+    def _after_interruption(self, plan: Plan, standing: Standing) -> Plan:
+        """The plan with a step that was cut short undone, or skipped, unless its subplans go on."""
+        run = standing.run
+        if standing.lost_since is not None:
+            gone = f"{standing.missing[0].name} was gone"
+            return self._rollbacks.roll_back(plan, standing.lost_since.group_id, gone).plan
+        if run is None or standing.is_divided:
+            return plan
+        if standing.skips(self._tools, self._choices):
+            return self._skip(plan, run)
+        if run.group_before_id is not None:
+            return self._rollbacks.roll_back(plan, run.group_before_id, f"{run.step} was interrupted").plan
+        return plan
+
+    def _skip(self, plan: Plan, run: StepRun) -> Plan:
+        """Take the step as done, with the files as it left them; a person said so."""
+        store = self._recorder.store
+        spec = DecisionSpec(
+            type=DecisionType.USER_INTERVENTION,
+            question=f"{run.step} was interrupted: is it run again?",
+            chosen="no, it counts as done",
+        )
+        decision = self._recorder.service.decision(plan, spec, run.step_index, run.decision_id)
+        run = run.model_copy(update={"status": RunStatus.SUCCEEDED, "error": "interrupted, and skipped"})
+        first = store.get(Decision, run.decision_id or "").sequence
+        made = [each.sequence for each in store.decisions.in_force_from(run.plan_id, first)]
+        plan = plan.advanced_past(run.step_index, [*made, decision.sequence])
+        step, reason = plan.steps[run.step_index], f"{run.step} is skipped"
+        occasion = occasion_of(step, run, reason, decision_id=decision.decision_id)
+        triggers = [Trigger.ON_TOOL_WRITE_COMPLETE, Trigger.ON_DECISION]
+        return self._recorder.trigger(plan, triggers, occasion, [decision, run])
+
+    def _start_from_nothing(self, plan: Plan) -> Plan:
+        resources = []
+        service = self._recorder.service
+        is_of_real_folders = plan.parent_plan_id is None
+        with reading(plan.resources, service) if is_of_real_folders else nullcontext():
+            for resource in plan.resources:
+                service.manager.forget(Path(resource.sandbox_path))
+                resources.append(self._make_sandbox(plan, resource))
+                self._recorder.tell(SandboxMade(resources[-1]))
+        # The store that it was made with may have been lost since.
+        plan = plan.changed(resources=tuple(resources), store_id=service.manager.objects.store_id)
+        occasion = Occasion((Moment.PRE_EXECUTE,), source="execute", reason="before the first step")
+        return self._recorder.checkpoint(plan, occasion)
+
+    def _make_sandbox(self, plan: Plan, resource: Resource) -> Resource:
+        if plan.parent_plan_id is not None:
+            return fork(self._recorder.store.get(Plan, plan.parent_plan_id).resource(resource.name), resource)
+        return sandbox_for(plan, resource, include_ignored=self._include_ignored).create()

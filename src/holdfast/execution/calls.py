@@ -1,0 +1,86 @@
+"""A call of a tool while a plan runs: told, with what the tool asks for meanwhile, and how it ended."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+from holdfast.checkpoints.references import refuse_label
+from holdfast.checkpoints.titles import shortened
+from holdfast.events import StepPrinted, StepStarted
+from holdfast.execution.recorder import Recorder, occasion_of
+from holdfast.execution.step import StepRunner
+from holdfast.model import DecisionSpec, Moment, Plan, RunStatus, Step, StepRun, Trigger, now
+from holdfast.tools import ToolResult
+
+
+class Calls:
+    """Makes the calls of one execution."""
+
+    def __init__(self, recorder: Recorder, runner: StepRunner, cancelled: threading.Event) -> None:
+        self._recorder, self._runner, self._cancelled = recorder, runner, cancelled
+
+    def make(self, plan: Plan, step: Step, run: StepRun) -> tuple[Plan, StepRun]:
+        """The plan as the tool's own requests left it, and how the run ended; what is not recorded yet."""
+        self._recorder.tell(StepStarted(run.step_index, len(plan.steps), run))
+        requests = StepRequests(self._recorder, plan, step, run)
+        result = self._runner.run(plan, step, run, requests, self._cancelled)
+        return requests.plan, _ended(run, result)
+
+
+class StepRequests:
+    """What a running tool asks for, recorded; keeps the plan as it is after each request."""
+
+    def __init__(self, recorder: Recorder, plan: Plan, step: Step, run: StepRun) -> None:
+        self._recorder, self.plan, self._step, self._run = recorder, plan, step, run
+        self._pauses = 0
+
+    def record_decision(self, spec: DecisionSpec) -> str:
+        service = self._recorder.service
+        decision = service.decision(self.plan, spec, self._run.step_index, self._run.decision_id)
+        occasion = replace(
+            occasion_of(self._step, self._run, f"decided: {spec.chosen}", decision_id=decision.decision_id),
+            title=f"during step {self._run.step_index + 1}, decided: {shortened(spec.chosen)}",
+        )
+        self.plan = self._recorder.trigger(self.plan, [Trigger.ON_DECISION], occasion, [decision])
+        return decision.decision_id
+
+    def checkpoint(self, label: str | None) -> str:
+        if label is not None:
+            refuse_label(label)
+        occasion = occasion_of(self._step, self._run, "asked for by the step")
+        self.plan = self._recorder.checkpoint(
+            self.plan, replace(occasion, triggers=(Moment.MANUAL.value,), label=label)
+        )
+        return self.plan.last_checkpoint_id or ""
+
+    def printed(self, text: bytes) -> None:
+        self._recorder.tell(StepPrinted(self._run.step_index, text))
+
+    def settled(self) -> None:
+        before, pause = self.plan.head_group_id, self._pauses + 1
+        occasion = replace(
+            occasion_of(self._step, self._run, f"while {self._step.name} runs"),
+            triggers=(Moment.SETTLED.value,),
+            title=f"during step {self._run.step_index + 1}, pause {pause}",
+        )
+        self.plan = self._recorder.checkpoint(self.plan, occasion, only_if_changed=True)
+        if self.plan.head_group_id != before:
+            self._pauses = pause
+
+    def heard(self) -> object:
+        return self._recorder.service.sandboxes.heard(self.plan)
+
+
+def _ended(run: StepRun, result: ToolResult) -> StepRun:
+    status = RunStatus.SUCCEEDED if result.succeeded else RunStatus.FAILED
+    return run.model_copy(
+        update={
+            "status": RunStatus.INTERRUPTED if result.cancelled else status,
+            "exit_code": result.exit_code,
+            "output": result.output,
+            "output_bytes": result.output_bytes,
+            "error": result.error,
+            "finished_at": now(),
+        }
+    )

@@ -1,0 +1,22 @@
+"""Where a plan's files lie in the home: its sandboxes, and what an execution keeps beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.model import Plan
+
+
+def plan_folder(plan: Plan) -> Path:
+    """Holds the sandboxes of all its resources."""
+    return Path(plan.resources[0].sandbox_path).parent
+
+
+def temporary_folder(plan: Plan) -> Path:
+    """The TMPDIR of its steps."""
+    return plan_folder(plan) / ".tmp"
+
+
+def conflict_folder(plan: Plan) -> Path:
+    """The versions of files in conflict, by subplan."""
+    return plan_folder(plan) / ".conflicts"

@@ -1,0 +1,123 @@
+"""Merging the result of a subplan with what its parent has, and clearing away what is no longer needed after that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from holdfast.checkpoints.service import CheckpointService
+from holdfast.content.batch import Batch
+from holdfast.content.difference import Difference
+from holdfast.execution.folders import conflict_folder, plan_folder
+from holdfast.model import CheckpointGroup, Conflict, MergeStrategy, Plan, RunStatus
+from holdfast.names import name_text
+from holdfast.sandbox import sandbox_for
+from holdfast.snapshot.merge import Merged, PathConflict, merge_states
+from holdfast.snapshot.selection import change
+from holdfast.system.directories import shown, with_ancestors
+from holdfast.system.trees import remove_tree
+
+
+def base_of(subplan: Plan, service: CheckpointService) -> dict[str, str]:
+    """The states that the subplan started from."""
+    return service.store.groups.first(subplan.plan_id).states
+
+
+def merge(
+    plan: Plan, subplan: Plan, strategy: MergeStrategy, service: CheckpointService, batch: Batch
+) -> tuple[dict[str, str], tuple[Conflict, ...]]:
+    """The states of the plan's sandboxes with the subplan's result, stored with ``batch``; no sandbox is changed.
+
+    Of everything in conflict, the versions of both sides are kept as files.
+    """
+    ours = service.sandboxes.states_now(plan, thorough=False)
+    theirs = service.store.get(CheckpointGroup, subplan.head_group_id or "").states
+    base = base_of(subplan, service)
+    merged = {
+        resource.name: merge_states(
+            service.manager.reader,
+            batch,
+            base=base[resource.name],
+            ours=ours[resource.name],
+            theirs=theirs[resource.name],
+            labels=(plan.name, "before", subplan.name),
+            hides=sandbox_for(plan, resource).hides,
+            theirs_wins=strategy is MergeStrategy.LAST_WINS,
+        )
+        for resource in plan.resources
+    }
+    versions = conflict_folder(plan) / subplan.plan_id
+    remove_tree(versions)  # a merge that was cut short may have left some
+    sides = {"ours": ours, "theirs": theirs}
+    conflicts = tuple(
+        conflict
+        for name, result in merged.items()
+        for conflict in _conflicts_of(name, result, subplan, versions, sides, service)
+    )
+    return {name: each.state for name, each in merged.items()}, conflicts
+
+
+def _conflicts_of(
+    name: str,
+    result: Merged,
+    subplan: Plan,
+    versions: Path,
+    sides: Mapping[str, Mapping[str, str]],
+    service: CheckpointService,
+) -> Iterator[Conflict]:
+    kept: dict[bytes, list[str]] = {each.path: [] for each in result.conflicts}
+    for side, states in sides.items() if kept else ():
+        place = versions / side / name
+        for path in _keep_versions(place, states[name], result.conflicts, service):
+            kept[path].append(os.fsdecode(os.path.join(os.fsencode(place), path)))
+    for each in result.conflicts:
+        yield Conflict(
+            resource=name,
+            path=shown(each.path),
+            subplan=subplan.name,
+            reason=each.reason,
+            is_marked=each.is_marked,
+            kept=tuple(kept[each.path]),
+        )
+
+
+def _keep_versions(
+    folder: Path, state_hash: str, conflicts: Sequence[PathConflict], service: CheckpointService
+) -> list[bytes]:
+    """Write one side of everything in conflict into a folder, to look at and to take from; the paths that it has."""
+    reader = service.manager.reader
+    state = reader.state(state_hash)
+    held = [each for each in conflicts if each.path and reader.find(state, each.path) is not None]
+    entries = {path: reader.find(state, path) for path in with_ancestors(each.path for each in held) if path}
+    for each in held:
+        if not each.is_of_folders:
+            entries |= reader.walk(state, each.path)
+    folder.mkdir(parents=True, mode=0o700)
+    made = [Difference(path, None, entry) for path, entry in entries.items()]
+    change(folder, reader, made, is_real=False)
+    return [each.path for each in held]
+
+
+def conflict_text(subplan: Plan, conflicts: Sequence[Conflict]) -> str:
+    listed = ", ".join(f"{name_text(each.path)} ({each.reason})" for each in conflicts)
+    return f"subplan {subplan.name} conflicts with what the plan has: {listed}"
+
+
+def clear_away(plan: Plan, merged: Sequence[Plan]) -> None:
+    """The sandboxes of subplans whose results came in, and the versions of files in a conflict that is resolved."""
+    kept = conflict_folder(plan)
+    for subplan in merged:
+        remove_tree(plan_folder(subplan))
+        remove_tree(kept / subplan.plan_id)
+    if kept.is_dir() and not any(kept.iterdir()):
+        kept.rmdir()
+
+
+def clear_away_what_came_back(plan: Plan, service: CheckpointService) -> None:
+    """Clear away again, after every step with subplans that has ended: a power cut may bring it back."""
+    history = service.history(plan)
+    if history.subplans:
+        for run in history.runs:
+            if run.status is RunStatus.SUCCEEDED and not run.is_superseded:
+                clear_away(plan, history.spawned_by(run))

@@ -1,0 +1,131 @@
+"""StepRunner: one call of a tool in a plan's sandboxes, confined to them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.errors import HoldfastError
+from holdfast.execution.folders import plan_folder, temporary_folder
+from holdfast.execution.pauses import settling
+from holdfast.model import DEFAULT_PASSED_VARIABLES, DecisionSpec, Plan, Step, StepRun
+from holdfast.process.command import DEFAULT_OUTPUT_LIMIT_BYTES
+from holdfast.process.confinement import Confinement, Writable, confinement_of
+from holdfast.process.environment import passed_variables, resource_variable
+from holdfast.process.leftovers import mark_of
+from holdfast.process.passthrough import Passthrough
+from holdfast.process.refusals import Border, explain
+from holdfast.system.trees import remove_tree
+from holdfast.tools import Toolbox, ToolContext, ToolResult
+
+_EXIT_NOT_EXECUTABLE = 126
+"""The exit code of a shell that may not run a file; it says so in the same words as that it may not write one."""
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """What every call of a tool gets."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The environment of the command that runs the plan."""
+    passed_variables: Collection[str] = DEFAULT_PASSED_VARIABLES
+    output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES
+    timeout_seconds: float | None = None
+    """For a step that sets none itself."""
+    confine: bool = True
+    """Whether processes of a step may write only into the plan's sandboxes, if the kernel can enforce it."""
+    allow_write: Sequence[Path] = ()
+    """Where they may write besides, as ``confinement.allowed_paths`` gives it."""
+    passthrough: Passthrough | None = None
+    """The terminal of the command that started the plan, for a program that is to have it."""
+    settle_seconds: float | None = None
+    """Take a checkpoint whenever a running tool has written something and then been quiet for so long."""
+
+
+class Requests(Protocol):
+    """What a running tool can ask for, and what it does meanwhile."""
+
+    def record_decision(self, spec: DecisionSpec) -> str: ...
+
+    def checkpoint(self, label: str | None) -> str: ...
+
+    def printed(self, text: bytes) -> None: ...
+
+    def settled(self) -> None: ...
+
+    def heard(self) -> object: ...
+
+
+class StepRunner:
+    """Makes one call of a tool; knows neither what a plan is run for nor what becomes of the result."""
+
+    def __init__(self, tools: Toolbox, settings: StepSettings, home: Path) -> None:
+        self.tools, self._settings, self._home = tools, settings, home
+
+    def run(self, plan: Plan, step: Step, run: StepRun, requests: Requests, cancelled: threading.Event) -> ToolResult:
+        """How the call ended; whatever goes wrong in it is a result."""
+        writable = self._writable(plan)
+        context = ToolContext(
+            root=Path(plan.resource(step.resource).sandbox_path),
+            environment=self._environment(plan, run.step_index),
+            record_decision=requests.record_decision,
+            checkpoint=requests.checkpoint,
+            timeout_seconds=self.tools.declaration_for(step).timeout_seconds or self._settings.timeout_seconds,
+            output_limit_bytes=self._settings.output_limit_bytes,
+            on_output=requests.printed,
+            cancelled=cancelled,
+            mark=mark_of(run.run_id, self._home),
+            writable=writable,
+            passthrough=self._settings.passthrough,
+        )
+        try:
+            with self._settling(requests, cancelled):
+                result = self.tools.run(step, context)
+        except HoldfastError as error:
+            result = ToolResult.failed(error.message)
+        except Exception as error:  # noqa: BLE001 - a tool may come from any package: what it raises fails its step
+            result = ToolResult.failed(f"the tool {step.tool} raised {type(error).__name__}: {error}")
+        if writable is not None and result.error is not None and result.exit_code != _EXIT_NOT_EXECUTABLE:
+            result = self._explained(plan, context, result)
+        return result
+
+    def _settling(self, requests: Requests, stop: threading.Event) -> AbstractContextManager[None]:
+        if self._settings.settle_seconds is None:
+            return nullcontext()
+        return settling(requests.heard, self._settings.settle_seconds, requests.settled, stop)
+
+    def _writable(self, plan: Plan) -> Sequence[Path] | None:
+        if confinement_of(self._settings.confine) is not Confinement.ON:
+            return None
+        sandboxes = [Path(resource.sandbox_path) for resource in plan.resources]
+        return Writable(sandboxes, (temporary_folder(plan), *self._settings.allow_write))
+
+    def _explained(self, plan: Plan, context: ToolContext, result: ToolResult) -> ToolResult:
+        """A failure with the reason for it, if that was a write outside of where the step may write."""
+        border = Border(
+            writable=context.writable or (),
+            allowed=self._settings.allow_write,
+            copies={Path(resource.path): Path(resource.sandbox_path) for resource in plan.resources},
+            holdfast_home=plan_folder(plan).parents[1],
+        )
+        refusal = explain(f"{result.output}\n{result.error}", context.root, border)
+        return replace(result, error=f"{result.error}; {refusal}") if refusal else result
+
+    def _environment(self, plan: Plan, index: int) -> dict[str, str]:
+        passed = passed_variables(self._settings.environment, self._settings.passed_variables)
+        temporary = temporary_folder(plan)
+        # Every step finds it empty: what one left there would not come back with a rollback.
+        remove_tree(temporary)
+        temporary.mkdir(parents=True, mode=0o700)
+        return {
+            **passed,
+            **{resource_variable(resource.name): resource.sandbox_path for resource in plan.resources},
+            "TMPDIR": str(temporary),
+            "HOLDFAST_PLAN_ID": plan.plan_id,
+            "HOLDFAST_STEP": str(index),
+            "HOLDFAST_GUIDANCE": plan.guidance,
+        }

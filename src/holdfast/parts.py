@@ -1,0 +1,253 @@
+"""Parts: what Holdfast is made of for one project and one home, each opened when it is first needed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.config.loading import Settings
+from holdfast.db.store import FILE as RECORDS_FILE
+from holdfast.db.store import Store, open_store
+from holdfast.errors import ContentError, DatabaseError, HoldfastError, SandboxError, StateError
+from holdfast.model import Lease, Plan
+from holdfast.names import name_text
+from holdfast.system.place import is_there
+from holdfast.system.reserve import Reserve
+from holdfast.system.sqlite import is_empty, is_read_only
+
+if TYPE_CHECKING:
+    from holdfast.checkpoints.service import CheckpointService
+    from holdfast.events import Listener
+    from holdfast.execution.executor import Choices, PlanExecutor
+    from holdfast.execution.rollbacks import Compensator
+    from holdfast.execution.step import StepRunner
+    from holdfast.process.passthrough import Passthrough
+    from holdfast.tools import Toolbox
+
+T = TypeVar("T")
+
+# What is imported in a function below is not needed by every command: most start without it.
+
+
+@dataclass(frozen=True)
+class Outfit:
+    """What a program of one execution gets besides what the settings say."""
+
+    passthrough: Passthrough | None = None
+    """The terminal of the command that started it."""
+    settle_seconds: float | None = None
+    """Take a checkpoint whenever it has written something and then been quiet for so long."""
+    pass_env: tuple[str, ...] = ()
+    allow_write: tuple[str, ...] = ()
+
+
+class Parts:
+    def __init__(self, project_root: Path, home: Path, settings: Settings, environment: Mapping[str, str]) -> None:
+        self.project_root, self.home, self.settings, self.environment = project_root, home, settings, environment
+        self.reserve = Reserve(home)
+
+    def close(self) -> None:
+        if "service" in self.__dict__:
+            self.service.close()
+        if "store" in self.__dict__:
+            self.store.close()
+            self.reserve.keep()
+
+    # The home
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the home is there, and this user can only look at it."""
+        if not self.home.is_dir():
+            return False
+        files = (self.home / RECORDS_FILE, self.home / "objects.db")
+        return not os.access(self.home, os.W_OK | os.X_OK) or any(map(is_read_only, files))
+
+    def refuse_read_only(self) -> None:
+        if self.is_read_only:
+            raise SandboxError(
+                f"Holdfast's home {name_text(str(self.home))} is read-only: it can only be looked at.",
+                hint="Make it, and all in it, writable for you, or set HOLDFAST_HOME to another folder.",
+            )
+
+    def _make_home(self) -> None:
+        if self.is_read_only:
+            return
+        try:
+            self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for folder in (self.home / "sandboxes", self.home / "indexes"):
+                folder.mkdir(exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise SandboxError(
+                f"Holdfast's home {self.home} cannot be made: {error.strerror}.",
+                hint="Set HOLDFAST_HOME to a folder you may write to.",
+            ) from error
+
+    # Records and content
+
+    @cached_property
+    def store(self) -> Store:
+        from holdfast.content.keeping import kept_records
+
+        self._make_home()
+        self.reserve.keep()
+        kept = kept_records(self.home / "objects.db")
+        return self._opened(lambda: open_store(self.settings.database_url, self.home, kept))
+
+    @cached_property
+    def service(self) -> CheckpointService:
+        from holdfast.checkpoints.service import CheckpointService
+        from holdfast.content.store import ObjectStore
+        from holdfast.snapshot.manager import CheckpointManager
+
+        store = self.store
+        objects = self._opened(lambda: ObjectStore(self.home / "objects.db"))
+        manager = CheckpointManager(objects, self.home / "indexes")
+        return CheckpointService(store, manager, max_bytes=self.settings.max_bytes, other_records=self._other_records)
+
+    @contextmanager
+    def _other_records(self) -> Iterator[Sequence[Store]]:
+        """Those in the home, while the present ones are in PostgreSQL: they may need content of this home as well."""
+        from holdfast.content.keeping import kept_records
+
+        if self.settings.database_url is None or is_empty(self.home / RECORDS_FILE):
+            yield ()
+            return
+        try:
+            store = open_store(None, self.home, kept_records(self.home / "objects.db"))
+        except HoldfastError:
+            yield ()
+            return
+        with store:
+            yield (store,)
+
+    def _opened(self, opening: Callable[[], T]) -> T:
+        """Even to be read, a database takes some space: SQLite makes an index of its write-ahead log."""
+        try:
+            return opening()
+        except DatabaseError:
+            if not self.reserve.give_up_if_full():
+                raise
+            return opening()
+
+    # Running
+
+    @cached_property
+    def tools(self) -> Toolbox:
+        from holdfast.tools import Toolbox
+
+        return Toolbox.standard()
+
+    def step_problems(self, tool: str, args: dict[str, Any]) -> list[tuple[tuple[str | int, ...], str]]:
+        """What is wrong with a step of a plan file; the tools are imported when there is one."""
+        return self.tools.problems(tool, args)
+
+    @property
+    def user_home(self) -> Path:
+        return Path(self.environment.get("HOME") or Path.home())
+
+    def allowed_paths(self, more: Sequence[str] = ()) -> tuple[Path, ...]:
+        """Where steps may write besides their sandboxes; a ConfigError if the setting names what cannot be allowed."""
+        from holdfast.process.confinement import allowed_paths
+
+        return allowed_paths((*self.settings.allow_write, *more), user_home=self.user_home, holdfast_home=self.home)
+
+    def executor(
+        self,
+        listener: Listener | None,
+        cancelled: threading.Event,
+        choices: Choices | None,
+        outfit: Outfit | None,
+    ) -> PlanExecutor:
+        from holdfast.execution.executor import PlanExecutor
+
+        return PlanExecutor(
+            self.service,
+            self._step_runner(outfit or Outfit()),
+            include_ignored=self.settings.include_ignored,
+            choices=choices,
+            listener=listener,
+            cancelled=cancelled,
+        )
+
+    def compensator(self, listener: Listener | None = None) -> Compensator:
+        from holdfast.execution.rollbacks import Compensator
+
+        return Compensator(self.service, self._step_runner(Outfit()), listener)
+
+    def _step_runner(self, outfit: Outfit) -> StepRunner:
+        from holdfast.execution.step import StepRunner, StepSettings
+
+        settings = StepSettings(
+            environment=self.environment,
+            passed_variables=(*self.settings.pass_env, *outfit.pass_env),
+            output_limit_bytes=self.settings.output_limit_bytes,
+            timeout_seconds=self.settings.step_timeout_seconds,
+            confine=self.settings.confine,
+            allow_write=self.allowed_paths(outfit.allow_write),
+            passthrough=outfit.passthrough,
+            settle_seconds=outfit.settle_seconds,
+        )
+        return StepRunner(self.tools, settings, self.store.home)
+
+    # Whether the content of a plan is in this home
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the records may be those of other machines too."""
+        return self.settings.database_url is not None
+
+    def is_kept_here(self, plan: Plan) -> bool:
+        if plan.store_id == self.service.manager.objects.store_id:
+            return not self._was_used_from_a_copy(plan)
+        return has_sandbox(plan)
+
+    def refuse_without_content(self, plan: Plan) -> None:
+        if plan.store_id == self.service.manager.objects.store_id:
+            if self._was_used_from_a_copy(plan):
+                raise StateError(
+                    f"Plan {plan.plan_id} was last used from another home, which has a copy of the content of this "
+                    "one: what it did is not here.",
+                    hint="Run the command there. If that home is gone, copy what you need out of the sandboxes and "
+                    f"delete the plan: `holdfast plan delete {self.store.plans.root_of(plan).plan_id}`.",
+                )
+            return
+        if not self.is_shared and self.store.plans.root_of(plan).head_group_id is None:
+            return  # nothing of it was saved yet
+        if has_sandbox(plan):
+            raise ContentError(
+                f"The saved content of plan {plan.plan_id} is gone: {self.home / 'objects.db'} is not the store it was "
+                "saved in.",
+                hint="Put the right objects.db back, from a backup. The sandboxes are as they were.",
+            )
+        raise StateError(
+            f"The checkpoints of plan {plan.plan_id} are kept on another machine or in another home.",
+            hint="Run the command there.",
+        )
+
+    def _was_used_from_a_copy(self, plan: Plan) -> bool:
+        """Whether the last lease was taken from a home that this one was copied from, or that is a copy of it.
+
+        If records are shared, both use the same ones, each with sandboxes and content of its own. A home that was
+        moved counts as another machine's as well, but has noted the lease.
+        """
+        from holdfast.system.identity import find_machine_id
+
+        root = self.store.plans.root_of(plan)
+        if not self.is_shared or root.head_group_id is None:
+            return False
+        last = self.store.find(Lease, root.plan_id, sound_only=True)
+        if last is None or last.machine_id in (None, find_machine_id(self.home)):
+            return False
+        return not self.service.release.has_noted(last.plan_id, last.token)
+
+
+def has_sandbox(plan: Plan) -> bool:
+    """Whether it was executed in this home, so that its content should be here."""
+    return any(is_there(Path(resource.sandbox_path)) for resource in plan.resources)

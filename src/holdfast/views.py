@@ -1,0 +1,268 @@
+"""Views: checkpoints, differences, decisions and verification; what is only looked at."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.errors import AmbiguousError, DamagedRecordError, NotFoundError, SandboxError, StateError
+from holdfast.model import Checkpoint, CheckpointGroup, DamagedCheckpoint, Decision, FileChange, Plan
+from holdfast.names import display_ids
+from holdfast.parts import Parts
+from holdfast.plans import LATEST, Plans
+from holdfast.system.place import is_there
+
+if TYPE_CHECKING:
+    from holdfast.checkpoints.file_diffs import FileDiff
+    from holdfast.checkpoints.releasing import HeldBack
+    from holdfast.checkpoints.verification import VerifyResult
+    from holdfast.decisions.explain import DecisionTree, Explanation
+
+# What is imported in a function below is not needed by every command: most start without it.
+
+
+@dataclass(frozen=True)
+class CheckpointView:
+    checkpoint: Checkpoint
+    group: CheckpointGroup
+    display_id: str
+    is_superseded: bool
+
+
+class Views:
+    def __init__(self, parts: Parts, plans: Plans) -> None:
+        self._parts, self._plans = parts, plans
+
+    # Checkpoints
+
+    def checkpoints(self, reference: str) -> list[CheckpointView]:
+        service = self._parts.service
+        plan = self._plans.find_plan(reference)
+        listed = service.list_checkpoints(plan.plan_id)
+        shown = display_ids(self._checkpoint_ids(plan.plan_id))
+        groups = {group.group_id: group for group in service.store.groups.of(plan.plan_id, sound_only=True)}
+        superseded = service.history(plan).superseded_groups
+        return [
+            CheckpointView(
+                checkpoint=checkpoint,
+                group=groups[checkpoint.group_id],
+                display_id=shown[checkpoint.checkpoint_id],
+                is_superseded=checkpoint.group_id in superseded,
+            )
+            for checkpoint in listed
+            if checkpoint.group_id in groups
+        ]
+
+    def damaged_checkpoints(self, reference: str) -> list[tuple[DamagedCheckpoint, str]]:
+        """Those of the plan whose records, or those of their moments, are damaged, with the ids they are shown by."""
+        plan = self._plans.find_plan(reference)
+        shown = display_ids(self._checkpoint_ids(plan.plan_id))
+        return [(each, shown[each.checkpoint_id]) for each in self._parts.store.damaged.checkpoints(plan.plan_id)]
+
+    def _checkpoint_ids(self, plan_id: str) -> set[str]:
+        store = self._parts.store
+        damaged = {each.checkpoint_id for each in store.damaged.checkpoints(plan_id)}
+        return damaged.union(each.checkpoint_id for each in store.checkpoints.of(plan_id))
+
+    def checkpoint(self, checkpoint_reference: str, plan_reference: str | None = None) -> CheckpointView:
+        """One checkpoint of a plan; without a plan its id must say which one is meant."""
+        plan = self._plans.find_plan(plan_reference or self._plan_of_checkpoint(checkpoint_reference))
+        wanted = self.find_checkpoint(plan, checkpoint_reference)
+        return next(each for each in self.checkpoints(plan.plan_id) if each.checkpoint == wanted)
+
+    def _plan_of_checkpoint(self, reference: str) -> str:
+        store, prefix = self._parts.store, reference.removeprefix("cp_").upper()
+        found = {each.plan_id for each in store.checkpoints.by_prefix(prefix)} if prefix else set()
+        found |= {each.plan_id for each in store.damaged.checkpoints(prefix=prefix)} if prefix else set()
+        return found.pop() if len(found) == 1 else LATEST
+
+    def find_checkpoint(self, plan: Plan, reference: str) -> Checkpoint:
+        """The checkpoint of this plan; if it is another plan's, the refusal says so."""
+        try:
+            return self._parts.service.get_checkpoint(plan.plan_id, reference)
+        except AmbiguousError:
+            raise
+        except NotFoundError:
+            prefix = reference.removeprefix("cp_").upper()
+            others = self._parts.store.checkpoints.by_prefix(prefix) if len(prefix) >= 8 else []
+            if others:
+                raise StateError(
+                    f"Checkpoint {reference} belongs to plan {others[0].plan_id}, not to {plan.plan_id}.",
+                    hint=f"See this plan's checkpoints with `holdfast checkpoint list {plan.plan_id}`.",
+                ) from None
+            raise
+
+    def find_damaged_checkpoint(self, reference: str, checkpoint: str) -> DamagedCheckpoint | None:
+        """The checkpoint that is meant, if it is one that can only be deleted."""
+        from holdfast.checkpoints.damage import find_damaged_checkpoint
+
+        with suppress(NotFoundError):
+            return find_damaged_checkpoint(self._parts.store, self._plans.find_plan(reference).plan_id, checkpoint)
+        return None
+
+    def can_go_back(self, plan: Plan, group: CheckpointGroup | None = None) -> bool:
+        """Whether `plan rollback` to that group, or to any, is not refused already for what the plan is now."""
+        from holdfast.rollback.rollback import refuse_if_disabled
+
+        if plan.head_group_id is None or plan.parent_plan_id is not None:
+            return False
+        try:
+            refuse_if_disabled(plan)
+            if group is None:
+                self._parts.service.sandboxes.check(plan)
+            else:
+                service = self._parts.service
+                service.rollback.check_position(service.history(plan), group)
+        except (StateError, SandboxError, DamagedRecordError):
+            return False
+        return True
+
+    def checkpoint_ids(self, plan_id: str) -> list[str]:
+        """Of those whose records are sound, oldest first."""
+        return [each.checkpoint_id for each in self._parts.store.checkpoints.of(plan_id)]
+
+    def count_checkpoints(self, plan_id: str) -> int:
+        """Damaged ones too."""
+        return self._parts.store.checkpoints.count(plan_id)
+
+    def find_group(self, group_id: str | None) -> CheckpointGroup | None:
+        return self._parts.store.find(CheckpointGroup, group_id) if group_id is not None else None
+
+    def checkpoints_at(self, group: CheckpointGroup) -> list[Checkpoint]:
+        """Those of a group, at least one."""
+        return self._parts.service.checkpoints_at(group)
+
+    def can_be_reverted(self, plan: Plan, decision_id: str) -> bool:
+        """Whether `plan correct --mode revert` of the decision is not refused as things are."""
+        from holdfast.decisions.correct import CorrectionService
+
+        decision = self._parts.store.get(Decision, decision_id)
+        return CorrectionService(self._parts.service, self._parts.tools).find_refusal(plan, decision) is None
+
+    # Differences
+
+    def changes(self, plan: Plan) -> list[FileChange]:
+        """What the plan changed in its sandboxes, from its first checkpoint to its last."""
+        from holdfast.checkpoints.file_diffs import file_change
+
+        if plan.head_group_id is None:
+            return []
+        store = self._parts.store
+        first, head = store.groups.first(plan.plan_id), store.get(CheckpointGroup, plan.head_group_id)
+        changes = self._parts.service.changes.between(plan, first.states, head.states)
+        return [file_change(name, difference) for name, listed in changes.items() for difference in listed]
+
+    def changed_files(self, view: CheckpointView) -> list[FileDiff]:
+        """What changed between the group before this one and this one."""
+        store = self._parts.store
+        plan = store.get(Plan, view.checkpoint.plan_id)
+        self._parts.refuse_without_content(plan)
+        parent = store.find(CheckpointGroup, view.group.parent_group_id) if view.group.parent_group_id else None
+        return [] if parent is None else self._diffs(plan, parent.states, view.group.states)
+
+    def diff(self, reference: str, old: str | None = None, new: str | None = None) -> list[FileDiff]:
+        """Base against now, a checkpoint against now, or one checkpoint against another."""
+        plan = self._plans.find_plan(reference)
+        if plan.head_group_id is None:
+            return []
+        self._parts.refuse_without_content(plan)
+        before = self._parts.store.groups.first(plan.plan_id).states if old is None else self._states_at(plan, old)
+        if new is None and self._parts.is_read_only and _is_whole(plan):
+            from holdfast.checkpoints.present import diff_to_present
+
+            return diff_to_present(plan, self._parts.service.manager, before)
+        after = self._states_now(plan) if new is None else self._states_at(plan, new)
+        return self._diffs(plan, before, after)
+
+    def _diffs(self, plan: Plan, old: dict[str, str], new: dict[str, str]) -> list[FileDiff]:
+        from holdfast.checkpoints.file_diffs import file_diff
+
+        changes = self._parts.service.changes.between(plan, old, new)
+        reader = self._parts.service.manager.reader
+        return [file_diff(reader, name, difference) for name, listed in changes.items() for difference in listed]
+
+    def _states_at(self, plan: Plan, reference: str) -> dict[str, str]:
+        return self._parts.store.get(CheckpointGroup, self.find_checkpoint(plan, reference).group_id).states
+
+    def _states_now(self, plan: Plan) -> dict[str, str]:
+        """Of an applied plan whose sandboxes are gone, the last state recorded."""
+        if _is_whole(plan):
+            return self._parts.service.sandboxes.states_now(plan)
+        return self._parts.store.get(CheckpointGroup, plan.head_group_id or "").states
+
+    def result_of_attempt(self, reference: str, attempt: int) -> Checkpoint:
+        """The first checkpoint of the last group of an attempt, also of one that a correction put an end to."""
+        from holdfast.checkpoints.file_diffs import results_by_attempt
+
+        plan = self._plans.find_plan(reference)
+        results = results_by_attempt(self._parts.store.groups.of(plan.plan_id))
+        if attempt not in results:
+            known = ", ".join(map(str, sorted(results)))
+            raise NotFoundError(
+                f"Plan {plan.plan_id} has no result of an attempt {attempt}.",
+                hint=f"There are results of these attempts: {known}." if known else "It has not run yet.",
+            )
+        return self._parts.service.checkpoints_at(results[attempt])[0]
+
+    # Content
+
+    def verify(self, reference: str | None = None) -> VerifyResult:
+        """Read back everything the checkpoints need, of one plan or of all that are kept in this home.
+
+        If the structure of the store is damaged, objects that can be read are still told from those that cannot.
+        """
+        from holdfast.system.sqlite import damage_in
+
+        parts = self._parts
+        if reference is not None:
+            plans = [self._plans.find_plan(reference)]
+        else:
+            plans = [plan for plan in parts.store.plans.of_project(None) if parts.is_kept_here(plan)]
+        for plan in plans:
+            parts.refuse_without_content(plan)
+        objects = parts.service.manager.objects
+        structure = damage_in(objects.path)
+        if structure:
+            objects.leave_as_it_is()
+        found = parts.service.verify(each for plan in plans for each in (plan, *self._plans.below(plan)))
+        return replace(found, structure=tuple(structure))
+
+    def held_back(self) -> list[HeldBack]:
+        """The plans for which content is kept although no records at hand say that they need it."""
+        return self._parts.service.release.held_back()
+
+    # Decisions
+
+    def decisions(self, reference: str) -> list[Decision]:
+        """Those whose records are sound."""
+        return self._parts.store.decisions.of(self._plans.find_plan(reference).plan_id, sound_only=True)
+
+    def decision_tree(self, reference: str, *, with_superseded: bool = False) -> DecisionTree:
+        """The decisions of a plan and of its subplans, each below the one it came from."""
+        from holdfast.decisions.explain import decision_tree
+
+        return decision_tree(self._plans.find_plan(reference), self._parts.service, with_superseded=with_superseded)
+
+    def find_decision(self, reference: str) -> Decision:
+        found = self._parts.store.decisions.by_prefix(reference) if reference else []
+        if len(found) == 1:
+            return found[0]
+        if found:
+            listed = ", ".join(decision.decision_id for decision in found[:10])
+            raise AmbiguousError(f"{len(found)} decisions begin with {reference!r}.", hint=f"Say which one: {listed}.")
+        raise NotFoundError(f"There is no decision {reference!r}.", hint="See them with `holdfast plan tree`.")
+
+    def explain(self, decision_reference: str) -> Explanation:
+        """One decision: why, what it changed, and what depends on it."""
+        from holdfast.decisions.explain import explain_decision
+
+        decision = self.find_decision(decision_reference)
+        plan = self._parts.store.get(Plan, decision.plan_id)
+        self._parts.refuse_without_content(plan)
+        return explain_decision(plan, self._parts.service, self._parts.tools, decision)
+
+
+def _is_whole(plan: Plan) -> bool:
+    return all(is_there(Path(resource.sandbox_path)) for resource in plan.resources)
