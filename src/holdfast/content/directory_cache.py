@@ -10,7 +10,7 @@ _MOST_BYTES = 16 << 20
 
 
 class RecentDirectories:
-    """By digest; never wrong, because what a digest names never changes. Decoded once somebody asks."""
+    """By digest; never wrong, because what a digest names never changes. Decoded when first needed."""
 
     def __init__(self, *, most_bytes: int | None = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes

@@ -21,7 +21,7 @@ REGULAR = (FILE, PIECES)
 UNKNOWN_OWNER = -1
 """Stands for the user and group a file of this user has anyway, and for those this user could not give to a file.
 
-Only root gives files to other users; anybody else owns what a restore makes, so the user is not part of the state.
+Only root gives files to other users; any other user owns what a restore makes, so the user is not part of the state.
 """
 
 
@@ -72,7 +72,7 @@ def decode_directory(content: bytes) -> dict[bytes, Entry]:
 def with_entry_replaced(content: bytes, old: Entry, new: Entry) -> bytes | None:
     """An encoded directory with one entry exchanged for another of the same name; None if it takes encoding it anew.
 
-    Nothing but this entry is looked at. A name or an attribute of another can hold the same bytes as the whole entry,
+    Nothing but this entry is read. A name or an attribute of another can hold the same bytes as the whole entry,
     so these must be found in one place only.
     """
     before = _encode(old)

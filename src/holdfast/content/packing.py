@@ -9,12 +9,12 @@ _LEVEL, _THOROUGH_LEVEL = 1, 5
 
 
 def new_compressor(*, is_thorough: bool = False) -> zstandard.ZstdCompressor:
-    """``is_thorough``: for what is packed once nobody waits for it; it takes twice the time."""
+    """``is_thorough``: for content that is packed in the background; it takes twice the time."""
     return zstandard.ZstdCompressor(level=_THOROUGH_LEVEL if is_thorough else _LEVEL)
 
 
 def pack(content: bytes, compressor: zstandard.ZstdCompressor) -> bytes:
-    """Compressed where that makes it smaller."""
+    """Compressed if that makes it smaller."""
     small = compressor.compress(content)
     return _ZSTD + small if len(small) < len(content) else _RAW + content
 
@@ -27,7 +27,7 @@ def unpack(data: object, most_bytes: object, decompressor: zstandard.ZstdDecompr
         return data[1:]
     frame = data[1:]
     try:
-        # The frame says itself how large its content is, and that much memory is taken before anything is looked at.
+        # The frame says itself how large its content is, and that much memory is allocated before anything is unpacked.
         if zstandard.frame_content_size(frame) > most_bytes:
             return None
         return decompressor.decompress(frame, max_output_size=most_bytes)

@@ -33,7 +33,7 @@ class Verifier:
         return self._below(self._reader.state(state_hash).root)
 
     def _object(self, digest: bytes) -> frozenset[bytes]:
-        """The object itself, if it is bad; what it names is not looked at."""
+        """The object itself, if it is bad; what it names is not checked."""
         known = self._bad.get(digest)
         if known is None:
             try:

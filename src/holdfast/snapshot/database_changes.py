@@ -1,7 +1,7 @@
 """What a change of real files would do to SQLite databases among them, and what stands against it.
 
 A program that has a database open would go on writing to a file that is gone. A log that lies beside a database belongs
-to it: whoever opens the database next would put that into whatever took its place.
+to it: the next program that opens the database would put that into whatever took its place.
 """
 
 from __future__ import annotations

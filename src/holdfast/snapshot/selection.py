@@ -49,7 +49,7 @@ def select(root: Path, paths: Iterable[bytes], batch: Batch) -> dict[bytes, Entr
 def entry_at(descent: Descent, path: bytes, sink: Sink) -> Entry | None:
     """What is there; a directory stands for itself only."""
     for _ in range(_RESTLESS_TRIES):
-        with suppress(Moved):  # somebody replaced it in this moment
+        with suppress(Moved):  # it was replaced in this moment
             return _entry_now(descent, path, sink)
     raise SandboxError(
         f"{os.fsdecode(path)!r} keeps changing while it is read.",
@@ -225,7 +225,7 @@ def closed_directories(root: Path, differences: Iterable[Difference]) -> set[byt
 
 
 def read_only_directories(root: Path, differences: Sequence[Difference]) -> set[bytes]:
-    """Those that their owner may not write to by their mode, root neither: somebody wants them to stay as they are.
+    """Those that their owner may not write to by their mode, root neither: the user wants them to stay as they are.
 
     One that the change itself makes writable is none of them.
     """

@@ -1,4 +1,4 @@
-"""Names that change places in one step, or are given only where they are free (``renameat2``)."""
+"""Names that change places in one step, or are given only if they are free (``renameat2``)."""
 
 from __future__ import annotations
 

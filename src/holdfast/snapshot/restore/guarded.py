@@ -43,7 +43,7 @@ class Guard:
     def replace(self, path: bytes, temporary: bytes, name: bytes, parent: int, present: Entry | None) -> None:
         """Give what was made its name, in the place of exactly what is expected there.
 
-        First it gets a name that says so: what is found under that after a crash may be somebody's work.
+        First it gets a name that says so: what is found under that after a crash may be the user's work.
         """
         marked = self._marked_name(name)
         os.rename(temporary, marked, src_dir_fd=parent, dst_dir_fd=parent)
@@ -74,7 +74,7 @@ def _refuse_open_database(path: bytes, marked: bytes, name: bytes, parent: int, 
 
 
 def _delete_if(expected: Entry, path: bytes, marked: bytes, parent: int) -> None:
-    """Delete what was in a file's place; if it is somebody's work, it stays for the undoing to put it back."""
+    """Delete what was in a file's place; if it is the user's work, it stays, and undoing puts it back."""
     if not _is_still(expected, marked, parent):
         raise Meddled(path)
     os.unlink(marked, dir_fd=parent)

@@ -1,4 +1,4 @@
-"""What a change of real files that was cut short left beside them: removed, unless somebody saved it meanwhile."""
+"""What a change of real files that was cut short left beside them: removed, unless the user saved it meanwhile."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def remove_leftovers(
 ) -> list[bytes]:
     """Remove what a change from old to new left; of the paths in ``always`` whatever it is.
 
-    Temporary files of another owner are left alone. What somebody saved in the moment their file was replaced is put
-    back in its place. If that is taken by something else of theirs it is kept beside it; the paths where.
+    Temporary files of another owner are left alone. What the user saved in the moment the file was replaced is put
+    back in its place. If something else of the user has that, it is kept beside it; the paths of those.
     """
     directories: dict[bytes, dict[bytes, bytes]] = {}
     for path in sorted({*old, *new, *always} - {b""}):
@@ -83,5 +83,5 @@ def _holds_one_of(found: Entry, known: Collection[Entry | None]) -> bool:
 
 def _unlink(descent: Descent, path: bytes) -> None:
     directory, name = split(path)
-    with suppress(FileNotFoundError, IsADirectoryError):  # ours are no directories: that is somebody's
+    with suppress(FileNotFoundError, IsADirectoryError):  # ours are no directories: that is the user's
         os.unlink(name, dir_fd=descent.open(directory))

@@ -32,7 +32,7 @@ class Staging:
     """A directory on the file system of a sandbox, with some empty files that only wait to be filled.
 
     Making a file is the slowest part of restoring one, so some are made before they are needed. They are new files: one
-    that was replaced is never used again, because somebody may still have it open.
+    that was replaced is never used again, because a program may still have it open.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,7 +62,7 @@ class Staging:
         return name
 
     def spare(self) -> Spare | None:
-        """An empty file; whoever takes it closes it."""
+        """An empty file, which the caller closes."""
         try:
             spare = self._spares.popleft()
         except IndexError:
@@ -88,7 +88,7 @@ class Staging:
 
 
 class Spare(NamedTuple):
-    """As it was made; whoever finds it while it waits may give it attributes."""
+    """As it was made; while it waits, a program that finds it may give it attributes."""
 
     name: bytes
     descriptor: int

@@ -1,1 +1,1 @@
-"""What a directory holds, found by looking only where something changed."""
+"""What a directory holds, found by scanning only what changed."""

@@ -1,4 +1,4 @@
-"""Content on its way to whoever takes it, counted by a meter where somebody watches."""
+"""Content on its way to a sink, counted by a meter if progress is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One file, directory, symlink or fifo on the disk as an entry, its content handed to whoever stores it."""
+"""One file, directory, symlink or fifo on the disk as an entry, its content handed to a sink."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Sink(Protocol):
 
 
 class Hasher:
-    """For whoever wants to know the names only."""
+    """A sink for content of which only the digests are needed."""
 
     def add_named(self, digest: bytes, content: bytes) -> None:
         pass
@@ -63,7 +63,7 @@ def directory_entry(
 def read_entry(directory: int, name: bytes, sink: Sink, *, is_file: bool = False) -> tuple[Entry, os.stat_result]:
     """One file, symlink or fifo as an entry, its content stored; and what the kernel said of it.
 
-    Who knows that it was a regular file a moment ago says so: if it is none any more, it has ``Moved``.
+    ``is_file``: it was a regular file a moment ago; if it no longer is, it has ``Moved``.
     """
     if is_file:
         return _read_file(directory, name, sink)
@@ -176,12 +176,12 @@ _OTHER_GROUPS = OWN_GROUPS - {os.getegid()}
 
 
 def owner_of(found: os.stat_result) -> tuple[int, int]:
-    """The owner, where this user could set it again."""
+    """The owner, if this user could set it again."""
     return (found.st_uid, found.st_gid) if IS_ROOT else user_owner(found.st_gid)
 
 
 def user_owner(gid: int) -> tuple[int, int]:
-    """The same for whoever is not root."""
+    """The same for a user who is not root."""
     return UNKNOWN_OWNER, gid if gid in _OTHER_GROUPS else UNKNOWN_OWNER
 
 

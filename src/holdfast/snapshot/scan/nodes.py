@@ -63,7 +63,7 @@ class Node:
         return self._entries
 
     def put(self, entry: Entry) -> None:
-        """Set the entry of that name; of the others nothing is looked at if there was one before."""
+        """Set the entry of that name; the others are not read if there was one before."""
         entries = self._known_entries() if self._entries is None else self._entries
         old = entries.get(entry.name)
         if old is entry or old == entry:

@@ -37,7 +37,7 @@ Place = tuple[bytes, bytes]
 
 
 class Found(msgspec.Struct, array_like=True, frozen=True):
-    """A file that was read; without an entry it could not be, and whoever asked has to see for himself why."""
+    """A file that was read; without an entry it could not be, and the caller has to find out why."""
 
     directory: bytes
     name: bytes
@@ -65,7 +65,7 @@ _decode_places = msgspec.msgpack.Decoder(list[Place]).decode
 
 
 class PackedSink(Protocol):
-    """Takes content that somebody else has named and packed."""
+    """Takes content that another process has named and packed."""
 
     def add_packed(self, objects: Sequence[tuple[bytes, int, bytes]]) -> None: ...
 
@@ -118,7 +118,7 @@ def _end(
     for _ in threads:
         chunks.put(None)
     while any(thread.is_alive() for thread in threads):
-        # Those that are still there read what nobody waits for. One may only start now.
+        # Those that are still there read what is no longer needed. One may only start now.
         for worker in list(workers):
             worker.kill()
         try:

@@ -26,7 +26,7 @@ Known = Sequence[tuple[bytes, Node]]
 
 def unchanged_directories(root: Path, nodes: Iterable[tuple[bytes, Node]]) -> frozenset[Node]:
     """Those in which no name and no file changed; one that is left out takes a closer look."""
-    # With other threads a fork could inherit a lock that nobody will ever let go.
+    # With other threads a fork could inherit a lock that is never released.
     if threading.active_count() > 1:
         return frozenset()
     known = list(nodes)
