@@ -20,7 +20,7 @@ def interruptible() -> Iterator[threading.Event]:
         if cancelled.is_set():
             raise KeyboardInterrupt
         cancelled.set()
-        # Nobody may be there to read it, and an error here would be one of whatever the signal interrupted.
+        # The stream may be closed, and an error here would be raised in whatever the signal interrupted.
         with suppress(OSError, ValueError, AttributeError):
             # Not through the buffered stream: the signal may have come in the middle of a write to it.
             os.write(sys.stderr.fileno(), b"\nstopping the step; once more stops at once\n")

@@ -215,7 +215,7 @@ def _complain(failure: _Failure, screen: Screen) -> None:
 
 
 def _say(screen: Screen, heading: tuple[str, str], lines: Sequence[str]) -> None:
-    """On a terminal all lines begin below each other; elsewhere they stay as they are, for whoever searches them."""
+    """On a terminal all lines begin below each other; elsewhere they stay as they are, so that they can be searched."""
     if screen.width is None:
         screen.line(heading, "\n".join(lines))
         return

@@ -57,13 +57,13 @@ class Screen(Protocol):
     def panel(self, title: str, rows: Sequence[Row], *, flexible: int | None = None) -> None: ...
 
     def busy(self, text: str) -> None:
-        """What is going on right now; shown until the next output, and only where it can be taken away again."""
+        """What is going on right now; shown until the next output, and only if it can be taken away again."""
 
     def live(self, draw: Callable[[int], Row] | None) -> None:
         """A line in place of what ``busy`` shows, drawn into that many columns, until there is nothing to draw."""
 
     def paged(self) -> AbstractContextManager[None]:
-        """What is written meanwhile goes through a pager, where somebody sits in front of it."""
+        """What is written meanwhile goes through a pager, if a person sits in front of it."""
 
     def close(self) -> None:
         """End the line, and take away what ``busy`` and ``live`` show."""
@@ -137,7 +137,7 @@ def shortened(text: str, width: int) -> str:
 
 def wrapped(text: str, width: int | None, *, breaking: bool = False) -> list[str]:
     """Lines of whole words. What is wider than a line, like a path or a command in backquotes, is left to the terminal
-    to fold, so that it can be copied; or it is broken, where nobody else folds it."""
+    to fold, so that it can be copied; or it is broken, if nothing else folds it."""
     if width is None or cell_width(text) <= width:
         return [text]
     lines, line = [], ""
@@ -162,7 +162,7 @@ def _beginning(text: str, width: int) -> str:
 
 
 def table_rows(rows: Sequence[Row], width: int | None, flexible: int | None = None) -> list[list[Span]]:
-    """Rows with their columns aligned; where they are wider than the screen, the flexible column gives way."""
+    """Rows with their columns aligned; if they are wider than the screen, the flexible column gives way."""
     columns = max((len(row) for row in rows), default=0)
     widths = [max((cell_width(_text(row[i])) for row in rows if i < len(row)), default=0) for i in range(columns)]
     if width is not None and flexible is not None:

@@ -99,7 +99,7 @@ class _Descriptor(io.FileIO):
             return size
         try:
             while (written := super().write(data)) is None:
-                # Somebody else who has it open made it non-blocking, as some programs do with a shared terminal.
+                # Another program that has it open made it non-blocking, as some do with a shared terminal.
                 select.select([], [self], [])
         except OSError as error:
             self.failure = error

@@ -24,9 +24,9 @@ _CREATE_RULESET_VERSION = 1
 # The system calls have the same numbers on these; elsewhere another call could be meant.
 _KNOWN_MACHINES = ("x86_64", "aarch64", "riscv64", "ppc64le", "s390x", "loongarch64")
 
-# What programs expect to write to and what is no file of anybody: sinks, sources of randomness, terminals (a new one is
-# made through ptmx and appears in pts under a number nobody knows before), and memory that processes share (semaphores
-# and shared memory of POSIX have no other place).
+# What programs expect to write to and what belongs to no user: sinks, sources of randomness, terminals (a new one is
+# made through ptmx and appears in pts under a number that is not known before), and memory that processes share
+# (semaphores and shared memory of POSIX have no other place).
 _DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm"))
 
 
@@ -65,7 +65,7 @@ class Scope(IntFlag):
 
 _LATER_RIGHTS = {Right.REFER: 2, Right.TRUNCATE: 3, Right.IOCTL_DEV: 5}
 _OF_FILES = Right.WRITE_FILE | Right.TRUNCATE | Right.IOCTL_DEV
-# Whoever may make a device in a sandbox (root) could write to any disk through it.
+# A process that may make a device in a sandbox (root) could write to any disk through it.
 _NEVER_GRANTED = Right.MAKE_CHAR | Right.MAKE_BLOCK
 FIRST_ABI_WITH_SCOPES = 6
 _GAPS = {

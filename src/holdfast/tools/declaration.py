@@ -74,7 +74,7 @@ class ToolContext:
     writable: Sequence[Path] | None = None
     """The only places where processes of the step may write; None if they are not confined."""
     passthrough: Passthrough | None = None
-    """The terminal of whoever started the plan, if there is one and the tool is to have it."""
+    """The terminal of the person that started the plan, if there is one and the tool is to have it."""
 
 
 @dataclass(frozen=True, kw_only=True)

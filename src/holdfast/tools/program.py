@@ -1,15 +1,15 @@
-"""The tool that runs any program, a coding agent for example, with the terminal of whoever started it."""
+"""The tool that runs any program, a coding agent for example, with the terminal of the person that started it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from pydantic import Field, field_validator
 
 from holdfast.model import PROGRAM_TOOL
-from holdfast.process.command import run_supervised
 from holdfast.tools.declaration import ToolArgs, ToolContext, ToolDeclaration, ToolResult
-from holdfast.tools.shell import result_of
+from holdfast.tools.shell import result_of, run_in
 
 
 class ProgramArgs(ToolArgs):
@@ -31,25 +31,8 @@ class Program:
     declaration = ToolDeclaration(name=PROGRAM_TOOL, args=ProgramArgs)
 
     def run(self, args: ProgramArgs, context: ToolContext) -> ToolResult:
-        process = run_supervised(
-            args.argv,
-            cwd=context.root / args.folder,
-            environment=context.environment,
-            timeout_seconds=context.timeout_seconds,
-            output_limit_bytes=context.output_limit_bytes,
-            on_output=context.on_output,
-            cancelled=context.cancelled,
-            mark=context.mark,
-            writable=context.writable,
-            passthrough=context.passthrough,
-        )
+        process = run_in(context, args.argv, folder=args.folder, passthrough=context.passthrough)
         result = result_of(process, args.argv[0], context)
         if process.timed_out or process.cancelled:
             return result
-        return ToolResult(
-            succeeded=True,
-            exit_code=process.exit_code if process.signal is None else None,
-            output=process.output,
-            output_bytes=process.output_bytes,
-            error=result.error,
-        )
+        return replace(result, succeeded=True)

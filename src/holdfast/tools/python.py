@@ -10,10 +10,9 @@ from pydantic import Field, JsonValue
 
 from holdfast.errors import HoldfastError
 from holdfast.model import DecisionSpec
-from holdfast.process.command import run_supervised
 from holdfast.tools import python_child
 from holdfast.tools.declaration import ToolArgs, ToolContext, ToolDeclaration, ToolResult
-from holdfast.tools.shell import result_of
+from holdfast.tools.shell import result_of, run_in
 
 
 class PythonArgs(ToolArgs):
@@ -31,19 +30,9 @@ class Python:
 
     def run(self, args: PythonArgs, context: ToolContext) -> ToolResult:
         counterpart = _Counterpart(args, context)
-        result = run_supervised(
-            # -P: neither the directory of the script nor the sandbox may shadow what the child itself imports.
-            [sys.executable, "-P", python_child.__file__],
-            cwd=context.root,
-            environment=context.environment,
-            timeout_seconds=context.timeout_seconds,
-            output_limit_bytes=context.output_limit_bytes,
-            on_output=context.on_output,
-            cancelled=context.cancelled,
-            requests=counterpart.answer,
-            mark=context.mark,
-            writable=context.writable,
-        )
+        # -P: neither the directory of the script nor the sandbox may shadow what the child itself imports.
+        child = [sys.executable, "-P", python_child.__file__]
+        result = run_in(context, child, requests=counterpart.answer)
         raised = counterpart.raised and f"{args.callable} raised {counterpart.raised}"
         return result_of(result, args.callable, context, failure=raised)
 

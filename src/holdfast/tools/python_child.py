@@ -37,7 +37,7 @@ class StepContext:
 
     @property
     def guidance(self) -> str:
-        """What a person said when they corrected the plan; empty if nobody did."""
+        """What a person said when they corrected the plan; empty if there was no correction."""
         return self.environment.get("HOLDFAST_GUIDANCE", "")
 
     def record_decision(

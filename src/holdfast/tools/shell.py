@@ -1,10 +1,14 @@
-"""The tool that runs a command line."""
+"""The tool that runs a command line, and how every tool runs a command."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from pydantic import Field
 
 from holdfast.process.command import ProcessResult, run_supervised
+from holdfast.process.passthrough import Passthrough
+from holdfast.process.watch import Answer
 from holdfast.tools.declaration import ToolArgs, ToolContext, ToolDeclaration, ToolResult
 
 
@@ -18,18 +22,31 @@ class Shell:
     declaration = ToolDeclaration(name="shell", args=ShellArgs)
 
     def run(self, args: ShellArgs, context: ToolContext) -> ToolResult:
-        result = run_supervised(
-            args.command,
-            cwd=context.root,
-            environment=context.environment,
-            timeout_seconds=context.timeout_seconds,
-            output_limit_bytes=context.output_limit_bytes,
-            on_output=context.on_output,
-            cancelled=context.cancelled,
-            mark=context.mark,
-            writable=context.writable,
-        )
-        return result_of(result, "the command", context)
+        return result_of(run_in(context, args.command), "the command", context)
+
+
+def run_in(
+    context: ToolContext,
+    command: str | Sequence[str],
+    *,
+    folder: str = ".",
+    requests: Answer | None = None,
+    passthrough: Passthrough | None = None,
+) -> ProcessResult:
+    """Run a command of a step in its sandbox, as its context says."""
+    return run_supervised(
+        command,
+        cwd=context.root / folder,
+        environment=context.environment,
+        timeout_seconds=context.timeout_seconds,
+        output_limit_bytes=context.output_limit_bytes,
+        on_output=context.on_output,
+        cancelled=context.cancelled,
+        requests=requests,
+        mark=context.mark,
+        writable=context.writable,
+        passthrough=passthrough,
+    )
 
 
 def result_of(process: ProcessResult, what: str, context: ToolContext, failure: str | None = None) -> ToolResult:

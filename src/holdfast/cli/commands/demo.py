@@ -235,7 +235,7 @@ class Stage:
             self._run(command, expected, captured=False)
 
     def ask(self, *arguments: str) -> Any:
-        """The data of a command that nobody needs to see."""
+        """The data of a command that is not shown."""
         return json.loads(self._run([sys.executable, "-m", PROGRAM, *arguments, "--format", "json"], 0))["data"]
 
     def checkpoints_around(self, step_index: int) -> tuple[str, str]:

@@ -193,7 +193,7 @@ def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) 
     def show(screen: Screen) -> None:
         screen.line()
         ended = "Stopped before it began" if last is None else (last.error or "It ended").rstrip(".")
-        # What it wrote since the last checkpoint, nobody has looked at yet.
+        # What it wrote since the last checkpoint is not compared yet.
         left = "No checkpoint holds a change yet; what it left is in its sandbox."
         show_sentence(
             screen, (f"{ended}. ", "strong"), left if was_cut_short and not changes else changes_text(changes)

@@ -34,7 +34,7 @@ _ROOM_FOR_BORDER = 4
 
 class _PagedConsole(Console):
     def on_broken_pipe(self) -> None:
-        """Whoever reads has seen enough; that is no reason to end as rich would."""
+        """The reader has seen enough; that is no reason to end as rich would."""
 
 
 class TerminalScreen:
@@ -115,7 +115,7 @@ class TerminalScreen:
             yield
         finally:
             self._console = console
-            with suppress(OSError):  # whoever read has seen enough
+            with suppress(OSError):  # the reader has seen enough
                 stream.close()
             pager.wait()
 
