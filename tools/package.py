@@ -54,7 +54,7 @@ def try_out(environment: Path, folder: Path) -> None:
     _run(holdfast, "--version", cwd=folder, env=variables)
     if _has_compiler():
         # Built without it, Holdfast works, but slowly: the source is missing in the sdist, or does not compile.
-        _run(str(environment / "bin" / "python"), "-c", "import holdfast._calls", cwd=folder, env=variables)
+        _run(str(environment / "bin" / "python"), "-c", "import holdfast.system._calls", cwd=folder, env=variables)
     _run(holdfast, "demo", cwd=folder, env=variables)
 
 
