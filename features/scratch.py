@@ -21,6 +21,7 @@ from typing import Any
 
 import psutil
 
+from tests.support.repositories import make_repository
 from tests.support.trees import Thing, compare, describe
 from tests.support.warm import run_warm, run_warm_on_terminal
 
@@ -108,7 +109,7 @@ class Scratch:
         (self.root / "data" / "private.key").chmod(0o600)
         (self.root / "data" / "empty").mkdir(mode=0o711)
         (self.root / "data" / "latest").symlink_to("orders.csv")
-        self.shell("git init --quiet && git add . && git commit --quiet --message first", "shop")
+        make_repository(self.root / "shop", {}, environment=self.environment, message="first")
         return self
 
     def copied_to(self, root: Path) -> Scratch:

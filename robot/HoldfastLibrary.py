@@ -17,6 +17,11 @@ from typing import Any
 
 from robot.libraries.BuiltIn import BuiltIn
 
+# At the end: with the root of the project in front, `robot` would mean this folder.
+sys.path.append(str(Path(__file__).parents[1]))
+
+from tests.support.repositories import git, make_repository
+
 
 class HoldfastLibrary:
     ROBOT_LIBRARY_SCOPE = "TEST"
@@ -30,23 +35,15 @@ class HoldfastLibrary:
     def make_a_scratch_project(self) -> str:
         """A git repository ``app`` and a folder ``data``, side by side, and a home for Holdfast."""
         self._folder = Path(tempfile.mkdtemp(prefix="holdfast-robot-"))
-        for name in ("app", "data", "home", "outside", "temporary"):
+        for name in ("data", "home", "outside", "temporary"):
             (self.folder / name).mkdir(mode=0o700)
         (self.folder / "home" / "config.toml").write_text(
             f"sandbox.allow-write = {json.dumps([str(self.folder / 'outside')])}\n"
         )
-        (self.folder / "app" / "version.txt").write_text("1\n")
-        (self.folder / "app" / ".gitignore").write_text("*.log\n")
         (self.folder / "data" / "orders.csv").write_text("1;2\n")
         (self.folder / "data" / "empty").mkdir()
-        for words in (
-            ["init", "--quiet", "--initial-branch", "main"],
-            ["config", "user.name", "Robot"],
-            ["config", "user.email", "robot@example.com"],
-            ["add", "--all"],
-            ["commit", "--quiet", "--message", "first"],
-        ):
-            self.git(*words)
+        contents = {"version.txt": "1\n", ".gitignore": "*.log\n"}
+        make_repository(self.folder / "app", contents, environment=self._environment(), has_user=True, message="first")
         return str(self.folder)
 
     def remove_the_scratch_project(self) -> None:
@@ -62,15 +59,7 @@ class HoldfastLibrary:
         return self._folder
 
     def git(self, *words: str) -> str:
-        done = subprocess.run(
-            ["git", *words],
-            cwd=self.folder / "app",
-            check=True,
-            capture_output=True,
-            text=True,
-            env=self._environment(),
-        )
-        return done.stdout.strip()
+        return git(self.folder / "app", *words, environment=self._environment()).strip()
 
     def take_plan(self, name: str, **words: str) -> str:
         """A plan file of ``robot/plans``, put beside the project; OUTSIDE and given words are filled in."""

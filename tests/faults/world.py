@@ -18,7 +18,7 @@ from typing import Any
 
 import holdfast
 from tests.faults.gate import Ended, Keeper, run_gated, run_ungated, show_boot_id
-from tests.support.repositories import settings_of_a_person
+from tests.support.repositories import git, make_repository, settings_of_a_person
 from tests.support.trees import Thing, describe, write
 
 LONG_AGO_NS = 1_500_000_000 * 10**9
@@ -142,7 +142,7 @@ class World:
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.rmtree(self.kept, ignore_errors=True)
         self.kept.mkdir(parents=True)
-        for folder in (self.folder, self.real, self.temporary, self.data, self.app):
+        for folder in (self.folder, self.real, self.temporary, self.data):
             folder.mkdir(parents=True)
         self.environment = {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -171,17 +171,15 @@ class World:
         file.write_text(json.dumps({"name": "the plan", "resources": resources, **what}))
 
     def _make_app(self) -> None:
-        self.git("init", "--quiet")
-        for hook in sorted((self.app / ".git" / "hooks").iterdir())[1:]:
-            hook.unlink()  # one is as good as a dozen, which every sandbox would copy
-        write(self.app / "a file.txt", "a\n")
-        write(self.app / "gone.txt", "to be removed\n")
-        write(self.app / "mine.txt", "committed\n")
+        contents = {
+            "a file.txt": "a\n",
+            "gone.txt": "to be removed\n",
+            "mine.txt": "committed\n",
+            ".gitignore": "*.bin\n",
+        }
         write(self.app / "tool.sh", "#!/bin/sh\n", mode=0o644)
-        write(self.app / ".gitignore", "*.bin\n")
         os.symlink("a file.txt", self.app / "link")
-        self.git("add", "--all")
-        self.git("commit", "--quiet", "--message", "the first commit")
+        make_repository(self.app, contents, environment=self.environment)
         write(self.app / "mine.txt", "not committed\n")
         write(self.app / "staged by me", "staged\n", mode=0o600)
         self.git("add", "staged by me")
@@ -208,16 +206,7 @@ class World:
     # Commands
 
     def git(self, *words: str) -> str:
-        done = subprocess.run(
-            ["git", *words],
-            cwd=self.app,
-            env={**self.environment, "GIT_OPTIONAL_LOCKS": "0"},
-            capture_output=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise AssertionError(f"git {' '.join(words)}: {done.stderr.decode(errors='replace')}")
-        return done.stdout.decode(errors="surrogateescape")
+        return git(self.app, *words, environment=self.environment)
 
     def run(self, *words: str, keeper: Keeper | None = None, as_a_program: bool = False) -> Ended:
         """A command as a user types it, in the project's folder; without a keeper at full speed, and no calls are seen.

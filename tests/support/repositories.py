@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
+from tests.support.trees import write
+
 AUTHOR = "Ada Example <ada@example.org>"
-_CONFIG = """
+_USER = """
 [user]
     name = Ada Example
     email = ada@example.org
+"""
+_CONFIG = f"""{_USER}
 [init]
     defaultBranch = main
 [protocol "file"]
@@ -18,6 +23,7 @@ _CONFIG = """
 [advice]
     detachedHead = false
 """
+_FILES = {"a.txt": "a\n", "b.txt": "b\n", "folder/c.txt": "c\n"}
 
 
 def settings_of_a_person(folder: Path) -> dict[str, str]:
@@ -27,24 +33,38 @@ def settings_of_a_person(folder: Path) -> dict[str, str]:
     return {"GIT_CONFIG_GLOBAL": str(config), "GIT_CONFIG_NOSYSTEM": "1"}
 
 
-def git(repository: Path, *arguments: str, check: bool = True) -> str:
+def git(repository: Path, *arguments: str, check: bool = True, environment: Mapping[str, str] | None = None) -> str:
     """Run git there and give what it printed, without the last line's end."""
-    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
-    completed = subprocess.run(["git", *arguments], cwd=repository, env=environment, capture_output=True, check=False)
+    variables = {**(os.environ if environment is None else environment), "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    completed = subprocess.run(["git", *arguments], cwd=repository, env=variables, capture_output=True, check=False)
     if check and completed.returncode != 0:
         raise AssertionError(f"git {' '.join(arguments)}: {completed.stderr.decode(errors='replace')}")
     return completed.stdout.decode(errors="surrogateescape").removesuffix("\n")
 
 
-def make_repository(path: Path, files: dict[str, str] | None = None) -> Path:
-    """A repository on ``main`` with one commit of these files."""
-    path.mkdir(parents=True)
-    git(path, "init", "--quiet")
-    for name, content in (files or {"a.txt": "a\n", "b.txt": "b\n", "folder/c.txt": "c\n"}).items():
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_text(content)
-    git(path, "add", "--all")
-    git(path, "commit", "--quiet", "-m", "the first commit")
+def make_repository(
+    path: Path,
+    files: Mapping[str, str] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    has_user: bool = False,
+    message: str = "the first commit",
+) -> Path:
+    """A repository on ``main`` with one commit of these files, and of those that are there already.
+
+    ``has_user``: it says by itself who commits, so no settings of the person are needed.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    git(path, "init", "--quiet", "--initial-branch", "main", environment=environment)
+    for hook in sorted((path / ".git" / "hooks").glob("*.sample"))[1:]:
+        hook.unlink()  # one is as good as a dozen, which every sandbox would copy
+    if has_user:
+        with (path / ".git" / "config").open("a") as config:
+            config.write(_USER)
+    for name, content in (_FILES if files is None else files).items():
+        write(path / name, content)
+    git(path, "add", "--all", environment=environment)
+    git(path, "commit", "--quiet", "--message", message, environment=environment)
     return path
 
 

@@ -21,6 +21,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.repositories import log, make_repository, status
+from tests.support.trees import write
+
 PLACE = Path("/tmp/holdfast-before")
 """Where the archive was made; in the records as the place of the project and of the sandboxes."""
 
@@ -115,8 +118,8 @@ def seen(place: Path, command: Command) -> dict[str, Any]:
         "plans": plans,
         "real files": {name: files(place / "project" / name) for name in ("app", "data", "site")},
         "sandboxes": {str(each.relative_to(place)): files(each) for each in sandboxes if each.name[0] != "."},
-        "commits": _git(place / "project" / "app", "log", "--format=%s").splitlines(),
-        "changed for git": _git(place / "project" / "app", "status", "--porcelain").splitlines(),
+        "commits": log(place / "project" / "app"),
+        "changed for git": status(place / "project" / "app"),
     }
 
 
@@ -133,10 +136,6 @@ def _content(path: Path) -> str:
     if path.is_symlink():
         return os.readlink(path)
     return path.read_text() if path.is_file() else ""
-
-
-def _git(repository: Path, *words: str) -> str:
-    return subprocess.run(["git", *words], cwd=repository, check=True, capture_output=True, text=True).stdout
 
 
 # How the archive was made
@@ -178,22 +177,15 @@ class _Maker:
         return names
 
     def _make_project(self) -> None:
+        make_repository(self.project / "app", {"version.txt": "1\n"}, has_user=True, message="version 1")
         contents = {
-            "app/version.txt": "1\n",
             "data/orders.csv": "1;2\n",
             "data/old.csv": "0;0\n",
             "site/index.html": "old\n",
             "site/old.html": "older\n",
         }
         for name, content in contents.items():
-            (self.project / name).parent.mkdir(parents=True, exist_ok=True)
-            (self.project / name).write_text(content)
-        app = self.project / "app"
-        _git(app, "init", "--quiet", "--initial-branch", "main", "--template=")
-        _git(app, "config", "user.name", "Ada Example")
-        _git(app, "config", "user.email", "ada@example.org")
-        _git(app, "add", "--all")
-        _git(app, "commit", "--quiet", "--message", "version 1")
+            write(self.project / name, content)
 
     def _create(self, document: dict[str, Any]) -> str:
         file = self.project / f"{document['name']}.yaml"

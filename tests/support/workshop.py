@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from holdfast.app import Holdfast
 from holdfast.events import Event, Listener
 from holdfast.model import CheckpointGroup, Plan
+from tests.support.repositories import make_repository
 
 
 class Workshop:
@@ -20,21 +20,12 @@ class Workshop:
         self.app, self.data = folder / "app", folder / "data"
         self.outside = folder / "outside"
         """Where steps may write although no rollback takes it back."""
-        for place in (self.app, self.data, self.outside, self.home):
+        for place in (self.data, self.outside, self.home):
             place.mkdir(mode=0o700)
         (self.home / "config.toml").write_text(f"sandbox.allow-write = {json.dumps([str(self.outside)])}\n")
-        (self.app / "version.txt").write_text("1\n")
         (self.data / "orders.csv").write_text("1;2\n")
-        self.git("init", "--quiet", "--initial-branch", "main")
-        with (self.app / ".git" / "config").open("a") as config:
-            config.write("[user]\n\tname = Test\n\temail = test@example.com\n")
-        self.git("add", "--all")
-        self.git("commit", "--quiet", "--message", "first")
+        make_repository(self.app, {"version.txt": "1\n"}, has_user=True)
         self._opened: list[Holdfast] = []
-
-    def git(self, *words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=self.app, check=True, capture_output=True, text=True)
-        return done.stdout
 
     def open(self, **settings: str) -> Holdfast:
         """Holdfast as a new process would open it."""

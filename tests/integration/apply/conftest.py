@@ -16,14 +16,11 @@ from holdfast.app import Holdfast
 from holdfast.apply.apply import ApplyResult
 from holdfast.apply.unapply import UnapplyPreview
 from holdfast.model import Plan
-from tests.support.repositories import git, make_repository, settings_of_a_person
+from tests.support.places import person
+from tests.support.repositories import git, make_repository
 from tests.support.trees import IS_ROOT, Thing, compare, describe, write
 
-
-@pytest.fixture(autouse=True)
-def person(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in settings_of_a_person(tmp_path_factory.mktemp("person")).items():
-        monkeypatch.setenv(name, value)
+__all__ = ["person"]
 
 
 class Desk:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast import Checkpoint
 from holdfast.app import Holdfast, Outfit
 from holdfast.model import Plan
+from tests.support.repositories import head
 from tests.support.workshop import Workshop, run
 
 COMMITS = "git commit --quiet --all --message more && git checkout --quiet -b topic"
@@ -141,7 +142,7 @@ def test_while_a_program_runs_each_pause_is_called_after_what_was_changed(worksh
 
 def test_of_a_repository_commit_and_branch_are_recorded_as_they_were_then(workshop: Workshop) -> None:
     opened = workshop.open()
-    first = workshop.git("rev-parse", "HEAD").strip()
+    first = head(workshop.app)
     plan = opened.create_plan(
         workshop.plan_file(run("echo 2 > version.txt", name="bump"), run(COMMITS, name="commit"), run("touch x"))
     )

@@ -18,6 +18,8 @@ from typing import Any
 from holdfast.app import Holdfast
 from holdfast.cli.main import run
 from tests.support.crashes import killed_at
+from tests.support.repositories import git, make_repository
+from tests.support.trees import write
 from tests.support.warm import run_warm, run_warm_on_terminal
 
 ENVELOPE = {"command", "status", "exit_code", "data", "timing", "messages"}
@@ -48,16 +50,9 @@ class Project:
         self.folder = folder
         self.home = folder / "home"
         self.app, self.data = folder / "app", folder / "data"
-        for each in (self.app / "src", self.data):
-            each.mkdir(parents=True)
-        (self.app / "version.txt").write_text("1\n")
-        (self.app / "src" / "main.py").write_text("print('hello')\n")
-        (self.data / "orders.csv").write_text("1;2;3\n")
-        self.git("init", "--quiet", "--initial-branch", "main")
-        with (self.app / ".git" / "config").open("a") as config:
-            config.write("[user]\n\tname = Test\n\temail = test@example.com\n")
-        self.git("add", ".")
-        self.git("commit", "--quiet", "--message", "first")
+        write(self.data / "orders.csv", "1;2;3\n")
+        contents = {"version.txt": "1\n", "src/main.py": "print('hello')\n"}
+        make_repository(self.app, contents, environment=self.environment, has_user=True)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -77,9 +72,7 @@ class Project:
         }
 
     def git(self, *arguments: str) -> str:
-        return subprocess.run(
-            ["git", *arguments], cwd=self.app, env=self.environment, check=True, capture_output=True, text=True
-        ).stdout
+        return git(self.app, *arguments, environment=self.environment)
 
     def plan(self, steps: str, *, header: str = "", name: str = "plan.yaml") -> Path:
         """A plan file over both resources; ``steps`` is the YAML of its steps."""

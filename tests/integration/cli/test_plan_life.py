@@ -47,7 +47,7 @@ def test_a_plan_is_made_run_looked_at_and_applied(project: Project) -> None:
     assert (applied["state"], applied["files_changed"]) == ("applied", 2)
     assert (project.app / "version.txt").read_text() == "2\n"
     assert (project.data / "note.txt").read_text() == "done\n"
-    assert project.git("rev-parse", "HEAD").strip() == applied["commits"]["app"]
+    assert project.git("rev-parse", "HEAD") == applied["commits"]["app"]
 
 
 def test_a_new_plan_is_told_with_the_command_that_runs_it(project: Project) -> None:
@@ -280,7 +280,7 @@ def test_apply_can_leave_the_commit_to_the_user(project: Project) -> None:
     head = project.git("rev-parse", "HEAD")
     assert project.json("plan", "apply", "--yes", "--no-commit", "latest")["commits"] == {}
     assert project.git("rev-parse", "HEAD") == head
-    assert project.git("status", "--short") == " M version.txt\n"
+    assert project.git("status", "--short") == " M version.txt"
 
 
 def test_apply_shows_what_it_did(project: Project) -> None:

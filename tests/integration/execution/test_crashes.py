@@ -20,6 +20,7 @@ from holdfast.execution.executor import AfterInterruption, Choices
 from holdfast.model import Lease, Plan, PlanState, RunStatus, StepRun
 from holdfast.system.machine import process_of
 from tests.integration.cli.damage import damage_content
+from tests.support.repositories import status
 from tests.support.workshop import Workshop, files, run
 
 
@@ -294,4 +295,4 @@ def test_a_complete_plan_whose_sandbox_was_removed_can_be_applied(workshop: Work
     opened = workshop.open()
     opened.apply(plan.plan_id)
     assert (workshop.app / "version.txt").read_text() == "2\n"
-    assert workshop.git("status", "--short") == ""
+    assert status(workshop.app) == []

@@ -18,6 +18,7 @@ from holdfast.errors import ConflictError, DatabaseError, StateError
 from holdfast.events import Event, InSubplan, StepFinished, SubplanEnded, SubplanMerged, SubplanStarted
 from holdfast.execution.executor import Choices
 from holdfast.model import Decision, DecisionType, Plan, PlanState, RollbackResult, RunStatus, Trigger
+from tests.support.repositories import log
 from tests.support.workshop import Died, Workshop, dies_at, files, run
 
 
@@ -93,10 +94,7 @@ def test_subplans_work_on_all_resources_and_nest(workshop: Workshop) -> None:
 def test_a_commit_of_a_subplan_that_nobody_got_ahead_of_is_kept(workshop: Workshop) -> None:
     plan = workshop.create(one_by_one(sub("commits", "echo 2 > version.txt; git commit -qam 'from a subplan'")))
     assert workshop.open().execute(plan.plan_id).succeeded
-    log = subprocess.run(
-        ["git", "log", "--format=%s"], cwd=workshop.sandbox(plan), check=True, capture_output=True, text=True
-    )
-    assert log.stdout.splitlines() == ["from a subplan", "first"]
+    assert log(workshop.sandbox(plan)) == ["from a subplan", "the first commit"]
 
 
 def test_subplans_have_checkpoints_of_their_own_and_leave_no_sandboxes(workshop: Workshop) -> None:

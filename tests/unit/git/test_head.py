@@ -1,26 +1,19 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from holdfast.git.head import git_head
 from holdfast.model import GitHead
+from tests.support.repositories import git
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     git(tmp_path, "init", "--quiet", "--initial-branch", "main")
     return tmp_path
-
-
-def git(folder: Path, *words: str) -> str:
-    identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
-    return subprocess.run(
-        ["git", *identity, *words], cwd=folder, check=True, capture_output=True, text=True
-    ).stdout.strip()
 
 
 def commit(repository: Path) -> str:
