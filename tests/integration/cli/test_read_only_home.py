@@ -111,7 +111,7 @@ def test_what_only_looks_works(project: Project, plan: str, asking: Asking) -> N
 
 def test_a_diff_tells_of_what_no_checkpoint_has(project: Project, plan: str) -> None:
     (project.sandbox() / "late").write_text("a line\n")
-    (project.sandbox() / "large").write_bytes(b"x\n" * (2 << 20))
+    (project.sandbox() / "large").write_bytes((b"x" * 1023 + b"\n") * (4 << 10))
     close_to_writers(project.home)
     try:
         before = _WITHOUT_PRIVILEGES if os.geteuid() == 0 else []
