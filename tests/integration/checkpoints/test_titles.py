@@ -47,7 +47,7 @@ def test_every_moment_of_a_plan_has_a_title_of_its_own_and_a_source(workshop: Wo
     assert all(each.metadata.source for each in recorded(opened, plan))
 
 
-def test_failures_tries_and_going_back_have_titles_too(workshop: Workshop) -> None:
+def test_failures_tries_and_rollbacks_have_titles_too(workshop: Workshop) -> None:
     opened = workshop.open()
     step = run("echo x >> tries; exit 1", name="shaky", retries=1)
     plan = opened.create_plan(workshop.plan_file(step))

@@ -59,7 +59,7 @@ def everything(project: Project, log: Path) -> tuple[Any, ...]:
     return project.files(), log.read_text(), project.json("plan", "status")
 
 
-def test_a_dry_run_does_not_finish_what_was_cut_short(project: Project, log: Path) -> None:
+def test_a_dry_run_does_not_finish_an_interrupted_command(project: Project, log: Path) -> None:
     plan = executed(project, log)
     first, decision = first_checkpoint(project), decision_of(project, 0)
     killed_in_the_middle(project, log, "plan", "rollback", "--yes", plan, first)
@@ -76,7 +76,7 @@ def test_a_dry_run_does_not_finish_what_was_cut_short(project: Project, log: Pat
         assert everything(project, log) == before
 
 
-def test_a_rollback_that_was_cut_short_is_told_finished_and_gone_on_from(project: Project, log: Path) -> None:
+def test_status_names_an_interrupted_rollback_and_execute_finishes_it_first(project: Project, log: Path) -> None:
     plan = executed(project, log)
     killed_in_the_middle(project, log, "plan", "rollback", "--yes", plan, first_checkpoint(project))
     status = project.run("plan", "status", plan)
@@ -92,7 +92,7 @@ def test_a_rollback_that_was_cut_short_is_told_finished_and_gone_on_from(project
     assert log.read_text().split("\n")[3:] == ["undo C", "begin", "undo A", "A", "B", "C", ""]
 
 
-def test_a_correction_that_was_cut_short_is_finished_by_saying_it_again(project: Project, log: Path) -> None:
+def test_repeating_an_interrupted_correction_finishes_it(project: Project, log: Path) -> None:
     executed(project, log)
     words = ("plan", "correct", "--mode", "revert", "--guidance", "x", "--yes", decision_of(project, 0))
     killed_in_the_middle(project, log, *words)
@@ -101,7 +101,7 @@ def test_a_correction_that_was_cut_short_is_finished_by_saying_it_again(project:
     assert project.json("plan", "status")["attempt"] == 2
 
 
-def test_going_on_finishes_a_correction_that_was_cut_short_and_tells_its_steps(project: Project, log: Path) -> None:
+def test_resume_finishes_an_interrupted_correction_and_lists_its_steps(project: Project, log: Path) -> None:
     plan = executed(project, log)
     longer = project.folder / "longer.yaml"
     longer.write_text(f"steps: [{', '.join(f'{{name: new {number}, run: echo n > n}}' for number in range(1, 5))}]")
@@ -125,7 +125,7 @@ def test_what_could_not_be_undone_outside_is_not_said_to_be_undone(project: Proj
     assert [(each["step"], each["note"]) for each in impact["compensated"]] == [("C", "done")]
 
 
-def test_going_back_after_a_failure_says_what_stays_outside(project: Project, log: Path) -> None:
+def test_the_rollback_after_a_failure_lists_effects_outside_that_stay(project: Project, log: Path) -> None:
     (project.app / "stop").touch()
     policy = "policy: {on_failure: rollback_to_start}\n"
     plan = executed(project, log, slow=False, policy=policy)

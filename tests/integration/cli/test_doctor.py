@@ -139,7 +139,7 @@ def test_an_open_home_is_a_warning(ran: Project) -> None:
 @pytest.mark.parametrize(
     ("free", "level", "exit_code"), [(10**7, "problem", 6), (10**8, "warning", 0), (10**12, "ok", 0)]
 )
-def test_too_little_space_is_told_before_it_hurts(
+def test_too_little_space_is_reported_before_it_runs_out(
     ran: Project, monkeypatch: pytest.MonkeyPatch, free: int, level: str, exit_code: int
 ) -> None:
     usage = shutil.disk_usage(ran.home)._replace(free=free)
@@ -181,7 +181,7 @@ def test_a_plan_whose_process_died_is_a_warning(project: Project) -> None:
     assert "interrupted" in project.call("plan", "status").stdout
 
 
-def test_an_apply_that_was_cut_short_is_a_warning(project: Project) -> None:
+def test_an_interrupted_apply_is_a_warning(project: Project) -> None:
     made = project.plan("  - {run: echo 4 >> orders.csv; echo 5 > new.csv, resource: data}\n")
     plan_id = project.json("plan", "execute", str(made))["plan_id"]
     kill_in_apply(project, plan_id)

@@ -50,7 +50,7 @@ def test_a_plan_is_made_run_looked_at_and_applied(project: Project) -> None:
     assert project.git("rev-parse", "HEAD") == applied["commits"]["app"]
 
 
-def test_a_new_plan_is_told_with_the_command_that_runs_it(project: Project) -> None:
+def test_creating_a_plan_shows_the_command_that_runs_it(project: Project) -> None:
     shown = project.call("plan", "create", str(project.plan(GOOD))).stdout
     assert "3 steps on app, data; nothing has run yet." in shown
     assert shown.splitlines()[-1].endswith(f"holdfast plan execute {project.json('plan', 'status')['plan_id']}")
@@ -126,7 +126,7 @@ def test_the_commands_named_after_a_failure_work(project: Project) -> None:
     assert (project.sandbox() / "src" / "main.py").exists()
 
 
-def test_a_failure_is_told_with_its_output_its_checkpoint_and_the_next_commands(project: Project) -> None:
+def test_a_failure_shows_its_output_its_checkpoint_and_the_next_commands(project: Project) -> None:
     shown = project.run("plan", "execute", str(project.plan(BAD)))
     assert shown.exit_code == 1
     assert "Step 2 (break it) failed" in shown.stdout
@@ -290,7 +290,7 @@ def test_apply_shows_what_it_did(project: Project) -> None:
     assert "holdfast plan diff" in project.call("plan", "status").stdout
 
 
-def test_apply_refuses_and_names_the_files_that_somebody_else_changed(project: Project) -> None:
+def test_apply_refuses_and_names_the_files_that_were_changed_meanwhile(project: Project) -> None:
     project.json("plan", "execute", str(project.plan(GOOD)))
     (project.data / "note.txt").write_text("mine\n")
     before = project.files()

@@ -166,7 +166,7 @@ def test_a_stopped_owner_that_is_replaced_writes_nothing_more(
             process.wait()
 
 
-def test_an_owner_that_was_stopped_inside_of_a_transaction_blocks_nobody_for_long(workshop: Workshop) -> None:
+def test_an_owner_that_was_stopped_inside_a_transaction_does_not_block_others_for_long(workshop: Workshop) -> None:
     plan = workshop.create(run("echo 1 > one"))
     held = workshop.outside / "held"
     script = (

@@ -91,7 +91,7 @@ def test_subplans_work_on_all_resources_and_nest(workshop: Workshop) -> None:
     assert files(workshop.sandbox(plan, "data")) == {"orders.csv": "1;2\n3\n"}
 
 
-def test_a_commit_of_a_subplan_that_nobody_got_ahead_of_is_kept(workshop: Workshop) -> None:
+def test_the_commit_of_a_subplan_is_kept_if_the_plan_has_no_newer_one(workshop: Workshop) -> None:
     plan = workshop.create(one_by_one(sub("commits", "echo 2 > version.txt; git commit -qam 'from a subplan'")))
     assert workshop.open().execute(plan.plan_id).succeeded
     assert log(workshop.sandbox(plan)) == ["from a subplan", "the first commit"]
@@ -189,7 +189,7 @@ def test_a_constrained_plan_does_not_go_on_until_the_conflict_is_resolved(worksh
     assert workshop.open().find_plan(plan.plan_id).state is PlanState.CONSTRAINED
 
 
-def test_after_the_conflict_is_resolved_in_the_sandbox_the_plan_goes_on_with_that(workshop: Workshop) -> None:
+def test_a_plan_continues_with_the_conflict_as_it_was_resolved_in_the_sandbox(workshop: Workshop) -> None:
     plan = conflicting(workshop)
     workshop.open().execute(plan.plan_id)
     (workshop.sandbox(plan) / "version.txt").write_text("both\n")
@@ -217,7 +217,7 @@ def test_correcting_a_resolution_divides_the_step_anew_from_before_it(workshop: 
     assert opened.execute(plan.plan_id).plan.state is PlanState.CONSTRAINED
 
 
-def test_a_conflict_between_files_that_are_no_text_waits_until_somebody_chose(workshop: Workshop) -> None:
+def test_a_conflict_between_binary_files_waits_for_a_choice(workshop: Workshop) -> None:
     plan = workshop.create(
         together(sub("left", "printf 'l\\000' > image"), sub("right", "printf 'r\\000' > image")),
     )
@@ -511,7 +511,7 @@ def _kill_when(workshop: Workshop, plan: Plan, started: Path) -> None:
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
-def test_a_killed_plan_goes_on_with_the_subplans_that_are_not_done(workshop: Workshop, parallel: int) -> None:
+def test_a_killed_plan_continues_with_the_subplans_that_are_not_done(workshop: Workshop, parallel: int) -> None:
     gate, started, count, others = (workshop.outside / name for name in ("gate", "started", "count", "others"))
     if parallel == 1:
         others.touch()
@@ -553,7 +553,7 @@ def test_a_merge_that_was_cut_short_is_done_again_from_what_was_before_it(worksh
     assert files(workshop.sandbox(plan)) == {"one": "1\n", "two": "1\n", "version.txt": "1\n"}
 
 
-def test_a_merge_whose_checkpoint_was_not_taken_any_more_is_not_lost(workshop: Workshop) -> None:
+def test_a_merge_is_not_lost_if_the_process_dies_before_its_checkpoint(workshop: Workshop) -> None:
     """Died right after merging, and again when the step had ended: what is recorded then must hold the merge."""
     plan = workshop.create(together(sub("left", "echo l > l"), sub("right", "echo r > r")))
     for is_last in (_is_merge_of_right, _is_end_of_the_step):

@@ -139,7 +139,7 @@ def test_s1_damage_to_content_a_restore_does_not_need_does_not_stop_it(place: Pl
     assert compare(before, describe(root)) == []
 
 
-def test_s1_the_names_of_damaged_objects_are_told(place: Place, root: Path):
+def test_s1_damaged_objects_are_named(place: Place, root: Path):
     write(root / "wanted", WANTED)
     place.take()
     assert place.manager.objects.damaged() == []

@@ -129,7 +129,7 @@ def test_with_a_stopped_process_go_its_children_that_were_stopped_with_it(tmp_pa
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to be root to become somebody else")
-def test_somebody_elses_process_is_seen_but_not_ended(sleeper: subprocess.Popen[bytes]) -> None:
+def test_the_process_of_another_user_is_seen_but_not_ended(sleeper: subprocess.Popen[bytes]) -> None:
     started = start_of(sleeper.pid)
     child = os.fork()
     if child == 0:
@@ -139,7 +139,7 @@ def test_somebody_elses_process_is_seen_but_not_ended(sleeper: subprocess.Popen[
     assert sleeper.poll() is None
 
 
-def test_one_that_is_hidden_from_us_runs_since_nobody_knows_when(
+def test_a_process_that_is_hidden_from_us_runs_but_its_start_is_unknown(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hide(*_: object) -> None:
@@ -169,14 +169,14 @@ def test_a_kernel_that_cannot_hold_on_to_a_process_ends_none(
     assert sleeper.poll() is None
 
 
-def test_a_machine_without_a_boot_id_is_told_by_when_it_was_started(
+def test_without_a_boot_id_the_time_of_the_start_identifies_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "_BOOT_ID", tmp_path / "nowhere")
     assert boot_id() == str(int(psutil.boot_time()))
 
 
-def test_one_that_waits_to_be_collected_does_not_run_for_who_has_no_proc_either(
+def test_a_zombie_does_not_run_also_if_proc_does_not_show_it(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hide(*_: object) -> None:
