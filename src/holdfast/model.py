@@ -554,6 +554,8 @@ class DamagedCheckpoint(Record, frozen=True, kw_only=True):
     """What the row says. If it is the group that is damaged, that group."""
     is_group: bool
     """The record of the moment is damaged, so that nothing of it can be gone back to."""
+    sequence: int
+    """What the row says, to be listed in its place; 0 if it says nothing."""
     problem: str
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from holdfast.system import folder_mark
 from tests.faults.gate import Ended, Keeper, descendants, let_through, program_of, reap_orphans
 from tests.faults.judging import Facts, doctor_says, facts_of, groups_of
 from tests.faults.verbs import CutShort, Refused, Verb, follow, make_stages
@@ -115,8 +116,9 @@ class Bench:
 
     def judged(self, verb: Verb, reference: Reference, way: int) -> list[str]:
         facts = facts_of(self.world, real_may_change=verb.changes_real_files)
-        if any("/.staging-" in each for each in facts.leftovers):
-            # Those that a kill or an error left at the very end are removed by the next command that takes the plan.
+        marked = any(folder_mark.find_on(folder) for folder in (self.world.app, self.world.data))
+        if marked or any("/.staging-" in each for each in facts.leftovers):
+            # What a kill or an error left at the very end is removed by the next command that takes the plan.
             follow(self.world, "plan", "execute", self.world.plan_id)
             facts = facts_of(self.world, real_may_change=verb.changes_real_files)
         problems = facts.against(reference.facts)

@@ -54,7 +54,13 @@ def test_everything_that_is_copied_is_there_and_reaches_the_engine() -> None:
 
 
 def test_nothing_that_was_made_on_this_machine_reaches_the_engine() -> None:
-    made = [".git", ".venv", "build", "src/holdfast/system/_calls.abi3.so", "src/holdfast/__pycache__/app.cpython-311.pyc"]
+    made = [
+        ".git",
+        ".venv",
+        "build",
+        "src/holdfast/system/_calls.abi3.so",
+        "src/holdfast/__pycache__/app.cpython-311.pyc",
+    ]
     assert [each for each in made if not ignored(each)] == []
 
 

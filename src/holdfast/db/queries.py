@@ -387,5 +387,6 @@ def _damaged_checkpoint(row: Row, unsound_groups: dict[str, str]) -> DamagedChec
         plan_id=str(stored["plan_id"]),
         group_id=group_id,
         is_group=group_id in unsound_groups,
+        sequence=stored["sequence"] if isinstance(stored["sequence"], int) else 0,
         problem=problem,
     )

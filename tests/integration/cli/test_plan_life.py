@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from holdfast.model import now
+from holdfast.system.ids import _Ids
 from tests.integration.cli.project import Project
 
 GOOD = """\
@@ -375,3 +377,18 @@ def test_the_latest_plan_is_the_one_made_last_also_if_the_clock_was_set_back(
     assert project.json("plan", "status", "latest")["plan_id"] == made[1]
     assert project.call("plan", "delete", "--yes", "latest").exit_code == 0
     assert [each["plan_id"] for each in project.json("plan", "list")["plans"]] == made[:1]
+
+
+def test_checkpoints_are_listed_in_the_order_they_were_taken_also_if_the_clock_was_set_back(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.json("plan", "execute", str(project.plan("  - {run: 'echo 2 > version.txt'}\n")))
+    before = [each["checkpoint_id"] for each in project.checkpoints()]
+    real = time.time_ns
+    monkeypatch.setattr("holdfast.system.ids._ids", _Ids())
+    monkeypatch.setattr("holdfast.system.ids.time.time_ns", lambda: real() - 86_400 * 10**9)
+    last = project.json("checkpoint", "create", "latest")["checkpoint_id"]
+    assert last < min(before)
+    assert [each["checkpoint_id"] for each in project.checkpoints()] == [*before, last]
+    shown = project.call("checkpoint", "list").stdout.splitlines()
+    assert next(line for line in reversed(shown) if line.startswith("cp_"))[3:11] == last[:8]

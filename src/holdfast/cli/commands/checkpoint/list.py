@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -13,10 +13,12 @@ from holdfast.cli.data import checkpoint_data, damaged_checkpoint_data
 from holdfast.cli.invocation import Invocation, command
 from holdfast.cli.output import Next, Reply, Row, Screen, Span, bytes_text, fits, show_next, show_plan, show_table
 from holdfast.cli.screen.checkpoints import Footer
-from holdfast.model import DamagedCheckpoint, Plan
+from holdfast.model import Checkpoint, DamagedCheckpoint, Plan
 
 if TYPE_CHECKING:
     from holdfast import CheckpointView
+
+T = TypeVar("T")
 
 _SAME_MOMENT = "  and"
 
@@ -30,10 +32,19 @@ def list_checkpoints(invocation: Invocation, plan: str) -> Reply:
         views = holdfast.checkpoints(found.plan_id)
         damaged = holdfast.damaged_checkpoints(found.plan_id)
         footer = Footer.of(holdfast, found)
-    listed = [checkpoint_data(each) for each in views]
-    listed += [damaged_checkpoint_data(*each) for each in damaged]
-    data = {"plan_id": found.plan_id, "checkpoints": sorted(listed, key=lambda each: each["checkpoint_id"])}
+    listed = [(_place(each.checkpoint), checkpoint_data(each)) for each in views]
+    listed += [(_place(each), damaged_checkpoint_data(each, display_id)) for each, display_id in damaged]
+    data = {"plan_id": found.plan_id, "checkpoints": _in_order(listed)}
     return Reply(data, lambda screen: _show_list(screen, found, views, damaged, footer), is_long=True)
+
+
+def _place(checkpoint: Checkpoint | DamagedCheckpoint) -> tuple[int, str]:
+    """In the list: by number and not by the clock, which an id begins with and which may be set back."""
+    return checkpoint.sequence, checkpoint.checkpoint_id
+
+
+def _in_order(placed: Iterable[tuple[tuple[int, str], T]]) -> list[T]:
+    return [each for _, each in sorted(placed, key=lambda one: one[0])]
 
 
 def _show_list(
@@ -50,12 +61,12 @@ def _show_list(
         return
     screen.line()
     before = [None, *(each.group.group_id for each in views)]
-    dated = [
-        (each.checkpoint.checkpoint_id, _row(each, is_first=each.group.group_id != group_id))
+    placed = [
+        (_place(each.checkpoint), _row(each, is_first=each.group.group_id != group_id))
         for each, group_id in zip(views, before, strict=False)
     ]
-    dated += [(each.checkpoint_id, _damaged_row(display_id)) for each, display_id in damaged]
-    rows = [row for _, row in sorted(dated, key=lambda each: each[0])]
+    placed += [(_place(each), _damaged_row(display_id)) for each, display_id in damaged]
+    rows = _in_order(placed)
     header = ["checkpoint", "moment", "resource", "time", "new"]
     kept = slice(None) if fits([header, *rows], screen.width, flexible=1) else slice(3)
     show_table(screen, [row[kept] for row in rows], flexible=1, header=header[kept])
