@@ -1,6 +1,8 @@
 """The words of Holdfast as frozen values: plans, steps, decisions, checkpoints, groups, operations, leases.
 
 A change is a new value (``plan.advanced_past(step)``), which one transaction then saves.
+
+One module, although it is long: these values are made of each other, and what needs one needs most of the others.
 """
 
 from __future__ import annotations

@@ -31,6 +31,9 @@ _PATTERNS = {
 }
 _ANY_LINES = r"(?:.*\n)*?"
 
+_OF_A_KILLED_JOB = re.compile(r"bash: line \d+: +\d+ Killed ")
+"""What the shell says of a job in the background, or not, as it has ended by then or not."""
+
 
 class Mismatch(AssertionError):
     """What a page says is not what happens."""
@@ -103,7 +106,8 @@ class Session:
         )
         self._status = ended.returncode
         self._cwd = Path((self._folder / "cwd").read_text().strip())
-        return "".join(f"{line.rstrip()}\n" for line in ended.stdout.splitlines())
+        lines = [line for line in ended.stdout.splitlines() if not _OF_A_KILLED_JOB.match(line)]
+        return "".join(f"{line.rstrip()}\n" for line in lines)
 
     def _environment(self) -> dict[str, str]:
         """Ours, without what is set for the person who runs the tests."""
