@@ -93,7 +93,7 @@ class Rollback:
         history = History(self._store, plan)
         target = self._store.get(CheckpointGroup, checkpoint.group_id).without(undone)
         self.check_position(history, target)
-        if keeps_present:
+        if keeps_present:  # otherwise the look without storing anything finds out (``expected``)
             self._sandboxes.check_content(plan, target.states)
         consequences = consequences_of(history, target)
         return RollbackDecision(plan, history, checkpoint, target, consequences, tuple(undone), keeps_present)
@@ -198,7 +198,7 @@ class Rollback:
             self._store.insert(operation)
         try:
             consequences = compensate(plan, lease, decision.consequences)
-            return self._carry_out(plan, lease, operation, decision.checkpoint, consequences)
+            return self._restore_and_record(plan, lease, operation, decision.checkpoint, consequences)
         except HoldfastError as error:
             noted = self._compensated_since(decision)
             if noted:
@@ -230,7 +230,7 @@ class Rollback:
         """Complete a rollback that was cut short; everything it did already is done again or found done."""
         consequences = self.compensate_unfinished(plan, lease, operation, compensate)
         target = self._store.get(CheckpointGroup, RollbackEntry.of(operation).target_group_id)
-        return self._carry_out(plan, lease, operation, group_checkpoints(self._store, target)[0], consequences)
+        return self._restore_and_record(plan, lease, operation, group_checkpoints(self._store, target)[0], consequences)
 
     def compensate_unfinished(
         self, plan: Plan, lease: Lease, operation: Operation, compensate: Compensate
@@ -245,7 +245,7 @@ class Rollback:
         undone = entry.correction.undone if entry.correction else ()
         return self._store.get(CheckpointGroup, entry.target_group_id).without(undone)
 
-    def _carry_out(
+    def _restore_and_record(
         self, plan: Plan, lease: Lease, operation: Operation, checkpoint: Checkpoint, consequences: Consequences
     ) -> RollbackResult:
         target, entry = self.target_of(operation), RollbackEntry.of(operation)

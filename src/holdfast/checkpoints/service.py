@@ -41,7 +41,7 @@ def _no_others() -> Iterator[Sequence[Store]]:
 
 
 class CheckpointService:
-    """The one door to checkpoints. What they are made of has a part of its own each:
+    """The door to checkpoints, and to the parts that work on them:
 
     ``sandboxes`` what is in them, ``changes`` between moments, ``rollback``, ``pruning``, ``garbage``, ``release``.
     """

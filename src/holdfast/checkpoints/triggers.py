@@ -1,4 +1,4 @@
-"""Triggers: which moments make a checkpoint by themselves, by all the names they go by."""
+"""Triggers: the names they go by in settings and plan files. Which there are says ``model.Trigger``."""
 
 from __future__ import annotations
 

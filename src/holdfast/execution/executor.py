@@ -144,6 +144,7 @@ def _run_remaining(
     recorder: Recorder,
     cancelled: threading.Event,
 ) -> ExecutionResult:
+    """The run loop: every step that remains, then the validations."""
     for index in range(plan.next_step, len(plan.steps)):
         if cancelled.is_set():
             return ExecutionResult(recorder.ended(plan, PlanState.CANCELLED, "stopped between two steps"))
@@ -151,7 +152,7 @@ def _run_remaining(
         if run.status is RunStatus.INTERRUPTED:
             return _stopped(plan, run, recorder)
         if run.status is RunStatus.CONSTRAINED:
-            return ExecutionResult(plan, run)
+            return ExecutionResult(plan, run)  # it waits for a person to resolve a conflict
         if run.status is RunStatus.FAILED:
             return failures.end(plan, run)
     for command in plan.validation:

@@ -239,7 +239,7 @@ def test_a_preview_tells_that_a_failed_step_is_undone_first_if_that_failed_befor
         raise SandboxError("Restoring the sandbox failed.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(opened.service.rollback, "_carry_out", refused)
+        patched.setattr(opened.service.rollback, "_restore_and_record", refused)
         with pytest.raises(SandboxError):
             opened.execute(plan.plan_id)
     [failed] = opened.store.runs.of(plan.plan_id)

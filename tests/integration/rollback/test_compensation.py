@@ -234,7 +234,7 @@ def test_a_compensation_that_is_no_call_is_refused_with_its_place(workshop: Work
         workshop.create(run("true", compensate=["true"]))
 
 
-@pytest.mark.parametrize("dies_in", ["keep_present", "_carry_out"])
+@pytest.mark.parametrize("dies_in", ["keep_present", "_restore_and_record"])
 def test_killed_around_compensating_a_step_is_never_done_with_its_effect_undone(
     workshop: Workshop, dies_in: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
