@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from holdfast.execution.resume import ResumePreview
     from holdfast.locking import Locking
     from holdfast.rollback.rollback import RollbackPreview
-    from holdfast.system.progress import Watcher
     from holdfast.tools import Toolbox
 
 __all__ = ["LATEST", "CheckpointView", "Declined", "Holdfast", "Outfit", "PlanStatus"]
@@ -68,6 +67,7 @@ class Holdfast:
         self.root_of = plans.root_of
         self.runs = plans.runs
         self.project_roots = plans.project_roots
+        self.find_damaged_plan = plans.find_damaged_plan
 
         self._views = views = Views(parts, plans)
         self.checkpoints = views.checkpoints
@@ -85,6 +85,8 @@ class Holdfast:
         self.result_of_attempt = views.result_of_attempt
         self.verify = views.verify
         self.held_back = views.held_back
+        self.content_bytes = views.content_bytes
+        self.watched_by = views.watched_by
         self.decisions = views.decisions
         self.decision_tree = views.decision_tree
         self.find_decision = views.find_decision
@@ -140,17 +142,6 @@ class Holdfast:
     def skipped_records(self) -> Sequence[str]:
         """What answers since it was opened have left out, because the records are damaged."""
         return self.store.skipped
-
-    @property
-    def content_bytes(self) -> int:
-        """How much space all saved content takes."""
-        return self.service.manager.objects.content_bytes()
-
-    def watched_by(self, watcher: Watcher | None) -> AbstractContextManager[None]:
-        """Tell ``watcher`` of all long work that this thread does meanwhile; None changes nothing."""
-        from holdfast.system.progress import watched_by
-
-        return watched_by(watcher)
 
     @cached_property
     def _locking(self) -> Locking:
@@ -273,7 +264,7 @@ class Holdfast:
         with (
             self._parts.reserve.given_up_if_full(),
             self._locking.changing(self._locking.ROLLBACK, reference, listener=listener) as (plan, lease),
-            self._watching(plan, keeps_present),
+            _watching(self.service, plan, keeps_present),
         ):
             if only:
                 return restore_paths(plan, lease, self.service, wanted, only, confirm) or Declined()
@@ -281,10 +272,6 @@ class Holdfast:
             compensate, parts = self._parts.compensator(), (self.service, self.tools)
             done = roll_back(plan, lease, *parts, wanted, compensate, confirm, keeps_present=keeps_present)
             return done or Declined()
-
-    def _watching(self, plan: Plan, keeps_present: bool = True) -> AbstractContextManager[None]:
-        """While the sandboxes are watched, each tree is looked at as a whole only once."""
-        return self.service.sandboxes.watching(plan) if keeps_present else nullcontext()
 
     def rollback_preview(
         self, reference: str, checkpoint: str, *, only: Sequence[str] = (), keeps_present: bool = True
@@ -297,7 +284,7 @@ class Holdfast:
         with self._parts.reserve.given_up_if_full():
             plan = self._locking.at_rest(self._locking.ROLLBACK, reference)
             wanted = self._views.find_checkpoint(plan, checkpoint)
-            with self._locking.telling_way_out(plan), self._watching(plan, keeps_present):
+            with self._locking.telling_way_out(plan), _watching(self.service, plan, keeps_present):
                 if only:
                     return preview_restore(plan, self.service, wanted, only)
                 decision = decide_rollback(plan, self.service, wanted, keeps_present=keeps_present)
@@ -321,7 +308,7 @@ class Holdfast:
         under_way = corrections.is_under_way(decision, guidance)
         with (
             self._locking.changing(self._locking.CORRECT, decision.plan_id, listener=listener) as (plan, lease),
-            self._watching(plan),
+            _watching(self.service, plan),
         ):
             if under_way:
                 return plan  # it was cut short, and is finished now
@@ -340,7 +327,7 @@ class Holdfast:
         """What a correction would do; changes nothing, and refuses what the correction would refuse."""
         decision = self.find_decision(decision_reference)
         plan = self._locking.at_rest(self._locking.CORRECT, decision.plan_id)
-        with self._watching(plan):
+        with _watching(self.service, plan):
             return _preview_correction(self._parts, plan, decision, mode, steps_file)
 
     # Applying
@@ -360,7 +347,7 @@ class Holdfast:
         options = _apply_options(self.settings, commit, branch)
         with (
             self._locking.changing(self._locking.APPLY, reference, listener=listener) as (plan, lease),
-            self._watching(plan),
+            _watching(self.service, plan),
         ):
             self._locking.put_right_around(plan, listener)
             return apply_plan(plan, lease, self.service, options, confirm) or Declined()
@@ -427,12 +414,6 @@ class Holdfast:
             self.service.garbage.collect()
         return plan
 
-    def find_damaged_plan(self, plan_id: str) -> str | None:
-        """The id, if its record, its lease or a subplan is damaged; only ``delete_damaged`` can change it then."""
-        from holdfast.deleting import find_damaged_plan
-
-        return find_damaged_plan(self.store, plan_id)
-
     def delete_damaged(self, plan_id: str) -> None:
         """Forget such a plan; what its record says is not relied on."""
         from holdfast.deleting import delete_damaged_plan
@@ -480,6 +461,11 @@ def _apply_options(settings: Settings, commit: bool, branch: str | None) -> Appl
     if branch is not None and not commit:
         raise UsageError("A branch is a commit: `--branch` and `--no-commit` exclude each other.", hint="Use one.")
     return ApplyOptions(commit=commit, branch=branch, include_ignored=settings.include_ignored)
+
+
+def _watching(service: CheckpointService, plan: Plan, keeps_present: bool = True) -> AbstractContextManager[None]:
+    """While the sandboxes are watched, each tree is scanned as a whole only once."""
+    return service.sandboxes.watching(plan) if keeps_present else nullcontext()
 
 
 def _refuse_only_unkept(only: Sequence[str], keeps_present: bool) -> None:

@@ -16,6 +16,7 @@ from holdfast.db.store import Store
 from holdfast.errors import ContentError, DatabaseError, StateError
 from holdfast.model import Lease, Operation, OperationKind, Plan
 from holdfast.parts import Parts
+from holdfast.plans import family_of
 from holdfast.process.leftovers import end_leftovers
 from holdfast.recovery import Recovery, put_right_outside
 from holdfast.system.trees import remove_tree, sync_directory
@@ -56,25 +57,10 @@ def _recoveries(parts: Parts) -> dict[OperationKind, Recovery]:
     return {OperationKind.ROLLBACK: compensate, OperationKind.APPLY: undo, OperationKind.UNAPPLY: undo}
 
 
-def find_damaged_plan(store: Store, plan_id: str) -> str | None:
-    """The id of that plan, if it can only be deleted; it must be named in full."""
-    plan_id = plan_id.strip().upper()
-    damaged = {*store.damaged.plans(), *store.damaged.leases()}
-    if damaged.isdisjoint(_family(store, plan_id)):
-        return None
-    parent = store.damaged.parent_of_plan(plan_id)
-    if parent is not None:
-        raise StateError(
-            f"Plan {plan_id} is damaged, and says that it is a subplan of {parent}.",
-            hint=f"It goes with the whole plan: `holdfast plan delete {parent}`.",
-        )
-    return plan_id
-
-
 def delete_damaged_plan(plan_id: str, parts: Parts) -> None:
     """Delete its sandboxes and its records; refused if it may have left something half done outside of them."""
     store, home = parts.store, parts.home
-    family = _family(store, plan_id)
+    family = family_of(store, plan_id)
     sandboxes = [home / "sandboxes" / each for each in family]
     if parts.is_shared and not any(folder.is_dir() for folder in sandboxes):
         raise StateError(
@@ -107,11 +93,3 @@ def _refuse_half_done(store: Store, plan_id: str) -> None:
             "damaged.",
             hint="Restore the database from a backup, then run the command again.",
         )
-
-
-def _family(store: Store, plan_id: str) -> list[str]:
-    """The plan and all below it; a damaged record may say that it is below itself."""
-    found = [plan_id]
-    for each in found:
-        found += [below for below in store.plans.ids_below(each) if below not in found]
-    return found

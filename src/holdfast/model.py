@@ -582,7 +582,7 @@ class Operation(Record, frozen=True, kw_only=True):
     kind: OperationKind
     state: OperationState = OperationState.BEGUN
     data: dict[str, Any]
-    """What only ``holdfast.journal`` writes and reads, as an entry of its kind."""
+    """What only ``holdfast.db.journal`` writes and reads, as an entry of its kind."""
     created_at: datetime
     finished_at: datetime | None = None
 

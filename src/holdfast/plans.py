@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.errors import AmbiguousError, ConfigError, DamagedRecordError, NotFoundError, UsageError
+from holdfast.errors import AmbiguousError, ConfigError, DamagedRecordError, NotFoundError, StateError, UsageError
 from holdfast.model import (
     Conflict,
     Decision,
@@ -28,6 +28,7 @@ from holdfast.parts import Parts
 from holdfast.system.ids import new_id
 
 if TYPE_CHECKING:
+    from holdfast.db.store import Store
     from holdfast.planfile.draft import PlanDraft
     from holdfast.process.confinement import Confinement
 
@@ -190,6 +191,23 @@ class Plans:
 
     # How they are
 
+    def find_damaged_plan(self, plan_id: str) -> str | None:
+        """The id, if its record, its lease or a subplan is damaged, so that it can only be deleted.
+
+        It must be named in full.
+        """
+        store, plan_id = self._parts.store, plan_id.strip().upper()
+        damaged = {*store.damaged.plans(), *store.damaged.leases()}
+        if damaged.isdisjoint(family_of(store, plan_id)):
+            return None
+        parent = store.damaged.parent_of_plan(plan_id)
+        if parent is not None:
+            raise StateError(
+                f"Plan {plan_id} is damaged, and says that it is a subplan of {parent}.",
+                hint=f"It goes with the whole plan: `holdfast plan delete {parent}`.",
+            )
+        return plan_id
+
     def is_done(self, plan: Plan) -> bool:
         """Whether executing it runs nothing: it is complete or applied, and nothing of it was cut short."""
         is_over = plan.state in (PlanState.COMPLETE, PlanState.APPLIED)
@@ -261,3 +279,11 @@ def project_root(start: Path) -> Path:
         if (folder / ".git").exists():
             return folder
     return start
+
+
+def family_of(store: Store, plan_id: str) -> list[str]:
+    """The plan and all below it; a damaged record may say that it is below itself."""
+    found = [plan_id]
+    for each in found:
+        found += [below for below in store.plans.ids_below(each) if below not in found]
+    return found

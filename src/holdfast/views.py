@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.releasing import HeldBack
     from holdfast.checkpoints.verification import VerifyResult
     from holdfast.decisions.explain import DecisionTree, Explanation
+    from holdfast.system.progress import Watcher
 
 # What is imported in a function below is not needed by every command: most start without it.
 
@@ -140,6 +141,16 @@ class Views:
 
         decision = self._parts.store.get(Decision, decision_id)
         return CorrectionService(self._parts.service, self._parts.tools).find_refusal(plan, decision) is None
+
+    def content_bytes(self) -> int:
+        """How much space all saved content takes."""
+        return self._parts.service.manager.objects.content_bytes()
+
+    def watched_by(self, watcher: Watcher | None) -> AbstractContextManager[None]:
+        """Tell ``watcher`` of all long work that this thread does meanwhile; None changes nothing."""
+        from holdfast.system.progress import watched_by
+
+        return watched_by(watcher)
 
     # Differences
 

@@ -15,9 +15,9 @@ from holdfast.apply.real_files import change_real_files
 from holdfast.checkpoints.missing import make_anew
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.service import CheckpointService
+from holdfast.db.journal import ApplyEntry
 from holdfast.git.branches import BranchMove
 from holdfast.git.commit import make_commit
-from holdfast.journal import ApplyEntry
 from holdfast.model import FileChange, Lease, Moment, Phase, Plan, PlanState
 
 

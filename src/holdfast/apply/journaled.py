@@ -12,9 +12,9 @@ from holdfast.apply.refusals import changed_meanwhile
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.batch import Batch
 from holdfast.content.difference import StateReader
+from holdfast.db.journal import BranchEntry, RealFilesEntry
 from holdfast.git.branches import BranchMove
 from holdfast.git.repository import GitRepository
-from holdfast.journal import BranchEntry, RealFilesEntry
 from holdfast.model import Resource
 from holdfast.snapshot.selection import Selection, links_among, load_selection, same, select, store_selection
 

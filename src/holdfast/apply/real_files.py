@@ -18,10 +18,10 @@ from holdfast.apply.refusals import changed_meanwhile
 from holdfast.apply.undo import DONE, UNDONE, changed_plan, give_way, undo_unless_done
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.format import DIRECTORY, Entry, digest_of
+from holdfast.db.journal import RealFilesEntry
 from holdfast.errors import LeaseLostError, SandboxError, described
 from holdfast.git.branches import check_unmoved, move_branch
 from holdfast.git.index import lock_index, new_index, release_index, replace_index
-from holdfast.journal import RealFilesEntry
 from holdfast.model import Lease, Operation, OperationState, Phase, Plan, PlanState, Record
 from holdfast.names import name_text
 from holdfast.snapshot.restore.guarded import InUse, Meddled

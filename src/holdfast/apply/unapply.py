@@ -24,12 +24,12 @@ from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.batch import Batch
 from holdfast.content.difference import Difference
 from holdfast.content.format import DIRECTORY, Entry
+from holdfast.db.journal import RealFilesEntry, UnapplyEntry
 from holdfast.errors import ConflictError, StateError
 from holdfast.git.branches import BranchMove, branch_name, refuse_a_branch_used_elsewhere, refuse_a_locked_branch
 from holdfast.git.index import changes_between
 from holdfast.git.repository import GitRepository
 from holdfast.git.work_tree import not_as_committed
-from holdfast.journal import RealFilesEntry, UnapplyEntry
 from holdfast.model import (
     FileChange,
     Lease,

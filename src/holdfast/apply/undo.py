@@ -12,11 +12,11 @@ from holdfast.apply.refusals import is_there, listed
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.difference import Difference
 from holdfast.content.format import DIRECTORY, Entry, digest_of
+from holdfast.db.journal import RealFilesEntry
 from holdfast.errors import SandboxError, described
 from holdfast.git.branches import BranchMove, move_branch_back, remove_stale_locks
 from holdfast.git.index import holds_index, release_index, take_out_of_index
 from holdfast.git.repository import GitRepository
-from holdfast.journal import RealFilesEntry
 from holdfast.model import Lease, Operation, OperationKind, OperationState, Phase, Plan, PlanState, Resource
 from holdfast.snapshot.database_changes import databases_in_use
 from holdfast.snapshot.restore.guarded import InUse, Meddled

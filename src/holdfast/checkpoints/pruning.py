@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Sequence
 from holdfast.checkpoints.garbage import Garbage
 from holdfast.checkpoints.history import CUT_SHORT, first_of_attempt, is_half_done
 from holdfast.checkpoints.retention import GroupFacts, retention
+from holdfast.db.journal import Entry
 from holdfast.db.store import Store
 from holdfast.errors import StateError
-from holdfast.journal import Entry
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,

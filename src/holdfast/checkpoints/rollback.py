@@ -21,9 +21,9 @@ from holdfast.checkpoints.recorder import Occasion, Recorder, group_checkpoints,
 from holdfast.checkpoints.sandboxes import Sandboxes
 from holdfast.checkpoints.titles import left_for, title_of
 from holdfast.checkpoints.unkept import look_at_unkept
+from holdfast.db.journal import RollbackEntry, SandboxEntry
 from holdfast.db.store import Store
 from holdfast.errors import HoldfastError, StateError
-from holdfast.journal import RollbackEntry, SandboxEntry
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,

@@ -106,7 +106,7 @@ class Store(Access):
 
         Refuses if any record that could name one is damaged, of whichever plan: a damaged one may be another's.
         """
-        from holdfast.journal import states_needed_by  # only a collection asks, and every command opens the store
+        from holdfast.db.journal import states_needed_by  # only a collection asks, and every command opens the store
 
         plans = [fields for fields in self.all_fields(Plan) if fields["store_id"] == store_id]
         kept = {fields["plan_id"] for fields in plans}

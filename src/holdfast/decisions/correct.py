@@ -10,8 +10,8 @@ from holdfast.checkpoints.history import History, goes_on_with_parent
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.rollback import Compensate, RollbackDecision
 from holdfast.checkpoints.service import CheckpointService
+from holdfast.db.journal import Entry, RollbackEntry
 from holdfast.errors import DamagedRecordError, SandboxError, StateError
-from holdfast.journal import Entry, RollbackEntry
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,

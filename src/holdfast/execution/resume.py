@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from holdfast.checkpoints.missing import missing_sandboxes
 from holdfast.checkpoints.service import CheckpointService
+from holdfast.db.journal import RollbackEntry
 from holdfast.errors import StateError
 from holdfast.execution.conflicts import refuse_unresolved
 from holdfast.execution.standing import Choices, Standing, refuse_to_repeat, refuse_to_skip_nothing, standing_of
-from holdfast.journal import RollbackEntry
 from holdfast.model import CheckpointGroup, Operation, OperationKind, Plan, PlanState, Resource, Step
 from holdfast.tools import Toolbox
 

@@ -14,8 +14,8 @@ from holdfast.content.batch import Batch
 from holdfast.content.difference import StateReader
 from holdfast.content.format import DIRECTORY, FORMAT_VERSION, Entry, State
 from holdfast.content.grafting import grafted
+from holdfast.db.journal import RestorePathsEntry
 from holdfast.errors import AmbiguousError, HoldfastError, NotFoundError, StateError, UsageError
-from holdfast.journal import RestorePathsEntry
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,

@@ -19,7 +19,7 @@ def prune(invocation: Invocation, keep: int | None, plan: str) -> Reply:
         found = holdfast.find_plan(plan)
         deleted = holdfast.prune(found.plan_id, keep)
         left = holdfast.count_checkpoints(found.plan_id)
-        size = holdfast.content_bytes
+        size = holdfast.content_bytes()
         messages = unfreed(holdfast)
     data = {"plan_id": found.plan_id, "deleted": deleted, "checkpoints_remaining": left, "content_bytes": size}
     text = f"Deleted {counted(deleted, 'checkpoint')}, {left} stay; saved content takes {bytes_text(size)} in all."

@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.db.rows import row_of
-from holdfast.db.tables import TABLE_OF
-from holdfast.errors import DamagedRecordError
-from holdfast.journal import (
+from holdfast.db.journal import (
     ApplyEntry,
     BranchEntry,
     Entry,
@@ -21,6 +18,9 @@ from holdfast.journal import (
     UnapplyEntry,
     states_needed_by,
 )
+from holdfast.db.rows import row_of
+from holdfast.db.tables import TABLE_OF
+from holdfast.errors import DamagedRecordError
 from holdfast.model import Correction, DecisionSpec, DecisionType, Operation, OperationKind, OperationState, Step, now
 
 OPERATIONS = TABLE_OF[Operation]
