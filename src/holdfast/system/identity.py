@@ -13,6 +13,8 @@ from pathlib import Path
 
 from blake3 import blake3
 
+from holdfast.system.trees import sync_directory
+
 FILE_NAME = "machine"
 _MACHINE_ID = Path("/etc/machine-id")
 _INTERFACES = Path("/sys/class/net")
@@ -42,9 +44,14 @@ def machine_id(home: Path) -> str:
 
 
 def _keep(home: Path, made: str) -> None:
+    """Durably: a lease that is taken next names it, and after a power cut must be known as this machine's."""
     unfinished = home / f".{FILE_NAME}.unfinished"
-    unfinished.write_text(json.dumps({"machine_id": made, "fingerprint": _fingerprint(home)}) + "\n")
+    with unfinished.open("w") as file:
+        file.write(json.dumps({"machine_id": made, "fingerprint": _fingerprint(home)}) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
     unfinished.replace(home / FILE_NAME)
+    sync_directory(home)
 
 
 @contextmanager
