@@ -36,7 +36,7 @@ A Plan Runs, Is Rolled Back By Another Process, Runs Again And Is Applied
     ${applied}=    Holdfast Json    plan    apply    --yes    latest
     Should Be Equal    ${applied}[state]    applied
     ${log}=    Git    log    --format=%s %an    -2
-    Should Be Equal    ${log}    upgrade the widget Robot\nfirst Robot
+    Should Be Equal    ${log}    upgrade the widget Ada Example\nfirst Ada Example
     ${left}=    Git    status    --porcelain
     Should Be Empty    ${left}
     ${version}=    Read File    app/version.txt

@@ -66,7 +66,7 @@ def test_a_plan_commits_and_stashes_in_its_git_sandbox(yard: Yard) -> None:
     )
     before = yard.around()
     assert yard.open().execute(plan.plan_id).succeeded
-    assert files(yard.sandbox(plan)) == {"version.txt": "2\n", "log": "second\nfirst\n"}
+    assert files(yard.sandbox(plan)) == {"version.txt": "2\n", "log": "second\nthe first commit\n"}
     assert {path: yard.around()[path] for path in before if str(yard.app) in path} == {
         path: seen for path, seen in before.items() if str(yard.app) in path
     }
