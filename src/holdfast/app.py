@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from holdfast.errors import HoldfastError, StateError, UsageError
 from holdfast.model import CheckpointRetentionPolicy, Decision, Moment, Plan, PlanState, RollbackResult
 from holdfast.parts import Outfit, Parts
 from holdfast.plans import LATEST, Plans, PlanStatus, project_root
+from holdfast.system.once import once
 from holdfast.system.reserve import full_disk
 from holdfast.views import CheckpointView, Views
 
@@ -143,7 +143,7 @@ class Holdfast:
         """What answers since it was opened have left out, because the records are damaged."""
         return self.store.skipped
 
-    @cached_property
+    @once
     def _locking(self) -> Locking:
         from holdfast.locking import Locking
 

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +16,7 @@ from holdfast.db.store import Store, open_store
 from holdfast.errors import ContentError, DatabaseError, HoldfastError, SandboxError, StateError
 from holdfast.model import Lease, Plan
 from holdfast.names import name_text
+from holdfast.system.once import once
 from holdfast.system.place import is_there
 from holdfast.system.reserve import Reserve
 from holdfast.system.sqlite import is_empty, is_read_only
@@ -91,7 +91,7 @@ class Parts:
 
     # Records and content
 
-    @cached_property
+    @once
     def store(self) -> Store:
         from holdfast.content.keeping import kept_records
 
@@ -100,7 +100,7 @@ class Parts:
         kept = kept_records(self.home / "objects.db")
         return self._opened(lambda: open_store(self.settings.database_url, self.home, kept))
 
-    @cached_property
+    @once
     def service(self) -> CheckpointService:
         from holdfast.checkpoints.service import CheckpointService
         from holdfast.content.store import ObjectStore
@@ -138,7 +138,7 @@ class Parts:
 
     # Running
 
-    @cached_property
+    @once
     def tools(self) -> Toolbox:
         from holdfast.tools import Toolbox
 

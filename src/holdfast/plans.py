@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from holdfast.model import (
 )
 from holdfast.parts import Parts
 from holdfast.system.ids import new_id
+from holdfast.system.once import once
 
 if TYPE_CHECKING:
     from holdfast.db.store import Store
@@ -182,7 +182,7 @@ class Plans:
             yield subplan
             yield from self.below(subplan)
 
-    @cached_property
+    @once
     def _project(self) -> Project:
         return self._parts.store.plans.project_for(str(self._parts.project_root))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 
 from holdfast.db.store import Store
 from holdfast.model import (
@@ -24,6 +23,7 @@ from holdfast.model import (
     less,
 )
 from holdfast.system.machine import boot_id
+from holdfast.system.once import once
 
 CUT_SHORT = frozenset((RunStatus.INTERRUPTED, RunStatus.CONSTRAINED))
 """How a run is that can go on, or be undone: its half-done work may be in the sandboxes."""
@@ -38,29 +38,29 @@ class History:
 
     # What is recorded
 
-    @cached_property
+    @once
     def decisions(self) -> list[Decision]:
         return self._store.decisions.of(self.plan.plan_id)
 
-    @cached_property
+    @once
     def runs(self) -> list[StepRun]:
         return self._store.runs.of(self.plan.plan_id)
 
-    @cached_property
+    @once
     def groups(self) -> list[CheckpointGroup]:
         """Those whose records are sound."""
         return self._store.groups.of(self.plan.plan_id, sound_only=True)
 
-    @cached_property
+    @once
     def subplans(self) -> list[Plan]:
         return self._store.plans.below(self.plan.plan_id)
 
-    @cached_property
+    @once
     def last_run(self) -> StepRun | None:
         """The last one in force."""
         return self._store.runs.latest_in_force(self.plan.plan_id)
 
-    @cached_property
+    @once
     def head(self) -> CheckpointGroup:
         """The last group; there is one as soon as the plan has sandboxes."""
         return self._store.get(CheckpointGroup, self.plan.head_group_id or "")
@@ -75,14 +75,14 @@ class History:
         decision = self._store.find(Decision, run.decision_id) if run.decision_id is not None else None
         return None if decision is None or decision.step_index is None else self.plan.steps[decision.step_index]
 
-    @cached_property
+    @once
     def run_of_next_step(self) -> StepRun | None:
         """The last try at it that was not undone."""
         run = self.last_run
         is_of_it = run is not None and run.step_index == self.plan.next_step and self.step_of(run) is not None
         return run if is_of_it else None
 
-    @cached_property
+    @once
     def cut_short(self) -> StepRun | None:
         """The run of the next step, if it did not come to its end and its half-done work may be in the sandboxes."""
         run = self.run_of_next_step
@@ -101,7 +101,7 @@ class History:
         is_of_step = failed.step_index == self.plan.next_step and self.step_of(failed) is not None
         return is_of_step and self.plan.policy.goes_back_on_failure
 
-    @cached_property
+    @once
     def under_way(self) -> StepRun | None:
         """The step that was cut short, also before recovery has marked it."""
         return self.cut_short or next(iter(self._store.runs.unfinished(self.plan.plan_id)), None)
@@ -126,7 +126,7 @@ class History:
 
     # What groups hold
 
-    @cached_property
+    @once
     def held_decisions(self) -> Ranges:
         """What a group of now holds: of a step that was cut short also its decisions, so that it can come back."""
         run, held = self.run_of_next_step, self.plan.active_decisions

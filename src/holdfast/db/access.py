@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
@@ -32,6 +31,7 @@ from holdfast.model import (
     Revision,
     StepRun,
 )
+from holdfast.system.once import once
 
 M = TypeVar("M", bound=Record)
 
@@ -65,7 +65,7 @@ class Access:
                 self._verify(lease)
             yield
 
-    @cached_property
+    @once
     def records_id(self) -> str:
         """What a content store knows these records by."""
         rows = self.execute("SELECT records_id FROM record_store")
@@ -77,7 +77,7 @@ class Access:
             )
         return str(rows[0][0])
 
-    @cached_property
+    @once
     def place(self) -> str:
         """Where these records are, for a person."""
         return self._engine.place

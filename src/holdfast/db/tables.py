@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import cached_property
 
 from holdfast.model import (
     Checkpoint,
@@ -22,6 +21,7 @@ from holdfast.model import (
     Revision,
     StepRun,
 )
+from holdfast.system.once import once
 
 
 class Kind(Enum):
@@ -60,7 +60,7 @@ class Table:
     constraints: tuple[str, ...] = ()
     indexes: tuple[str, ...] = ()
 
-    @cached_property
+    @once
     def names(self) -> tuple[str, ...]:
         return (*(column.name for column in self.columns), "checksum")
 

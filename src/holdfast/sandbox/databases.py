@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from holdfast.errors import SandboxError
 from holdfast.names import name_text
 from holdfast.process.confinement import landlock_abi, rules_for
 from holdfast.process.supervisor import PR_SET_PDEATHSIG, confine, prctl
+from holdfast.system.once import once
 from holdfast.system.sqlite import BUSY_TIMEOUT_SECONDS, Error, cannot_be_read, is_busy, module, patiently
 from holdfast.system.stopping import run_stoppable
 
@@ -152,7 +152,7 @@ class Users:
             return list(dict.fromkeys([*self.of_database(directory, database), *self.of(directory, [moved])]))
         return self.of_database(directory, moved) if is_database(directory, moved) else []
 
-    @cached_property
+    @once
     def _by_file(self) -> dict[tuple[int, int], set[int]]:
         by_file: dict[tuple[int, int], set[int]] = {}
         for process, file in _open_files():

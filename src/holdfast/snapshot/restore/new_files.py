@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 
 from holdfast.content.difference import StateReader
 from holdfast.content.format import PIECE_BYTES, REGULAR, SYMLINK, Entry
@@ -15,6 +14,7 @@ from holdfast.snapshot.restore.file_attributes import (
 )
 from holdfast.snapshot.restore.staging import Spare, Staging, temporary_names
 from holdfast.system.calls import fill
+from holdfast.system.once import once
 from holdfast.system.progress import UNWATCHED, Metering
 from holdfast.system.stopping import stop_if_asked
 
@@ -39,7 +39,7 @@ class NewFiles:
         self.proven: dict[bytes, tuple[int, int]] = {}
         """Files that were read back, and hold what they should, before they got their names; device and inode."""
 
-    @cached_property
+    @once
     def _names(self) -> Iterator[bytes]:
         return temporary_names(self._owner)
 
