@@ -44,7 +44,8 @@ def apply_plan(
     preview = preview_apply(plan, service, options)
     if not confirm(preview):
         return None
-    result_group(plan, service)  # the answer may have taken long, and the sandboxes be something else by now
+    # The answer may have taken long, and the sandboxes be something else by now.
+    result_group(plan, service, thorough=True)
     commits = {}
     for each in preview.resources:
         commit = make_commit(each.commit) if each.commit is not None else None

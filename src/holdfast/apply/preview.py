@@ -105,8 +105,11 @@ def preview_apply(plan: Plan, service: CheckpointService, options: ApplyOptions)
         return ApplyPreview(plan, options, _Analysis(plan, service, options, result).run())
 
 
-def result_group(plan: Plan, service: CheckpointService) -> CheckpointGroup:
-    """The group that recorded the result, if the sandboxes still are exactly that."""
+def result_group(plan: Plan, service: CheckpointService, *, thorough: bool = False) -> CheckpointGroup:
+    """The group that recorded the result, if the sandboxes still are exactly that.
+
+    ``thorough``: every file is looked at, whatever the kernel told since the last look.
+    """
     if plan.state is PlanState.APPLIED:
         raise StateError(
             f"Plan {plan.plan_id} is applied already.",
@@ -122,7 +125,7 @@ def result_group(plan: Plan, service: CheckpointService) -> CheckpointGroup:
     head = service.store.get(CheckpointGroup, plan.head_group_id or "")
     groups = service.store.groups.of(plan.plan_id, sound_only=True)
     group = next((group for group in reversed(groups) if ends.intersection(group.triggers)), head)
-    if service.sandboxes.changed_since(plan, group.states):
+    if service.sandboxes.changed_since(plan, group.states, thorough=thorough):
         raise StateError(
             "The sandboxes are not what the plan left: something changed them after it was complete.",
             hint=f"Go back to the result with `holdfast plan rollback {plan.plan_id} {group.group_id}` "

@@ -48,14 +48,14 @@ class Sandboxes:
             for resource in plan.resources
         }
 
-    def changed_since(self, plan: Plan, recorded: States) -> tuple[str, ...]:
+    def changed_since(self, plan: Plan, recorded: States, *, thorough: bool = False) -> tuple[str, ...]:
         """The resources whose sandboxes are no longer what was recorded; looking into one does not change it.
 
         One that is gone counts as unchanged: it is made again as it was recorded.
         """
         with self._manager.storing():
             there = [each for each in plan.resources if not is_missing(Path(each.sandbox_path))]
-            found = {each.name: self._manager.state_of(Path(each.sandbox_path), thorough=False) for each in there}
+            found = {each.name: self._manager.state_of(Path(each.sandbox_path), thorough=thorough) for each in there}
             changed = [resource for resource in there if found[resource.name] != recorded[resource.name]]
             reader = self._manager.reader
             return tuple(

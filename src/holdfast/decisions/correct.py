@@ -111,6 +111,7 @@ class CorrectionService:
         """Go back to just before the decision; it and all that followed from it are superseded by the guidance."""
         decision, rollback = preview.decision, preview.rollback
         assert rollback is not None
+        self._service.sandboxes.states_now(preview.plan)  # a question may lie between, and not every write is reported
         correction = Correction(
             question=decision.question,
             guidance=guidance,

@@ -93,7 +93,7 @@ def restore_paths(
     decided = _decide(plan, service, checkpoint, only)
     if not confirm(RollbackPreview(plan, decided.group, decided.expected)):
         return None
-    if service.sandboxes.states_now(plan, thorough=False) != decided.present:
+    if service.sandboxes.states_now(plan) != decided.present:
         decided = _decide(plan, service, checkpoint, only)  # something was changed while the person was asked
     group, present, selected, expected = decided.group, decided.present, decided.selected, decided.expected
     reason = f"{', '.join(map(name_text, decided.shown))} restored from {checkpoint.checkpoint_id}"

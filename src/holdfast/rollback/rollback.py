@@ -64,6 +64,8 @@ def roll_back(
     preview = preview_rollback(decision, service, tools)
     if not confirm(preview):
         return None
+    if keeps_present:
+        service.sandboxes.states_now(plan)  # the answer may have taken long, and not every write is reported
     after = decision.consequences
 
     def compensated(plan: Plan, lease: Lease, consequences: Consequences) -> Consequences:

@@ -1,0 +1,66 @@
+"""What happens in a sandbox while a person is asked counts, also what the kernel does not report."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import StateError
+from holdfast.model import Plan, RollbackResult
+from tests.support.workshop import Workshop, files, run
+
+
+@pytest.fixture
+def plan(workshop: Workshop) -> Plan:
+    return workshop.open().execute(workshop.create(run("echo changed > version.txt; echo kept > other")).plan_id).plan
+
+
+def _writing_mapped(path: Path) -> Callable[[object], bool]:
+    """Says yes, and writes into memory that is mapped to the file: there is no event of that."""
+    with path.open("r+b") as file:
+        mapped = mmap.mmap(file.fileno(), 0)
+
+    def confirm(_: object) -> bool:
+        mapped[0:1] = b"M"
+        mapped.flush()
+        return True
+
+    return confirm
+
+
+def _start(workshop: Workshop, plan: Plan) -> str:
+    return workshop.groups(plan)[0].group_id
+
+
+@pytest.mark.parametrize("only", [(), ("version.txt",)])
+def test_what_is_written_through_mapped_memory_is_kept_by_a_rollback(
+    workshop: Workshop, plan: Plan, only: tuple[str, ...]
+) -> None:
+    sandbox, opened = workshop.sandbox(plan), workshop.open()
+    confirm = _writing_mapped(sandbox / "version.txt")
+    result = opened.rollback(plan.plan_id, _start(workshop, plan), only=only, confirm=confirm)
+    assert isinstance(result, RollbackResult)
+    assert files(sandbox)["version.txt"] == "1\n"
+    opened.rollback(plan.plan_id, result.left_group_id or "")
+    assert files(sandbox)["version.txt"] == "Mhanged\n"
+
+
+def test_what_is_written_through_mapped_memory_is_kept_by_a_correction(workshop: Workshop, plan: Plan) -> None:
+    sandbox, opened = workshop.sandbox(plan), workshop.open()
+    decision = next(each for each in opened.decisions(plan.plan_id) if each.step_index == 0)
+    opened.correct(decision.decision_id, guidance="x", confirm=_writing_mapped(sandbox / "version.txt"))
+    assert files(sandbox)["version.txt"] == "1\n"
+    left = workshop.groups(plan)[-2]
+    opened.rollback(plan.plan_id, left.group_id)
+    assert files(sandbox)["version.txt"] == "Mhanged\n"
+
+
+def test_what_is_written_through_mapped_memory_keeps_a_result_from_being_applied(
+    workshop: Workshop, plan: Plan
+) -> None:
+    confirm = _writing_mapped(workshop.sandbox(plan) / "version.txt")
+    with pytest.raises(StateError, match="something changed them"):
+        workshop.open().apply(plan.plan_id, confirm=confirm)
