@@ -64,8 +64,12 @@ def roll_back(
     preview = preview_rollback(decision, service, tools)
     if not confirm(preview):
         return None
+    # The answer may have taken long.
     if keeps_present:
-        service.sandboxes.states_now(plan)  # the answer may have taken long, and not every write is reported
+        service.sandboxes.states_now(plan)  # not every write is reported
+    else:
+        decision = decide_rollback(plan, service, checkpoint, keeps_present=False)
+        preview = preview_rollback(decision, service, tools)
     after = decision.consequences
 
     def compensated(plan: Plan, lease: Lease, consequences: Consequences) -> Consequences:

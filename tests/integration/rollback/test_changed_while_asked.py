@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import mmap
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from holdfast.errors import StateError
+from holdfast.errors import SandboxError, StateError
 from holdfast.model import Plan, RollbackResult
 from tests.support.workshop import Workshop, files, run
 
@@ -64,3 +65,30 @@ def test_what_is_written_through_mapped_memory_keeps_a_result_from_being_applied
     confirm = _writing_mapped(workshop.sandbox(plan) / "version.txt")
     with pytest.raises(StateError, match="something changed them"):
         workshop.open().apply(plan.plan_id, confirm=confirm)
+
+
+def test_a_rollback_that_keeps_nothing_tells_also_what_came_meanwhile(workshop: Workshop, plan: Plan) -> None:
+    sandbox, opened = workshop.sandbox(plan), workshop.open()
+
+    def confirm(_: object) -> bool:
+        (sandbox / "late").write_text("late")
+        return True
+
+    result = opened.rollback(plan.plan_id, _start(workshop, plan), keeps_present=False, confirm=confirm)
+    assert isinstance(result, RollbackResult)
+    assert [each.rpartition(":")[2] for each in result.lost] == ["late"]
+    assert "late" in [each.file for each in result.changes]
+
+
+def test_a_rollback_that_keeps_nothing_is_not_begun_if_the_sandbox_went_meanwhile(
+    workshop: Workshop, plan: Plan
+) -> None:
+    opened = workshop.open()
+
+    def confirm(_: object) -> bool:
+        shutil.rmtree(workshop.sandbox(plan))
+        return True
+
+    with pytest.raises(SandboxError, match="missing"):
+        opened.rollback(plan.plan_id, _start(workshop, plan), keeps_present=False, confirm=confirm)
+    assert opened.status(plan.plan_id).cut_short == ()
