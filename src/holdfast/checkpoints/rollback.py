@@ -49,6 +49,7 @@ from holdfast.system.place import is_there
 
 Compensate = Callable[[Plan, Lease, Consequences], Consequences]
 """Undoes what the steps that a rollback undoes did outside of the sandboxes; their runs say then how that ended."""
+_PARENT_WENT_BACK = "its parent was rolled back"
 
 
 def no_compensation(_plan: Plan, _lease: Lease, consequences: Consequences) -> Consequences:
@@ -314,8 +315,8 @@ class Rollback:
     def _revived(self, subplan: Plan) -> Plan:
         """As it was when its parent went back; a result that came into the parent's sandboxes is there again."""
         revived = subplan.changed(is_superseded=None)
-        if subplan.state is not PlanState.CANCELLED:
-            return revived  # it had come to its end by itself
+        if subplan.error != _PARENT_WENT_BACK:
+            return revived  # it had come to its end, or was stopped, by itself
         head = self._store.find(CheckpointGroup, subplan.head_group_id or "")
         run = self._store.runs.latest_in_force(subplan.plan_id)
         if head is not None and Moment.POST_EXECUTE in head.triggers:
@@ -344,7 +345,7 @@ class Rollback:
 def _invalidated(subplan: Plan) -> Plan:
     if subplan.state in (PlanState.ERRORED, PlanState.CANCELLED):
         return subplan.changed(is_superseded=True)  # why it did not come to its end stays to be seen
-    return subplan.changed(is_superseded=True, state=PlanState.CANCELLED, error="its parent was rolled back")
+    return subplan.changed(is_superseded=True, state=PlanState.CANCELLED, error=_PARENT_WENT_BACK)
 
 
 def _position(plan: Plan) -> int | None:

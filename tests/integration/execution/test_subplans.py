@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from holdfast.app import Holdfast
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.errors import ConflictError, DatabaseError, StateError
-from holdfast.events import Event, InSubplan, StepFinished, SubplanEnded, SubplanMerged, SubplanStarted
+from holdfast.events import Event, InSubplan, StepFinished, StepStarted, SubplanEnded, SubplanMerged, SubplanStarted
 from holdfast.execution.executor import Choices
 from holdfast.model import Decision, DecisionType, Plan, PlanState, RollbackResult, RunStatus, Trigger
 from tests.support.repositories import log
@@ -457,6 +458,23 @@ def test_undoing_a_rollback_brings_subplans_back_as_far_as_they_were(workshop: W
     assert opened.execute(plan.plan_id).succeeded
     assert files(workshop.sandbox(plan)) == {"q": "q\n", "s": "s\n", "version.txt": "1\n"}
     assert count.read_text() == "once\n"
+
+
+def test_undoing_a_rollback_brings_a_stopped_subplan_back_as_stopped(workshop: Workshop) -> None:
+    plan, stop = workshop.create(one_by_one(sub("stopped", "sleep 60"), sub("later", "echo x > x"))), threading.Event()
+
+    def stop_in_subplan(event: Event) -> None:
+        if isinstance(event, InSubplan) and isinstance(event.event, StepStarted):
+            stop.set()
+
+    opened = workshop.open()
+    opened.execute(plan.plan_id, listener=stop_in_subplan, cancelled=stop)
+    result = opened.rollback(plan.plan_id, opened.checkpoints(plan.plan_id)[0].checkpoint.checkpoint_id)
+    assert isinstance(result, RollbackResult)
+    opened.rollback(plan.plan_id, result.left_group_id or "")
+    found = {name: (each.state, each.error) for name, each in subplans(opened, plan).items()}
+    name = subplans(opened, plan)["stopped"].steps[0].name
+    assert found == {"stopped": (PlanState.CANCELLED, f"stopped during {name}"), "later": (PlanState.QUEUED, None)}
 
 
 def test_subplans_go_on_with_their_plan_and_not_by_themselves(workshop: Workshop) -> None:
