@@ -198,8 +198,8 @@ class Rollback:
         with self._store.transaction(lease):
             self._store.insert(operation)
         try:
-            consequences = compensate(plan, lease, decision.consequences)
-            return self._restore_and_record(plan, lease, operation, decision.checkpoint, consequences)
+            compensate(plan, lease, decision.consequences)
+            return self._restore_and_record(plan, lease, operation, decision.checkpoint)
         except HoldfastError as error:
             noted = self._compensated_since(decision)
             if noted:
@@ -229,9 +229,9 @@ class Rollback:
 
     def finish(self, plan: Plan, lease: Lease, operation: Operation, compensate: Compensate) -> RollbackResult:
         """Complete a rollback that was cut short; everything it did already is done again or found done."""
-        consequences = self.compensate_unfinished(plan, lease, operation, compensate)
+        self.compensate_unfinished(plan, lease, operation, compensate)
         target = self._store.get(CheckpointGroup, RollbackEntry.of(operation).target_group_id)
-        return self._restore_and_record(plan, lease, operation, group_checkpoints(self._store, target)[0], consequences)
+        return self._restore_and_record(plan, lease, operation, group_checkpoints(self._store, target)[0])
 
     def compensate_unfinished(
         self, plan: Plan, lease: Lease, operation: Operation, compensate: Compensate
@@ -247,11 +247,12 @@ class Rollback:
         return self._store.get(CheckpointGroup, entry.target_group_id).without(undone)
 
     def _restore_and_record(
-        self, plan: Plan, lease: Lease, operation: Operation, checkpoint: Checkpoint, consequences: Consequences
+        self, plan: Plan, lease: Lease, operation: Operation, checkpoint: Checkpoint
     ) -> RollbackResult:
         target, entry = self.target_of(operation), RollbackEntry.of(operation)
         left, is_unkept = self._store.get(CheckpointGroup, entry.left_group_id or ""), entry.is_unkept
         set_aside = self._sandboxes.restore_group(plan, target, is_unkept=is_unkept)
+        consequences = consequences_of(History(self._store, plan), target)  # compensating may have recorded decisions
         found = Changes(self._manager.reader).reverted(plan, left.states, target.states)
         with self._store.transaction(lease):
             plan = self._record(plan, target, left, consequences, entry)

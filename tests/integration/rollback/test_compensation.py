@@ -264,3 +264,15 @@ def test_killed_around_compensating_a_step_is_never_done_with_its_effect_undone(
     done = log(workshop)
     assert done in (["do"], ["do", "undo", "do"])
     assert files(workshop.sandbox(plan))["one"] == "1\n"
+
+
+def test_what_is_decided_while_a_step_is_compensated_is_superseded_with_the_step(workshop: Workshop) -> None:
+    deciding = 'c.record_decision(type="implementation_choice", question="?", chosen="!")'
+    undoing = f"echo 'def step(c): {deciding}' > undo.py"
+    compensate = {"tool": "python", "args": {"callable": "undo:step"}}
+    opened = workshop.open()
+    plan = opened.execute(workshop.create(run(undoing, side_effects=True, compensate=compensate)).plan_id).plan
+    result = opened.rollback(plan.plan_id, first_checkpoint(opened, plan))
+    assert isinstance(result, RollbackResult)
+    assert [each.note for each in result.impact.compensated] == [DONE]
+    assert [each.is_superseded for each in opened.decisions(plan.plan_id) if each.chosen == "!"] == [True]
