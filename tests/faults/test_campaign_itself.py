@@ -65,9 +65,9 @@ def test_an_object_under_its_name_before_it_is_whole_is_found(bench: Bench, monk
         self: ObjectStore, rows: list[Any], parcels: list[Any], snapshots: list[Any], unnamed: dict[str, int]
     ) -> None:
         insert(self, [(digest, size, b"") for digest, size, _ in rows], parcels, [])
-        with self._writing():
+        with self.database.writing():
             changes = [(data, digest) for digest, _, data in rows]
-            self._connection.executemany("UPDATE object SET data = ? WHERE digest = ?", changes)
+            self.database.connection.executemany("UPDATE object SET data = ? WHERE digest = ?", changes)
         insert(self, [], [], snapshots, unnamed)
 
     monkeypatch.setattr(ObjectStore, "insert", insert_in_two_steps)
