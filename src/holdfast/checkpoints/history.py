@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from holdfast.db.store import Store
 from holdfast.model import (
@@ -212,13 +212,6 @@ def is_half_done(decision: Decision, group: CheckpointGroup) -> bool:
     """Whether the group holds it although the step that it is for was not done there."""
     is_of_next_step = decision.step_index == group.last_completed_step + 1
     return is_of_next_step and is_within(decision.sequence, group.active_decisions)
-
-
-def all_below(history: History) -> Iterator[Plan]:
-    """The subplans of a plan, theirs, and so on."""
-    for subplan in history.subplans:
-        yield subplan
-        yield from all_below(history.below(subplan))
 
 
 def goes_on_with_parent(subplan: Plan) -> str:

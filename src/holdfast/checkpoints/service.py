@@ -15,7 +15,7 @@ from holdfast.checkpoints.pruning import Pruning
 from holdfast.checkpoints.recorded import RecordedSnapshots
 from holdfast.checkpoints.recorder import Occasion, Recorder, group_checkpoints, same_position
 from holdfast.checkpoints.releasing import Others, Release
-from holdfast.checkpoints.rollback import Compensate, Rollback, RollbackDecision, no_compensation
+from holdfast.checkpoints.rollback import Compensate, Rollback, no_compensation
 from holdfast.checkpoints.sandboxes import Sandboxes
 from holdfast.checkpoints.verification import VerifyResult, verify_plans
 from holdfast.db.store import Store
@@ -166,14 +166,9 @@ class CheckpointService:
         correction: Correction | None = None,
         recovery: DecisionSpec | None = None,
         compensate: Compensate = no_compensation,
-        decision: RollbackDecision | None = None,
     ) -> RollbackResult:
-        """Take the files of all resources, the plan's position and its decisions back to that moment, all or nothing.
-
-        ``decision``: what was decided about it already, so that it is not found out once more.
-        """
-        undone = correction.undone if correction else ()
-        decided = decision or self.rollback.decide(plan, checkpoint, undone=undone)
+        """Take files of all resources, position and decisions of the plan back to that moment, all or nothing."""
+        decided = self.rollback.decide(plan, checkpoint, undone=correction.undone if correction else ())
         return self.rollback.carry_out(
             decided, lease, reason=reason, correction=correction, recovery=recovery, compensate=compensate
         )
