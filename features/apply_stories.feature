@@ -109,7 +109,7 @@ Feature: Stories of applying
     Then it ends with exit code 0
     When I run "holdfast plan unapply --dry-run latest"
     Then it ends with exit code 0
-    And it says "would be put back"
+    And it says "would be restored or removed"
     And nothing has changed
     When I run "holdfast plan unapply --yes latest --format json"
     Then it ends with exit code 0

@@ -224,7 +224,7 @@ Feature: Rollback
       And it says
         """
         (before the first step): 2 files will be
-        Go back? [y/N]
+        Roll back?
         nothing was changed
         """
       And nothing has changed
@@ -237,7 +237,7 @@ Feature: Rollback
       And it says
         """
         The sandbox of resource 'data' is missing
-        `holdfast plan resume {plan}` makes it anew
+        `holdfast plan resume {plan}` re-creates it
         """
       And nothing has changed
 
@@ -251,7 +251,7 @@ Feature: Rollback
       Given the sandbox of "data" is lost
       When I run "holdfast plan resume latest"
       Then it ends with exit code 0
-      And it says "The sandbox of data was gone and is made anew."
+      And it says "The sandbox of data was missing and has been re-created."
       When I run "holdfast plan rollback --yes latest {start}"
       Then it ends with exit code 0
 

@@ -190,7 +190,7 @@ Feature: Corrections
     Then it ends with exit code 0
     When I run "holdfast plan correct --yes --mode revert --guidance x {decision of step 1}"
     Then it ends with exit code 4
-    And it says "would undo subplans whose result is in the real files already: part"
+    And it says "would undo subplans whose results are already in the real files: part"
     And nothing has changed
 
   Scenario: After a failure the same steps are tried again, and see the guidance

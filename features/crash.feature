@@ -47,9 +47,9 @@ Feature: Crashes
     And my files are untouched
 
     Examples:
-      | victim                  | command                              | words                                              |
-      | the process             | status                               | its process is gone; `plan resume` goes on safely  |
-      | its whole process group | rollback --yes latest {after step 1} | execute / queued, at step 2, cut short             |
+      | victim                  | command                              | words                                               |
+      | the process             | status                               | its process is gone; `plan resume` continues safely |
+      | its whole process group | rollback --yes latest {after step 1} | execute / queued, at step 2, cut short              |
 
   Scenario: A rollback from a step that was cut short, and the undo of the rollback
     Given steps may write to "~/outbox"

@@ -215,7 +215,7 @@ class Scratch:
         assert process.stderr is not None
         process.send_signal(signal.SIGINT)
         answer = iter(process.stderr.readline, "")
-        assert any("once more stops at once" in line for line in answer), self.finish()
+        assert any("again to stop at once" in line for line in answer), self.finish()
         process.send_signal(signal.SIGINT)
         return self.finish()
 

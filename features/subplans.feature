@@ -199,7 +199,7 @@ Feature: Subplans
       Then it ends with exit code 5
       And it says
         """
-        Constrained. Resolve these in the sandbox, then go on; nothing was lost:
+        Constrained. Resolve these conflicts in the sandbox, then continue; nothing was lost:
         {project}/home/sandboxes/{plan}/shop/version.txt
         right: both changed the same lines; both versions are in it, between marks
         holdfast plan resume {plan}

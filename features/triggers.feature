@@ -98,7 +98,7 @@ Feature: Triggers
       | pre_execute  |      | shop, data |
       | post_execute |      | shop       |
     When I run "holdfast plan status"
-    Then it says "Automatic checkpoints are switched off for this plan"
+    Then it says "Automatic checkpoints are turned off for this plan"
 
   Scenario: An unknown trigger is refused wherever it is named, with the list of those there are
     Given the plan
@@ -151,7 +151,7 @@ Feature: Triggers
       steps: [{run: "true"}]
       """
     When I run "holdfast plan create plan.yaml" with HOLDFAST_SANDBOX_CHECKPOINT_AUTO_CREATE_ON=before_step
-    Then it says "Automatic checkpoints are switched off for this plan"
+    Then it says "Automatic checkpoints are turned off for this plan"
     And "plan status" has
       | value                 | is |
       | policy.auto_create_on | [] |

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.service import CheckpointService
     from holdfast.checkpoints.titles import checkpoint_title
     from holdfast.checkpoints.verification import VerifyResult
-    from holdfast.decisions.correct import CorrectionPreview, CorrectionService
+    from holdfast.decisions.correct import CorrectionPreview, CorrectionResult, CorrectionService
     from holdfast.decisions.explain import DecisionCheckpoint, DecisionNode, DecisionTree, Explanation
     from holdfast.errors import CheckpointNotFoundError, HoldfastError, NotFoundError
     from holdfast.execution.executor import AfterInterruption, Choices, ExecutionResult, PlanExecutor
@@ -39,6 +39,7 @@ __all__ = [
     "Choices",
     "Confinement",
     "CorrectionPreview",
+    "CorrectionResult",
     "CorrectionService",
     "DecisionCheckpoint",
     "DecisionNode",
@@ -73,7 +74,7 @@ _MODULES = {
     "checkpoints.releasing": ("HeldBack",),
     "checkpoints.service": ("CheckpointService", "VerifyResult"),
     "checkpoints.titles": ("checkpoint_title",),
-    "decisions.correct": ("CorrectionPreview", "CorrectionService"),
+    "decisions.correct": ("CorrectionPreview", "CorrectionResult", "CorrectionService"),
     "decisions.explain": ("DecisionCheckpoint", "DecisionNode", "DecisionTree", "Explanation"),
     "errors": ("CheckpointNotFoundError", "HoldfastError", "NotFoundError"),
     "execution.executor": ("AfterInterruption", "Choices", "ExecutionResult", "PlanExecutor"),

@@ -5,28 +5,27 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.config.loading import Settings, home_directory, load_settings
 from holdfast.db.store import Store
-from holdfast.errors import HoldfastError, StateError, UsageError
+from holdfast.errors import StateError, UsageError
 from holdfast.model import CheckpointRetentionPolicy, Decision, Moment, Plan, PlanState, RollbackResult
 from holdfast.parts import Outfit, Parts
-from holdfast.plans import LATEST, Plans, PlanStatus, project_root
+from holdfast.plans.finding import LATEST, Plans, PlanStatus, project_root
 from holdfast.system.once import once
-from holdfast.system.reserve import full_disk
 from holdfast.views import CheckpointView, Views
 
 if TYPE_CHECKING:
     from holdfast.apply.apply import ApplyResult
-    from holdfast.apply.preview import ApplyOptions, ApplyPreview
+    from holdfast.apply.preview import ApplyPreview
     from holdfast.apply.unapply import UnapplyPreview
     from holdfast.checkpoints.releasing import HeldBack
     from holdfast.checkpoints.service import CheckpointService
-    from holdfast.decisions.correct import CorrectionPreview
+    from holdfast.decisions.correct import CorrectionPreview, CorrectionResult
     from holdfast.events import Listener
     from holdfast.execution.executor import Choices, ExecutionResult
     from holdfast.execution.resume import ResumePreview
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LATEST", "CheckpointView", "Declined", "Holdfast", "Outfit", "PlanStatus"]
 
-# What is imported in a function below is not needed by every command: most start without it.
+# What a function imports is not needed by most commands: they start without it.
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Declined:
 class Holdfast:
     """All of Holdfast for one project. Nothing is opened before it is needed.
 
-    What is done to plans are methods; what only finds, shows or makes them comes from ``Plans`` and ``Views``.
+    The methods below create and change plans. What finds and shows them comes from ``Plans`` and ``Views``.
     """
 
     def __init__(self, project: Path, home: Path, settings: Settings, environment: Mapping[str, str]) -> None:
@@ -56,8 +55,6 @@ class Holdfast:
         self.allowed_paths = parts.allowed_paths
 
         self._plans = plans = Plans(parts)
-        self.create_plan = plans.create_plan
-        self.create_program_plan = plans.create_program_plan
         self.find_plan = plans.find_plan
         self.list_plans = plans.list_plans
         self.status = plans.status
@@ -102,7 +99,7 @@ class Holdfast:
         environment: Mapping[str, str] | None = None,
         overrides: Mapping[str, str] | None = None,
     ) -> Holdfast:
-        """For the project around ``project`` (by default the current folder), with its settings."""
+        """Open the project that contains ``project``, by default the current folder, with its settings."""
         variables = os.environ if environment is None else environment
         root = project_root(project or Path.cwd())
         folder = (home or home_directory(variables)).absolute()
@@ -135,12 +132,12 @@ class Holdfast:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the home is there, and this user can only look at it."""
+        """Whether the home exists and this user can only read it."""
         return self._parts.is_read_only
 
     @property
     def skipped_records(self) -> Sequence[str]:
-        """What answers since it was opened have left out, because the records are damaged."""
+        """Damaged records that were left out of answers since Holdfast was opened."""
         return self.store.skipped
 
     @once
@@ -149,7 +146,30 @@ class Holdfast:
 
         return Locking(self._parts, self._plans)
 
-    # Executing
+    # Creating and executing
+
+    def create_plan(self, file: Path) -> Plan:
+        from holdfast.plans.creating import create_plan
+
+        return create_plan(file, self._parts)
+
+    def create_program_plan(
+        self,
+        argv: Sequence[str],
+        *,
+        resources: Sequence[Path] = (),
+        folder: Path | None = None,
+        pass_env: Sequence[str] = (),
+        allow_write: Sequence[str] = (),
+    ) -> Plan:
+        """A plan of one step that runs a program in sandboxes of these folders, by default of the project.
+
+        ``pass_env`` and ``allow_write`` are what the ``Outfit`` of the execution will say. They are checked now, so
+        that a wrong one leaves no plan behind.
+        """
+        from holdfast.plans.creating import create_program_plan
+
+        return create_program_plan(argv, resources, folder or Path.cwd(), pass_env, allow_write, self._parts)
 
     def execute(
         self,
@@ -160,79 +180,40 @@ class Holdfast:
         choices: Choices | None = None,
         outfit: Outfit | None = None,
     ) -> ExecutionResult:
-        """Start the plan, or go on with it; what is complete stays as it is."""
-        from holdfast.execution.beginning import with_all_sandboxes
-        from holdfast.execution.executor import ExecutionResult
-        from holdfast.execution.preflight import check_plan, check_space
-        from holdfast.system.stopping import Stopped, stoppable
+        """Start the plan, or go on with it. A plan that is complete stays as it is."""
+        from holdfast.executing import execute_plan
 
-        cancelled, parts = cancelled or threading.Event(), self._parts
-        changing = self._locking.changing(
-            self._locking.EXECUTE, reference, on_stop_request=cancelled.set, listener=listener
-        )
-        with ExitStack() as room, changing as (plan, lease):
-            executor = parts.executor(listener, cancelled, choices, outfit)
-            is_done = plan.state in (PlanState.COMPLETE, PlanState.APPLIED)
-            try:
-                # What is done can no longer be stopped.
-                with nullcontext() if is_done else stoppable(cancelled):
-                    plan, made = with_all_sandboxes(plan, lease, parts.service, listener or (lambda _: None))
-                    if plan.head_group_id is None:
-                        check_plan(plan, parts.tools, self.home)
-                        check_space(plan, self.home, self.settings.include_ignored)
-            except Stopped:
-                return executor.stopped_at_the_start(plan, lease)
-            if plan.state in (PlanState.COMPLETE, PlanState.APPLIED):
-                return ExecutionResult(plan, was_done=True, made_anew=made)
-            if plan.head_group_id is None:
-                self._locking.put_right_around(plan, listener)
-            try:
-                result = executor.execute(plan, lease)
-                return replace(result, made_anew=(*made, *result.made_anew))
-            except (HoldfastError, OSError) as error:
-                full = full_disk(error, self.home)
-                if full is None:
-                    raise
-                room.enter_context(parts.reserve.given_up())
-                out = self._locking.way_out(plan)
-                with suppress(HoldfastError):  # then the next command finds it interrupted
-                    executor.broken_off(plan, lease, f"{full.message} {out}".strip())
-                raise full from error
+        listener, cancelled = listener or (lambda _: None), cancelled or threading.Event()
+        return execute_plan(reference, self._parts, self._locking, listener, cancelled, choices, outfit or Outfit())
 
     def resume_preview(
         self, reference: str, *, choices: Choices | None = None, is_dry_run: bool = True
     ) -> ResumePreview:
-        """From where the plan would go on; changes nothing, and refuses what going on would refuse.
+        """From where the plan would go on. Changes nothing, and refuses what ``execute`` would refuse.
 
-        Not a dry run: going on follows, which takes the plan over from an owner that was stopped and forgotten.
+        Without ``is_dry_run`` an execution follows, which may take the plan over from an owner that was suspended.
         """
-        from holdfast.db.lease import refuse_if_held
-        from holdfast.execution.resume import preview_resume
-        from holdfast.execution.standing import Choices
+        from holdfast.execution import resume, standing
 
         plan = self.find_plan(reference)
-        root = self._locking.root_for(self._locking.RESUME, plan)
-        if is_dry_run:
-            refuse_if_held(self.store, root.plan_id)
+        self._locking.root_for(self._locking.RESUME, plan, must_be_free=is_dry_run)
         self._parts.refuse_without_content(plan)
-        return preview_resume(plan, self.service, self.tools, choices or Choices())
+        return resume.preview_resume(plan, self.service, self.tools, choices or standing.Choices())
 
     def cancel(self, reference: str, *, patience_seconds: float = 30.0) -> Plan:
-        """Stop a plan, also one that runs in another process; everything is kept, and it can go on later."""
-        from holdfast.locking import is_stopped_on_request, refuse_to_stop_what_is_done
-
-        plan = self.find_plan(reference)
-        self._locking.root_for(self._locking.CANCEL, plan)
-        refuse_to_stop_what_is_done(plan)
+        """Stop a plan, also one that runs in another process. Everything is kept, and the plan can go on later."""
+        locking, plan = self._locking, self.find_plan(reference)
+        locking.root_for(locking.CANCEL, plan)
+        locking.refuse_to_stop_what_is_done(plan)
         if not self._parts.is_shared:
             self._parts.refuse_read_only()
-        if is_stopped_on_request(plan.plan_id, self.store, patience_seconds):
+        if locking.stop_owner(plan.plan_id, patience_seconds):
             stopped = self.find_plan(plan.plan_id)
-            refuse_to_stop_what_is_done(stopped)
+            locking.refuse_to_stop_what_is_done(stopped)
             if stopped.state is PlanState.CANCELLED:
                 return stopped  # by the process that ran it; its content may be on another machine
-        with self._locking.changing(self._locking.CANCEL, plan.plan_id) as (plan, lease):
-            refuse_to_stop_what_is_done(plan)
+        with locking.recovered(locking.CANCEL, plan.plan_id) as (plan, lease):
+            locking.refuse_to_stop_what_is_done(plan)
             if plan.state is not PlanState.CANCELLED:
                 plan = plan.changed(state=PlanState.CANCELLED, error=plan.error or "cancelled")
                 with self.store.transaction(lease):
@@ -248,47 +229,47 @@ class Holdfast:
         *,
         only: Sequence[str] = (),
         keeps_present: bool = True,
-        confirm: Callable[[RollbackPreview], bool] = lambda _: True,
+        confirm: Callable[[RollbackPreview], bool] | None = None,
         listener: Listener | None = None,
     ) -> RollbackResult | Declined:
         """Roll back to a checkpoint; with ``only`` restore just these paths (``PATH`` or ``RESOURCE:PATH``) from it.
 
-        ``keeps_present``: the state that is left gets a checkpoint of its own. Without it, what no checkpoint holds is
-        lost: for a disk that has no room for it.
+        ``keeps_present``: take a checkpoint of the present state first. Without one, what no checkpoint holds is lost;
+        that is for a disk that has no room for it.
         """
-        from holdfast.rollback.paths import restore_paths
-        from holdfast.rollback.rollback import roll_back
+        from holdfast.rollback import paths, rollback
 
         _refuse_only_unkept(only, keeps_present)
         wanted = self._views.find_checkpoint(self.find_plan(reference), checkpoint)
         with (
             self._parts.reserve.given_up_if_full(),
-            self._locking.changing(self._locking.ROLLBACK, reference, listener=listener) as (plan, lease),
+            self._locking.recovered(self._locking.ROLLBACK, reference, listener=listener) as (plan, lease),
             _watching(self.service, plan, keeps_present),
         ):
             if only:
-                return restore_paths(plan, lease, self.service, wanted, only, confirm) or Declined()
-            # The result tells what came of effects outside, so the listener does not.
-            compensate, parts = self._parts.compensator(), (self.service, self.tools)
-            done = roll_back(plan, lease, *parts, wanted, compensate, confirm, keeps_present=keeps_present)
+                return paths.restore_paths(plan, lease, self.service, wanted, only, confirm) or Declined()
+            # The result lists the effects outside of the sandboxes, so no listener is told.
+            compensate = self._parts.compensator()
+            done = rollback.roll_back(
+                plan, lease, self.service, self.tools, wanted, compensate, confirm, keeps_present=keeps_present
+            )
             return done or Declined()
 
     def rollback_preview(
         self, reference: str, checkpoint: str, *, only: Sequence[str] = (), keeps_present: bool = True
     ) -> RollbackPreview:
         """What a rollback would do; changes nothing, and refuses what the rollback would refuse."""
-        from holdfast.rollback.paths import preview_restore
-        from holdfast.rollback.rollback import decide_rollback, preview_rollback
+        from holdfast.rollback import paths, rollback
 
         _refuse_only_unkept(only, keeps_present)
         with self._parts.reserve.given_up_if_full():
-            plan = self._locking.at_rest(self._locking.ROLLBACK, reference)
+            plan = self._locking.idle(self._locking.ROLLBACK, reference)
             wanted = self._views.find_checkpoint(plan, checkpoint)
-            with self._locking.telling_way_out(plan), _watching(self.service, plan, keeps_present):
+            with self._locking.with_way_out(plan), _watching(self.service, plan, keeps_present):
                 if only:
-                    return preview_restore(plan, self.service, wanted, only)
-                decision = decide_rollback(plan, self.service, wanted, keeps_present=keeps_present)
-                return preview_rollback(decision, self.service, self.tools)
+                    return paths.preview_restore(plan, self.service, wanted, only)
+                decision = rollback.decide_rollback(plan, self.service, wanted, keeps_present=keeps_present)
+                return rollback.preview_rollback(decision, self.service, self.tools)
 
     def correct(
         self,
@@ -297,36 +278,39 @@ class Holdfast:
         guidance: str,
         mode: str = "revert",
         steps_file: Path | None = None,
-        confirm: Callable[[CorrectionPreview], bool] = lambda _: True,
+        confirm: Callable[[CorrectionPreview], bool] | None = None,
         listener: Listener | None = None,
-    ) -> Plan | Declined:
-        from holdfast.decisions.correct import CorrectionService
-        from holdfast.locking import tell_set_aside
+    ) -> CorrectionResult | Declined:
+        from holdfast.decisions.correct import CorrectionResult
+        from holdfast.recovery import tell_set_aside
 
-        decision = self.find_decision(decision_reference)
-        corrections = CorrectionService(self.service, self.tools)
-        under_way = corrections.is_under_way(decision, guidance)
+        decision, corrections = self.find_decision(decision_reference), self._parts.corrections
+        is_interrupted = corrections.is_interrupted(decision, guidance)
         with (
-            self._locking.changing(self._locking.CORRECT, decision.plan_id, listener=listener) as (plan, lease),
+            self._locking.recovered(self._locking.CORRECT, decision.plan_id, listener=listener) as (plan, lease),
             _watching(self.service, plan),
         ):
-            if under_way:
-                return plan  # it was cut short, and is finished now
+            if is_interrupted:
+                # The same correction was cut short, and recovery has finished it.
+                return CorrectionResult(plan, None)
             preview = _preview_correction(self._parts, plan, decision, mode, steps_file)
-            if not confirm(preview):
-                return Declined()
+            if confirm is not None:
+                if not confirm(preview):
+                    return Declined()
+                # The answer may have taken long, and not every write is reported.
+                self.service.sandboxes.states_now(plan)
             if mode == "append":
-                return corrections.append(lease, preview, guidance)
+                return CorrectionResult(corrections.append(lease, preview, guidance), preview.impact)
             result = corrections.revert(lease, preview, guidance, self._parts.compensator(listener))
-            tell_set_aside(listener, result.set_aside)
-            return result.plan
+            tell_set_aside(listener or (lambda _: None), result.set_aside)
+            return CorrectionResult(result.plan, preview.impact)
 
     def correction_preview(
         self, decision_reference: str, *, mode: str = "revert", steps_file: Path | None = None
     ) -> CorrectionPreview:
         """What a correction would do; changes nothing, and refuses what the correction would refuse."""
         decision = self.find_decision(decision_reference)
-        plan = self._locking.at_rest(self._locking.CORRECT, decision.plan_id)
+        plan = self._locking.idle(self._locking.CORRECT, decision.plan_id)
         with _watching(self.service, plan):
             return _preview_correction(self._parts, plan, decision, mode, steps_file)
 
@@ -338,46 +322,44 @@ class Holdfast:
         *,
         commit: bool = True,
         branch: str | None = None,
-        confirm: Callable[[ApplyPreview], bool] = lambda _: True,
+        confirm: Callable[[ApplyPreview], bool] | None = None,
         listener: Listener | None = None,
     ) -> ApplyResult | Declined:
         """Bring the result into the real files, or leave it on a new branch of the real repositories."""
-        from holdfast.apply.apply import apply_plan
+        from holdfast.apply import apply, preview
 
-        options = _apply_options(self.settings, commit, branch)
+        options = preview.ApplyOptions(commit, branch, self.settings.include_ignored)
         with (
-            self._locking.changing(self._locking.APPLY, reference, listener=listener) as (plan, lease),
+            self._locking.recovered(self._locking.APPLY, reference, listener=listener) as (plan, lease),
             _watching(self.service, plan),
         ):
-            self._locking.put_right_around(plan, listener)
-            return apply_plan(plan, lease, self.service, options, confirm) or Declined()
+            return apply.apply_plan(plan, lease, self.service, options, confirm) or Declined()
 
     def apply_preview(self, reference: str, *, commit: bool = True, branch: str | None = None) -> ApplyPreview:
-        """What applying would do; refuses whatever it would refuse, and changes nothing."""
-        from holdfast.apply.preview import preview_apply
+        """What ``apply`` would do; changes nothing, and refuses what ``apply`` would refuse."""
+        from holdfast.apply.preview import ApplyOptions, preview_apply
 
-        plan = self._locking.at_rest(self._locking.APPLY, reference)
-        return preview_apply(plan, self.service, _apply_options(self.settings, commit, branch))
+        plan = self._locking.idle(self._locking.APPLY, reference)
+        return preview_apply(plan, self.service, ApplyOptions(commit, branch, self.settings.include_ignored))
 
     def unapply(
         self,
         reference: str,
         *,
-        confirm: Callable[[UnapplyPreview], bool] = lambda _: True,
+        confirm: Callable[[UnapplyPreview], bool] | None = None,
         listener: Listener | None = None,
     ) -> UnapplyPreview | Declined:
         """Put the real files back as they were before the plan was applied."""
         from holdfast.apply.unapply import unapply_plan
 
-        with self._locking.changing(self._locking.UNAPPLY, reference, listener=listener) as (plan, lease):
-            self._locking.put_right_around(plan, listener)
+        with self._locking.recovered(self._locking.UNAPPLY, reference, listener=listener) as (plan, lease):
             return unapply_plan(plan, lease, self.service, confirm) or Declined()
 
     def unapply_preview(self, reference: str) -> UnapplyPreview:
-        """What that would do; changes nothing."""
+        """What ``unapply`` would do; changes nothing."""
         from holdfast.apply.unapply import preview_unapply
 
-        return preview_unapply(self._locking.at_rest(self._locking.UNAPPLY, reference), self.service)
+        return preview_unapply(self._locking.idle(self._locking.UNAPPLY, reference), self.service)
 
     # Taking checkpoints
 
@@ -385,38 +367,37 @@ class Holdfast:
         self, reference: str, label: str | None = None, *, listener: Listener | None = None
     ) -> CheckpointView:
         """Take a checkpoint of the sandboxes as they are now; one with a label is never pruned."""
-        from holdfast.checkpoints.recorder import Occasion
-        from holdfast.checkpoints.references import refuse_label
+        from holdfast.checkpoints import recorder, references
 
-        with self._locking.changing(self._locking.CREATE_CHECKPOINT, reference, listener=listener) as (plan, lease):
+        with self._locking.recovered(self._locking.CREATE_CHECKPOINT, reference, listener=listener) as (plan, lease):
             if plan.head_group_id is None:
                 raise StateError(
                     f"Plan {plan.plan_id} has no sandboxes yet.", hint=f"Run `holdfast plan execute {plan.plan_id}`."
                 )
             self.service.sandboxes.refuse_missing(plan)
             if label is not None:
-                refuse_label(label)
+                references.refuse_label(label)
                 if any(each.metadata.label == label for each in self.service.list_checkpoints(plan.plan_id)):
                     raise UsageError(f"There is a checkpoint labelled {label!r} already.", hint="Choose another label.")
-            occasion = Occasion((Moment.MANUAL,), source="user", reason="asked for by a person", label=label)
+            occasion = recorder.Occasion((Moment.MANUAL,), source="user", reason="asked for by a person", label=label)
             plan = self.service.create_checkpoint(plan, lease, occasion)
         return self.checkpoint(plan.last_checkpoint_id or "", plan.plan_id)
 
-    # Deleting and freeing space. What something cut short needs is kept; putting it right may take space.
+    # Deleting and freeing space. Recovery may take space, so it does not come first; the content it needs is kept.
 
     def delete(self, reference: str) -> Plan:
-        """Forget a plan: its sandboxes, its records and the content only it needs."""
-        from holdfast.deleting import delete_plan
+        """Delete a plan: its sandboxes, its records and the content that only it needs."""
+        from holdfast.plans.deleting import delete_plan
 
         with self._parts.reserve.given_up():
-            with self._locking.holding(self._locking.DELETE, reference) as (plan, _, lease):
+            with self._locking.locked(self._locking.DELETE, reference) as (plan, _, lease):
                 delete_plan(plan, list(self._plans.below(plan)), lease, self._parts)
             self.service.garbage.collect()
         return plan
 
     def delete_damaged(self, plan_id: str) -> None:
-        """Forget such a plan; what its record says is not relied on."""
-        from holdfast.deleting import delete_damaged_plan
+        """Delete a plan whose record is damaged, without relying on the record."""
+        from holdfast.plans.deleting import delete_damaged_plan
 
         self._parts.refuse_read_only()
         with self._parts.reserve.given_up():
@@ -424,12 +405,12 @@ class Holdfast:
             self.service.garbage.collect()
 
     def delete_checkpoint(self, reference: str, checkpoint: str) -> int:
-        """Delete it with those of the same moment, or a damaged one as far as that is needed; how many went."""
+        """Delete a checkpoint and the others of its group, or a damaged one; how many were deleted."""
         damaged = self.find_damaged_checkpoint(reference, checkpoint)
         wanted = None if damaged else self._views.find_checkpoint(self.find_plan(reference), checkpoint)
         with (
             self._parts.reserve.given_up(),
-            self._locking.holding(self._locking.DELETE_CHECKPOINT, reference) as (plan, _, lease),
+            self._locking.locked(self._locking.DELETE_CHECKPOINT, reference) as (plan, _, lease),
         ):
             if damaged is not None:
                 return self.service.pruning.delete_damaged(plan, lease, damaged)
@@ -437,13 +418,13 @@ class Holdfast:
             return self.service.pruning.delete(plan, lease, wanted)
 
     def prune(self, reference: str, keep: int | None = None) -> int:
-        """Prune to ``keep`` checkpoints, or to what the plan's policy says; how many went."""
-        with self._parts.reserve.given_up(), self._locking.holding(self._locking.PRUNE, reference) as (plan, _, lease):
+        """Prune to ``keep`` checkpoints, or to what the plan's policy says; how many were deleted."""
+        with self._parts.reserve.given_up(), self._locking.locked(self._locking.PRUNE, reference) as (plan, _, lease):
             policy = CheckpointRetentionPolicy(max_checkpoints=keep) if keep is not None else plan.policy.retention
             return self.service.prune_checkpoints(plan, lease, policy)
 
     def release(self, given_up: Sequence[HeldBack]) -> int:
-        """Give up what is kept for these plans, because their records are gone for ever; the bytes freed."""
+        """Free the content that is kept for these plans, whose records are lost for good; the bytes freed."""
         self._parts.refuse_read_only()
         with self._parts.reserve.given_up():
             self.service.release.give_up(given_up)
@@ -451,16 +432,8 @@ class Holdfast:
 
     @property
     def unfreed(self) -> str | None:
-        """Why the content that the last ``prune``, ``delete`` or ``delete_checkpoint`` gave up is still there."""
+        """Why content that the last ``prune``, ``delete`` or ``delete_checkpoint`` released could not be freed."""
         return self.service.garbage.unfreed
-
-
-def _apply_options(settings: Settings, commit: bool, branch: str | None) -> ApplyOptions:
-    from holdfast.apply.preview import ApplyOptions
-
-    if branch is not None and not commit:
-        raise UsageError("A branch is a commit: `--branch` and `--no-commit` exclude each other.", hint="Use one.")
-    return ApplyOptions(commit=commit, branch=branch, include_ignored=settings.include_ignored)
 
 
 def _watching(service: CheckpointService, plan: Plan, keeps_present: bool = True) -> AbstractContextManager[None]:
@@ -471,7 +444,7 @@ def _watching(service: CheckpointService, plan: Plan, keeps_present: bool = True
 def _refuse_only_unkept(only: Sequence[str], keeps_present: bool) -> None:
     if only and not keeps_present:
         raise UsageError(
-            "Single paths are restored with the present state kept.",
+            "Single paths cannot be restored without keeping the present state.",
             hint="Leave out either `--only` or `--without-keeping`.",
         )
 
@@ -479,17 +452,13 @@ def _refuse_only_unkept(only: Sequence[str], keeps_present: bool) -> None:
 def _preview_correction(
     parts: Parts, plan: Plan, decision: Decision, mode: str, steps_file: Path | None
 ) -> CorrectionPreview:
-    from holdfast.decisions.correct import CorrectionService
-    from holdfast.execution.preflight import check_steps
-    from holdfast.planfile import load_steps_file
+    from holdfast.plans.creating import load_steps
 
-    corrections, steps = CorrectionService(parts.service, parts.tools), None
-    if steps_file is not None:
-        names = [resource.name for resource in plan.resources]
-        steps = load_steps_file(steps_file, resources=names, check_step=parts.step_problems)
-        check_steps(plan.changed(steps=steps), parts.tools)
+    steps = load_steps(steps_file, plan, parts) if steps_file is not None else None
+    if mode == "revert":
+        return parts.corrections.preview_revert(plan, decision, steps)
     if mode != "append":
-        return corrections.preview_revert(plan, decision, steps)
+        raise UsageError(f"There is no mode {mode!r} of a correction.", hint="It is `revert` or `append`.")
     if steps is None:
         raise UsageError("Appending needs new steps.", hint="Give them with `--with FILE`.")
-    return corrections.preview_append(plan, decision, steps)
+    return parts.corrections.preview_append(plan, decision, steps)

@@ -1,4 +1,4 @@
-"""Examines everything Holdfast relies on and keeps, and says what is wrong and what to do; repairs nothing."""
+"""The doctor: examines everything that Holdfast relies on and keeps. It says what to do, and repairs nothing."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from holdfast.app import Holdfast
+from holdfast.checkpoints.releasing import not_released
 from holdfast.content.keeping import kept_plans, kept_records
+from holdfast.db.lease import holder_of
+from holdfast.db.queries import DamagedRecord
+from holdfast.db.store import FILE, Store
 from holdfast.errors import ConfigError, ContentError, DamagedRecordError, DatabaseError, HoldfastError, SandboxError
+from holdfast.git.run import run_git
 from holdfast.model import Plan, PlanState
 from holdfast.process.confinement import Confinement, confinement_of, gaps, landlock_abi
 from holdfast.system.calls import ARE_COMPILED
 from holdfast.system.place import is_missing, is_there
 from holdfast.system.reserve import Reserve
-from holdfast.system.sqlite import damage_in, is_empty
-
-if TYPE_CHECKING:
-    from holdfast.app import Holdfast
-    from holdfast.db.queries import DamagedRecord
-    from holdfast.db.store import Store
+from holdfast.system.sqlite import SAFE_VERSION, damage_in, is_empty, sqlite_is_safe, sqlite_version
 
 Level = Literal["ok", "warning", "problem"]
 
@@ -33,7 +34,7 @@ OLDEST_GIT = (2, 38)
 LITTLE_SPACE_BYTES = 1 << 30
 NO_SPACE_BYTES = 50 << 20
 _MOST_NAMED = 10
-_FROM_A_BACKUP = "Make a copy of it, then restore it from a backup; what can still be read can be read."
+_FROM_A_BACKUP = "Copy the file, then restore it from a backup. Until then, what is not damaged can still be read."
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Finding:
 
 
 def examine(holdfast: Holdfast) -> list[Finding]:
-    """Every check, also those after one that failed; without a database, those that need none."""
+    """Run every check, also after one that failed; without a database, only those that do not need it."""
     findings = [
         _python(),
         _calls(),
@@ -82,7 +83,7 @@ def _problem(name: str, error: HoldfastError) -> Finding:
 
 
 def _hint(error: HoldfastError) -> str:
-    """What to do; not to run the doctor, which has just found it."""
+    """What to do, which is not to run the doctor: that has just found the problem."""
     return _FROM_A_BACKUP if "holdfast doctor" in error.hint else error.hint
 
 
@@ -109,8 +110,6 @@ def _calls() -> Finding:
 
 
 def _sqlite() -> Finding:
-    from holdfast.system.sqlite import SAFE_VERSION, sqlite_is_safe, sqlite_version
-
     if sqlite_is_safe():
         return Finding("sqlite", "ok", sqlite_version)
     return Finding(
@@ -122,8 +121,6 @@ def _sqlite() -> Finding:
 
 
 def _git() -> Finding:
-    from holdfast.git.run import run_git
-
     try:
         said = run_git(["--version"], cwd=Path("/")).stdout.decode(errors="replace")
     except HoldfastError as error:
@@ -160,15 +157,15 @@ def _confinement(holdfast: Holdfast) -> Finding:
 
 def _home(home: Path, *, is_read_only: bool) -> Iterator[Finding]:
     if not home.is_dir():
-        yield Finding("home", "ok", f"{home} does not exist yet; it is made when the first plan is.")
+        yield Finding("home", "ok", f"{home} does not exist yet; it is created with the first plan.")
         return
     mode = stat.S_IMODE(home.stat().st_mode)
     if not os.access(home, os.R_OK | os.X_OK):
-        hint = "Make it yours, or set HOLDFAST_HOME to another folder."
+        hint = "Make it readable for you, or set HOLDFAST_HOME to another folder."
         yield Finding("home", "problem", f"{home} cannot be read.", hint, exit_code=6)
     elif is_read_only:
-        hint = "Make it, and all in it, writable for you, or set HOLDFAST_HOME to another folder."
-        detail = f"{home} is read-only: it can be looked at, and nothing in it can be changed."
+        hint = "Make it and everything in it writable for you, or set HOLDFAST_HOME to another folder."
+        detail = f"{home} is read-only: nothing in it can be changed."
         yield Finding("home", "problem", detail, hint, exit_code=6)
     elif mode & 0o077:
         yield Finding("home", "warning", f"{home} is open to others (mode {mode:04o}).", f"chmod 700 {home}")
@@ -188,10 +185,10 @@ def _space(home: Path) -> Finding:
 
 
 def _reserve(home: Path) -> Iterator[Finding]:
-    """Opening the home has made it, if that was possible."""
+    """Opening the home has created the reserve, if there was room for it."""
     if Reserve(home).is_missing():
         detail = "There is no room for the reserve that `plan delete` and `checkpoint prune` use when the disk is full."
-        yield Finding("space", "warning", detail, "Free some space; the next command makes the reserve.")
+        yield Finding("space", "warning", detail, "Free some space; the next command creates the reserve.")
 
 
 # The records
@@ -209,8 +206,6 @@ def _database(holdfast: Holdfast) -> tuple[Store | None, Finding]:
 
 
 def _no_database(home: Path) -> Finding:
-    from holdfast.db.store import FILE
-
     folder = home / "sandboxes"
     kept = kept_records(home / "objects.db")
     if kept and FILE not in kept:
@@ -221,7 +216,7 @@ def _no_database(home: Path) -> Finding:
     return Finding(
         "database",
         "problem",
-        "holdfast.db is missing, although there are sandboxes or saved content: nobody knows whose they are.",
+        "holdfast.db is missing, although there are sandboxes or saved content: their plans are not known.",
         "Put the database back from a backup. If the records are in PostgreSQL, check `database.url`.",
         exit_code=DatabaseError.exit_code,
     )
@@ -257,7 +252,7 @@ def _how_to_remove(damaged: DamagedRecord) -> str | None:
 
 
 def _all_plans(store: Store) -> list[Plan]:
-    """Subplans too."""
+    """All plans with their subplans."""
     plans = store.plans.of_project(None)
     for plan in plans:
         plans += store.plans.below(plan.plan_id, sound_only=True)
@@ -265,32 +260,30 @@ def _all_plans(store: Store) -> list[Plan]:
 
 
 def _plans(store: Store, plans: Sequence[Plan]) -> Iterator[Finding]:
-    from holdfast.db.lease import holder_of
-
     yield Finding("plans", "ok", f"{len(plans)} known")
     for plan in plans:
         try:
             is_held = holder_of(store, store.plans.root_of(plan).plan_id) is not None
         except DamagedRecordError:
-            continue  # which is told with the other damaged records
+            continue  # reported with the other damaged records
         if plan.state is PlanState.PROCESSING and not is_held:
             yield Finding(
                 f"plan {plan.plan_id}",
                 "warning",
-                "It says processing, but its process is gone.",
+                "Its state is processing, but its process is dead.",
                 f"`holdfast plan execute {plan.plan_id}` goes on safely.",
             )
         for operation in store.operations.unfinished(plan.plan_id, sound_only=True) if not is_held else ():
             yield Finding(
                 f"plan {plan.plan_id}",
                 "warning",
-                f"A {operation.kind} was begun and not finished.",
+                f"The {operation.kind.noun} was cut short.",
                 "The next command that changes the plan finishes or undoes it first.",
             )
 
 
 def _sandboxes(home: Path, plans: Sequence[Plan], kept: Collection[str]) -> Iterator[Finding]:
-    """``kept``: ids of plans for which there is content, perhaps in the records of another database."""
+    """``kept``: ids of plans for which content is kept; their records may be in another database."""
     for plan in plans:
         if plan.head_group_id is None or plan.state is PlanState.APPLIED or plan.parent_plan_id is not None:
             continue  # none yet, no longer needed, or removed when the subplan's result was merged
@@ -304,7 +297,7 @@ def _sandboxes(home: Path, plans: Sequence[Plan], kept: Collection[str]) -> Iter
                 f"plan {plan.plan_id}",
                 "warning",
                 f"The sandbox of {', '.join(missing)} is missing.",
-                f"`holdfast plan resume {plan.plan_id}` makes it anew from the last checkpoint.",
+                f"`holdfast plan resume {plan.plan_id}` makes it again from the last checkpoint.",
             )
     known = {*kept, *(plan.plan_id for plan in plans)}
     folder = home / "sandboxes"
@@ -335,7 +328,7 @@ def _content(holdfast: Holdfast, store: Store, plans: Sequence[Plan], *, is_malf
         yield Finding("content", "problem", error.message, _hint(error), ContentError.exit_code)
         return
     is_shared = holdfast.settings.database_url is not None
-    yield from _strangers([plan for plan in plans if plan.store_id != store_id], is_shared=is_shared)
+    yield from _plans_of_another_store([plan for plan in plans if plan.store_id != store_id], is_shared=is_shared)
     yield from _held_back(holdfast)
     if not result.damaged and len(here) == len(plans):
         yield Finding("content", "ok", f"{result.checkpoints} checkpoints, all content sound")
@@ -346,26 +339,24 @@ def _content(holdfast: Holdfast, store: Store, plans: Sequence[Plan], *, is_malf
             "problem",
             f"Object {found.digest[:16]} is {'damaged' if found.is_there else 'missing'}; it affects the checkpoints "
             f"{_named(rows)} of plan {', '.join(sorted({each.plan_id for each in found.checkpoints}))}.",
-            "Check the disk. A rollback to one of these refuses and changes nothing; others can be gone back to. "
-            "If a sandbox still has the content, `holdfast checkpoint create` for its plan stores it anew.",
+            "Check the disk. A rollback to one of these is refused; you can roll back to all others. "
+            "If a sandbox still has the content, `holdfast checkpoint create` for its plan stores it again.",
             ContentError.exit_code,
         )
 
 
 def _held_back(holdfast: Holdfast) -> Iterator[Finding]:
-    from holdfast.checkpoints.releasing import not_released
-
     try:
         held_back = holdfast.held_back()
     except DamagedRecordError:
-        return  # while a record is damaged, which is told by itself, nothing is freed
+        return  # nothing is freed while a record is damaged, and that is reported by itself
     if held_back:
         refusal = not_released(held_back, is_tried=False)
         yield Finding("content", "warning", refusal.message, refusal.hint)
 
 
-def _strangers(plans: Sequence[Plan], *, is_shared: bool) -> Iterator[Finding]:
-    """Plans that ran in this home, but whose content is in another store than the one that is here now."""
+def _plans_of_another_store(plans: Sequence[Plan], *, is_shared: bool) -> Iterator[Finding]:
+    """Plans that ran in this home, but whose content is in another content store than the present one."""
     lost = [
         plan.plan_id
         for plan in plans
@@ -377,7 +368,7 @@ def _strangers(plans: Sequence[Plan], *, is_shared: bool) -> Iterator[Finding]:
             "content",
             "problem",
             f"objects.db is not the one that {_named(lost)} were saved in.",
-            "Put back the objects.db that belongs to this home, for example from a backup.",
+            "Restore the objects.db that belongs to this home, for example from a backup.",
             ContentError.exit_code,
         )
 

@@ -1,14 +1,14 @@
-"""Everything Holdfast raises on purpose, sorted by who can act.
+"""Every error that Holdfast raises on purpose, sorted by who can act.
 
     HoldfastError
     ├── UsageError            2   the call was wrong: fix the command
     │   └── PlanFileError     2   the plan file was wrong: fix the named line
     ├── NotFoundError         3   no such plan, checkpoint, decision, key
-    │   ├── AmbiguousError    3   several things answer to that name
+    │   ├── AmbiguousError    3   several things have that name
     │   ├── CheckpointNotFoundError 3   no such checkpoint
     │   └── ProgramError    127   no such program, as shells say it
     ├── StateError            4   it exists, but is not in a state that allows this
-    ├── ConflictError         5   somebody else is at it, or changed the real files
+    ├── ConflictError         5   another process works on it, or the real files changed
     │   └── LeaseLostError    5   this process was taken for dead and replaced
     ├── SandboxError          6   a sandbox, git or the operating system refused
     │   └── QuotaError        6   saved content would take more space than it may
@@ -38,7 +38,7 @@ HOW_TO_FREE_SPACE = (
 
 
 class HoldfastError(Exception):
-    """What is so (``message``) and what to do next (``hint``)."""
+    """What is wrong (``message``) and what to do next (``hint``)."""
 
     exit_code = 6
 
@@ -80,7 +80,7 @@ class CheckpointNotFoundError(NotFoundError):
 
 
 class ProgramError(NotFoundError):
-    """The program of ``holdfast run`` is not there, or may not be executed; known before anything was made."""
+    """The program of ``holdfast run`` does not exist or may not be executed; found before anything is created."""
 
     exit_code = 127
 
@@ -90,7 +90,7 @@ class StateError(HoldfastError):
 
 
 class ConflictError(HoldfastError):
-    """Somebody else is at work there, or the real files moved on; ``paths`` names the files if it is about files."""
+    """Another process works on it, or the real files have changed; ``paths`` are the files, if it is about files."""
 
     exit_code = 5
 
@@ -128,7 +128,7 @@ class DatabaseDamagedError(DatabaseError):
 
 
 class DamagedRecordError(DatabaseError):
-    """A single record cannot be relied on; only what needs that very record is refused."""
+    """One record is damaged; only what needs that record is refused."""
 
 
 class ConfigError(HoldfastError):

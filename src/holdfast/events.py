@@ -1,4 +1,4 @@
-"""What happens while a plan runs, told to whoever listens: a person's screen, a log, a test."""
+"""Events: what an execution tells its listener, for example a screen, a log or a test."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Validating:
 
 @dataclass(frozen=True)
 class WentBack:
-    """The sandboxes were taken back to before a step."""
+    """The sandboxes were rolled back to before a step."""
 
     index: int
     step: str
@@ -56,7 +56,7 @@ class WentBack:
 
 @dataclass(frozen=True)
 class SetAside:
-    """Going back moved what no checkpoint holds, and what stood in the way, to these places."""
+    """A rollback moved files that no checkpoint holds, and that were in the way, to these places."""
 
     places: tuple[str, ...]
 
@@ -76,16 +76,16 @@ class EffectsOutside:
     side_effects_not_undone: tuple[SideEffect, ...] = ()
     compensated: tuple[SideEffect, ...] = ()
     effects_gone: tuple[SideEffect, ...] = ()
-    """Of steps that count as done again, because going back is undone: what that had undone outside."""
+    """Of steps that count as done again, because a rollback is undone: what that rollback had undone outside."""
 
 
 @dataclass(frozen=True)
 class SandboxesPutBack:
-    """The machine or the process went down: what was found is kept, and the sandboxes are as recorded again."""
+    """After a crash the sandboxes were restored to what is recorded; what was found in them is kept."""
 
     resources: tuple[str, ...]
     checkpoint_id: str
-    """Keeps what was found."""
+    """The checkpoint that keeps what was found."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class RealFilesPutBack:
 
 @dataclass(frozen=True)
 class SandboxesMadeAnew:
-    """Something had removed the sandboxes of these resources: they are there again, as they were recorded."""
+    """The sandboxes of these resources had been removed; they were made again as recorded."""
 
     resources: tuple[str, ...]
 
@@ -115,7 +115,7 @@ class SubplanEnded:
 
 @dataclass(frozen=True)
 class SubplanMerged:
-    """The result of a subplan came into its parent's sandboxes, but for these conflicts."""
+    """The result of a subplan was merged into its parent's sandboxes, except for these conflicts."""
 
     subplan: Plan
     conflicts: tuple[Conflict, ...]

@@ -1,33 +1,23 @@
-"""Locking a plan: the verbs that change one, the lease they need, and what is put right before they begin."""
+"""Locking: gives a verb the plan that it changes, under the plan's lease, and recovered if the verb needs that."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from holdfast.checkpoints.history import goes_on_with_parent
 from holdfast.db.access import in_use
 from holdfast.db.lease import end_if_stopped, holder_of, leased, refuse_if_held
 from holdfast.db.store import Store
-from holdfast.errors import ConflictError, ContentError, DatabaseFullError, HoldfastError, StateError
-from holdfast.events import RealFilesPutBack, SetAside
-from holdfast.model import Lease, Operation, OperationKind, OperationState, Plan, PlanState
+from holdfast.errors import ConflictError, HoldfastError, StateError
+from holdfast.events import Listener
+from holdfast.model import EXECUTE_COMMAND, Lease, OperationKind, Plan, PlanState
 from holdfast.parts import Parts, has_sandbox
-from holdfast.plans import Plans
+from holdfast.plans.finding import Plans
 from holdfast.system.progress import watched_by
 from holdfast.system.reserve import full_disk
-
-if TYPE_CHECKING:
-    from holdfast.events import Listener
-    from holdfast.recovery import Recovery
-
-_PUTTING_RIGHT = "a command on the same folder"
-"""What a lease says of a command that only undoes what the plan began in a folder of another plan."""
-
-# What is imported in a function below is not needed by what only frees space.
 
 
 @dataclass(frozen=True)
@@ -35,24 +25,23 @@ class Verb:
     """A command that changes a plan, and what it needs."""
 
     name: str
-    """As it is typed, and as its lease says."""
+    """The command as it is typed, without the program's name; stored in the lease."""
     is_for_subplans: bool = False
-    """It may be done to a subplan by itself; it takes the lease of the whole plan all the same."""
+    """It can be done to a single subplan. It takes the lease of the whole plan all the same."""
     may_lack_content: bool = False
-    """It may be done without the content of the plan, unless something has to be put right with it first."""
-    instead: Callable[[Parts, Plan, Plan], str] | None = None
-    """The hint for a subplan, from it and the plan at its root; None if the command is for the latter."""
+    """It can be done without the saved content of the plan, unless recovery needs the content."""
+    uses_real_folders: bool = False
+    """Changes of its real folders that other plans began and dead processes left are undone first."""
+    hint_for_subplan: Callable[[Parts, Plan, Plan], str] | None = None
+    """The hint of the refusal for a subplan, made from the subplan and the root plan. None: run it for the root."""
 
 
-def _go_back_in_the_whole_plan(_parts: Parts, _subplan: Plan, root: Plan) -> str:
-    return f"Go back in the whole plan: `holdfast checkpoint list {root.plan_id}` tells where to."
+def _roll_back_the_root(_parts: Parts, _subplan: Plan, root: Plan) -> str:
+    return f"Roll back the whole plan: `holdfast checkpoint list {root.plan_id}` lists its checkpoints."
 
 
 def _correct_what_spawned_it(parts: Parts, subplan: Plan, root: Plan) -> str:
-    from holdfast.decisions.correct import CorrectionService
-
-    corrections = CorrectionService(parts.service, parts.tools)
-    found = corrections.correctable_for(subplan, parts.store.decisions.of(subplan.plan_id)[0])
+    found = parts.corrections.correctable_for(subplan, parts.store.decisions.of(subplan.plan_id)[0])
     if found is None:
         return f"Correct a decision of the whole plan that is in force: `holdfast plan tree {root.plan_id}`."
     options = "--mode revert --guidance TEXT"
@@ -60,15 +49,15 @@ def _correct_what_spawned_it(parts: Parts, subplan: Plan, root: Plan) -> str:
 
 
 class Locking:
-    """Gives a verb the plan that it changes, ours alone meanwhile."""
+    """Gives verbs the plans that they change. While a verb has a plan, no other process changes it."""
 
-    EXECUTE = Verb("plan execute")
+    EXECUTE = Verb(EXECUTE_COMMAND)
     RESUME = Verb("plan resume")
     CANCEL = Verb("plan cancel")
-    ROLLBACK = Verb("plan rollback", instead=_go_back_in_the_whole_plan)
-    CORRECT = Verb("plan correct", instead=_correct_what_spawned_it)
-    APPLY = Verb("plan apply", is_for_subplans=True)
-    UNAPPLY = Verb("plan unapply", is_for_subplans=True)
+    ROLLBACK = Verb("plan rollback", hint_for_subplan=_roll_back_the_root)
+    CORRECT = Verb("plan correct", hint_for_subplan=_correct_what_spawned_it)
+    APPLY = Verb("plan apply", is_for_subplans=True, uses_real_folders=True)
+    UNAPPLY = Verb("plan unapply", is_for_subplans=True, uses_real_folders=True)
     DELETE = Verb("plan delete", may_lack_content=True)
     CREATE_CHECKPOINT = Verb("checkpoint create")
     DELETE_CHECKPOINT = Verb("checkpoint delete", is_for_subplans=True)
@@ -78,40 +67,24 @@ class Locking:
         self._parts, self._plans = parts, plans
 
     @contextmanager
-    def changing(
-        self,
-        verb: Verb,
-        reference: str,
-        *,
-        on_stop_request: Callable[[], None] = lambda: None,
-        listener: Listener | None = None,
-    ) -> Iterator[tuple[Plan, Lease]]:
-        """The plan, with everything put right that a dead process left."""
-        from holdfast.apply.real_folders import unmark_settled
-        from holdfast.recovery import recover
-
-        with watched_by(listener), self.holding(verb, reference, on_stop_request) as (plan, root, lease):
-            recoveries, service = self._recoveries(listener), self._parts.service
-            root = recover(root.plan_id, lease, service, recoveries, listener or (lambda _: None))
-            unmark_settled(root, service)
-            yield root if root.plan_id == plan.plan_id else service.store.get(Plan, plan.plan_id), lease
-
-    @contextmanager
-    def holding(
+    def locked(
         self, verb: Verb, reference: str, on_stop_request: Callable[[], None] = lambda: None
     ) -> Iterator[tuple[Plan, Plan, Lease]]:
-        """The plan and the one whose lease it needs, as a dead process may have left them."""
+        """Hold the lease meanwhile. Yields the plan and its root as a dead process may have left them, and the lease.
+
+        For verbs that only free space. Recovery may take space, so they leave it to the next verb.
+        """
         plan = self._plans.find_plan(reference)
         self._parts.refuse_read_only()
-        if not verb.may_lack_content or self._takes_content_to_delete(plan):
+        if not verb.may_lack_content or self._deletion_needs_content(plan):
             self._parts.refuse_without_content(plan)
         root = self.root_for(verb, plan)
         try:
             with (
-                self.telling_way_out(root),
+                self.with_way_out(root),
                 leased(self._parts.store, root.plan_id, verb.name, on_stop_request=on_stop_request) as lease,
             ):
-                self._keep_for(root, lease)
+                self._parts.service.keep_for(root, lease)
                 yield plan, root, lease
         except OSError as error:
             full = full_disk(error, self._parts.home)
@@ -119,32 +92,55 @@ class Locking:
                 raise
             raise full from error
 
-    def at_rest(self, verb: Verb, reference: str) -> Plan:
-        """The plan, only to be looked at; refused while a process works on it, or if something was cut short."""
-        from holdfast.recovery import refuse_cut_short
+    @contextmanager
+    def recovered(
+        self,
+        verb: Verb,
+        reference: str,
+        *,
+        on_stop_request: Callable[[], None] = lambda: None,
+        listener: Listener | None = None,
+    ) -> Iterator[tuple[Plan, Lease]]:
+        """Hold the lease meanwhile. Yields the plan, after everything a dead process left is finished or undone."""
+        # Not for verbs that only free space: they start without it.
+        from holdfast.recovery import Recovery, undo_changes_of_dead_processes
 
+        with watched_by(listener), self.locked(verb, reference, on_stop_request) as (plan, root, lease):
+            service, tell = self._parts.service, listener or (lambda _: None)
+            recovery = Recovery(service, lease, lambda: self._parts.compensator(listener), tell)
+            root = recovery.recover(root.plan_id)
+            plan = root if root.plan_id == plan.plan_id else service.store.get(Plan, plan.plan_id)
+            if verb.uses_real_folders:
+                undo_changes_of_dead_processes(plan, service, tell)
+            yield plan, lease
+
+    def idle(self, verb: Verb, reference: str) -> Plan:
+        """The plan for a preview. Refused while a process works on it, or if it has to be recovered first."""
         plan = self._plans.find_plan(reference)
         self._parts.refuse_read_only()
         self._parts.refuse_without_content(plan)
-        root = self.root_for(verb, plan)
-        refuse_if_held(self._parts.store, root.plan_id)
+        root = self.root_for(verb, plan, must_be_free=True)
         for each in (root, *self._plans.below(root)):
-            refuse_cut_short(each, root, self._parts.service)
+            _refuse_cut_short(each, root, self._parts.store)
         return plan
 
-    def root_for(self, verb: Verb, plan: Plan) -> Plan:
-        """The plan whose lease the verb needs; refuses what is not done to a subplan by itself."""
-        root = self._parts.store.plans.root_of(plan)
-        if root == plan or verb.is_for_subplans:
-            return root
-        if verb.instead is not None:
-            hint = verb.instead(self._parts, plan, root)
-        else:
-            hint = f"Run the command for the whole plan: `holdfast {verb.name} {root.plan_id}`."
-        raise StateError(goes_on_with_parent(plan), hint=hint)
+    def root_for(self, verb: Verb, plan: Plan, *, must_be_free: bool = False) -> Plan:
+        """The plan whose lease the verb needs. Refused if the verb cannot be done to a single subplan.
 
-    def _takes_content_to_delete(self, plan: Plan) -> bool:
-        """Real files have to be put back first, or the plan is another machine's, whose sandboxes would stay there."""
+        ``must_be_free``: refused as well while a process holds the lease.
+        """
+        root = self._parts.store.plans.root_of(plan)
+        if root != plan and not verb.is_for_subplans:
+            hint = f"Run the command for the whole plan: `holdfast {verb.name} {root.plan_id}`."
+            if verb.hint_for_subplan is not None:
+                hint = verb.hint_for_subplan(self._parts, plan, root)
+            raise StateError(goes_on_with_parent(plan), hint=hint)
+        if must_be_free:
+            refuse_if_held(self._parts.store, root.plan_id)
+        return root
+
+    def _deletion_needs_content(self, plan: Plan) -> bool:
+        """Whether real files have to be put back first, or the sandboxes of the plan may be on another machine."""
         operations = self._parts.store.operations
         plans = (plan, *self._plans.below(plan))
         begun = {operation.kind for each in plans for operation in operations.unfinished(each.plan_id)}
@@ -152,66 +148,11 @@ class Locking:
         may_be_elsewhere = self._parts.is_shared and plan.head_group_id is not None and not has_sandbox(plan)
         return is_begun or may_be_elsewhere
 
-    def _keep_for(self, root: Plan, lease: Lease) -> None:
-        """Note whose content may come, as well as can be: if that fails, content cannot be stored either."""
-        if root.store_id == self._parts.service.manager.objects.store_id:
-            with suppress(DatabaseFullError, ContentError):
-                self._parts.service.keep_for(lease)
-
-    # Putting right
-
-    def _recoveries(self, listener: Listener | None) -> dict[OperationKind, Recovery]:
-        from holdfast.rollback.paths import finish_restore
-
-        service = self._parts.service
-
-        def finish_rollback(plan: Plan, lease: Lease, operation: Operation) -> Plan:
-            result = service.rollback.finish(plan, lease, operation, self._parts.compensator(listener))
-            tell_set_aside(listener, result.set_aside)
-            return result.plan
-
-        def finish_paths(plan: Plan, lease: Lease, operation: Operation) -> Plan:
-            plan, set_aside = finish_restore(plan, lease, service, operation)
-            tell_set_aside(listener, set_aside)
-            return plan
-
-        return {
-            OperationKind.ROLLBACK: finish_rollback,
-            OperationKind.RESTORE_PATHS: finish_paths,
-            OperationKind.APPLY: self._undo,
-            OperationKind.UNAPPLY: self._undo,
-        }
-
-    def _undo(self, plan: Plan, lease: Lease, operation: Operation) -> Plan:
-        from holdfast.apply.undo import undo_change
-
-        return undo_change(plan, lease, self._parts.service, operation)
-
-    def put_right_around(self, plan: Plan, listener: Listener | None) -> None:
-        """Undo what dead processes began to change in the plan's real folders, whichever plans they worked for.
-
-        A process that is alive has the folders locked, and is waited for when they are used.
-        """
-        from holdfast.apply.real_folders import unfinished_in
-
-        store = self._parts.store
-        for other, operation in unfinished_in(plan.resources, self._parts.service):
-            root = store.plans.root_of(other)
-            if holder_of(store, root.plan_id) is not None:
-                continue
-            with leased(store, root.plan_id, _PUTTING_RIGHT) as lease:
-                self._keep_for(root, lease)
-                found = store.get(Operation, operation.operation_id)
-                if found.state is OperationState.BEGUN:
-                    self._undo(store.get(Plan, other.plan_id), lease, found)
-                    if listener is not None:
-                        listener(RealFilesPutBack(other, operation.kind))
-
     # On a full disk
 
     @contextmanager
-    def telling_way_out(self, plan: Plan) -> Iterator[None]:
-        """On a full disk: say how the plan gets out of it."""
+    def with_way_out(self, plan: Plan) -> Iterator[None]:
+        """If the disk is full, add to the hint of the error how to free space with this plan."""
         try:
             yield
         except HoldfastError as error:
@@ -220,57 +161,69 @@ class Locking:
             raise
 
     def way_out(self, plan: Plan) -> str:
-        """What helps a plan whose sandboxes hold so much that there is no room to keep it."""
+        """How to free space with a plan whose sandboxes hold more than a checkpoint has room for."""
         plan = self._parts.store.get(Plan, plan.plan_id)
         if plan.head_group_id is None or plan.state is PlanState.APPLIED:
             return ""
         places = ", ".join(resource.sandbox_path for resource in plan.resources)
-        by_hand = f"What is not needed can also be removed from the sandboxes by hand: {places}."
+        by_hand = f"You can also delete what you do not need from the sandboxes: {places}."
         last = self._parts.store.checkpoints.of_group(plan.head_group_id)
         if not last or not plan.policy.rollback_enabled:
             return by_hand
         return (
-            f"Going back without keeping what is in the sandboxes now takes no space: "
+            f"A rollback that does not keep what is in the sandboxes now takes no space: "
             f"`holdfast plan rollback --without-keeping {plan.plan_id} {last[0].checkpoint_id}`. {by_hand}"
         )
 
+    # Stopping a plan that runs in another process
 
-def tell_set_aside(listener: Listener | None, places: tuple[str, ...]) -> None:
-    if listener is not None and places:
-        listener(SetAside(places))
+    def stop_owner(self, plan_id: str, patience_seconds: float) -> bool:
+        """Ask the process that works on the plan, on any machine, to stop, and wait until it has ended.
+
+        False if no process was asked. An owner that cannot be asked is waited for. One that is suspended and has been
+        silent for long is killed.
+        """
+        store = self._parts.store
+        deadline, was_asked = time.monotonic() + patience_seconds, False
+        while True:
+            end_if_stopped(store, plan_id)
+            holder = holder_of(store, plan_id)
+            if holder is None:
+                return was_asked
+            if holder.can_be_stopped:
+                # None: it has ended meanwhile, perhaps because of an earlier request.
+                was_asked = store.leases.request_stop(plan_id) is not None or was_asked
+            if time.monotonic() > deadline:
+                raise _not_stopped_yet(holder)
+            time.sleep(0.1)
+
+    @staticmethod
+    def refuse_to_stop_what_is_done(plan: Plan) -> None:
+        if plan.state in (PlanState.COMPLETE, PlanState.APPLIED):
+            raise StateError(
+                f"Plan {plan.plan_id} is {plan.state}: there is nothing to stop.",
+                hint=f"See what it made with `holdfast plan diff {plan.plan_id}`.",
+            )
 
 
-def refuse_to_stop_what_is_done(plan: Plan) -> None:
-    if plan.state in (PlanState.COMPLETE, PlanState.APPLIED):
+def _refuse_cut_short(plan: Plan, root: Plan, store: Store) -> None:
+    """Refuse a preview of a plan that has to be recovered first; only a command that changes the plan does that."""
+    for operation in store.operations.unfinished(plan.plan_id):
         raise StateError(
-            f"Plan {plan.plan_id} is {plan.state}: there is nothing to stop.",
-            hint=f"See what it made with `holdfast plan diff {plan.plan_id}`.",
+            f"The {operation.kind.noun} of plan {plan.plan_id} was cut short.",
+            hint=f"Run `holdfast plan execute {root.plan_id}`: it recovers the plan first.",
         )
-
-
-def is_stopped_on_request(plan_id: str, store: Store, patience_seconds: float) -> bool:
-    """Whether a process was at work on the plan, was asked to stop, on whichever machine, and is gone now.
-
-    One that does not hear such a request is waited for; one that was stopped and forgotten is ended.
-    """
-    deadline, was_asked = time.monotonic() + patience_seconds, False
-    while True:
-        end_if_stopped(store, plan_id)
-        holder = holder_of(store, plan_id)
-        if holder is None:
-            return was_asked
-        if holder.can_be_stopped:
-            # Asked once more, it may have just ended.
-            was_asked = store.leases.request_stop(plan_id) is not None or was_asked
-        if time.monotonic() > deadline:
-            raise _not_stopped_yet(holder)
-        time.sleep(0.1)
+    if plan.state is PlanState.PROCESSING:
+        raise StateError(
+            f"The execution of plan {plan.plan_id} was cut short.",
+            hint=f"Run `holdfast plan resume {root.plan_id}`: it recovers the plan first.",
+        )
 
 
 def _not_stopped_yet(holder: Lease) -> ConflictError:
     if not holder.can_be_stopped:
         return in_use(holder)
     return ConflictError(
-        f"Plan {holder.plan_id} was asked to stop and has not done so yet; it will as soon as it can.",
-        hint=f"See who works on it with `holdfast plan status {holder.plan_id}`.",
+        f"Plan {holder.plan_id} was asked to stop and has not stopped yet; it will as soon as it can.",
+        hint=f"See which process works on it with `holdfast plan status {holder.plan_id}`.",
     )

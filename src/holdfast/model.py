@@ -1,4 +1,4 @@
-"""The words of Holdfast as frozen values: plans, steps, decisions, checkpoints, groups, operations, leases.
+"""The model: plans, steps, decisions, checkpoints, groups, operations and leases as frozen values.
 
 A change is a new value (``plan.advanced_past(step)``), which one transaction then saves.
 
@@ -54,9 +54,10 @@ def less(ranges: Ranges, numbers: Collection[int]) -> Ranges:
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """A frozen value with named fields. What comes from outside is checked by ``model_validate``.
 
-    A field that is not known is left out: a later version may have stored it.
+    An unknown field is left out: a later version may have stored it.
 
-    Not pydantic's: importing that takes longer than all the rest of a command that only looks. Its words are kept.
+    Not a pydantic model, because importing pydantic takes longer than the rest of a command that changes nothing. The
+    names of the methods are pydantic's.
     """
 
     @classmethod
@@ -119,7 +120,7 @@ class DecisionType(StrEnum):
 
 
 class Trigger(StrEnum):
-    """The configurable moments at which a checkpoint is taken by itself."""
+    """The moments at which a checkpoint is taken automatically, as configured."""
 
     BEFORE_STEP = "before_step"
     ON_TOOL_WRITE = "on_tool_write"
@@ -131,7 +132,7 @@ class Trigger(StrEnum):
 
 
 class Moment(StrEnum):
-    """Moments that always make a group, whatever the configuration says."""
+    """Moments at which a group is always recorded, whatever the configuration says."""
 
     PRE_EXECUTE = "pre_execute"
     POST_EXECUTE = "post_execute"
@@ -141,7 +142,7 @@ class Moment(StrEnum):
     RESTORE_PATHS = "restore_paths"
     MANUAL = "manual"
     SETTLED = "settled"
-    """A running program had written something and was quiet for a moment."""
+    """A running program had written something, and then nothing for a moment."""
 
 
 CHECKPOINT_TYPES = frozenset(each.value for kinds in (Trigger, Moment) for each in kinds)
@@ -157,9 +158,11 @@ DEFAULT_MAX_CHECKPOINTS = 50
 DEFAULT_PASSED_VARIABLES = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "COLORTERM", "NO_COLOR",
 )  # fmt: skip
-"""What a step sees of the user's environment; the rest may hold secrets that are none of its business."""
+"""The variables of the user's environment that a step sees; the others may hold secrets."""
 SUBPLANS_TOOL = "subplans"
 PROGRAM_TOOL = "program"
+EXECUTE_COMMAND = "plan execute"
+"""The command in the lease of an execution."""
 
 
 class ResourceType(StrEnum):
@@ -221,14 +224,14 @@ class CheckpointRetentionPolicy(Record, frozen=True, kw_only=True):
 
 
 class Unheld(Record, frozen=True, kw_only=True):
-    """Something a snapshot or a sandbox could not hold, and why."""
+    """A path that a snapshot or a sandbox could not hold, and why."""
 
     path: str
     reason: str
 
 
 class Resource(Record, frozen=True, kw_only=True):
-    """A real thing a plan works on, and the private sandbox that stands in for it; the name is its id in the plan."""
+    """A real folder that a plan works on, and its private sandbox; the name is its id in the plan."""
 
     name: str
     type: ResourceType
@@ -330,14 +333,14 @@ class Plan(Record, frozen=True, kw_only=True):
     is_superseded: bool | None = None
     """Of a subplan: the decision that spawned it is superseded, and so is what it did."""
     boot_id: str | None = None
-    """The start of the machine since which the sandboxes have been worked in; what it lost going down is put back."""
+    """The boot of the machine in which the sandboxes were last changed; what a power cut lost since is restored."""
     guidance: str = ""
     error: str | None = None
     source_file: str = ""
     store_id: str = ""
     """The content store that holds this plan's snapshots."""
     sequence: int | None = None
-    """Which one it is of all that were made; None for a subplan, and if an earlier version made it."""
+    """Its number among all plans, in order of creation; None for a subplan, or if an earlier version created it."""
     created_at: datetime
     updated_at: datetime
 
@@ -350,7 +353,7 @@ class Plan(Record, frozen=True, kw_only=True):
         return self.next_step >= len(self.steps)
 
     def interrupted_step(self, run: StepRun | None) -> Step | None:
-        """The step that did not come to its end, if it is one: a validation is none."""
+        """The step that this run did not finish; None if the run has ended, or is that of a validation."""
         if run is None or run.status not in (RunStatus.INTERRUPTED, RunStatus.RUNNING):
             return None
         return self.steps[run.step_index] if run.step_index < len(self.steps) else None
@@ -372,7 +375,7 @@ class Plan(Record, frozen=True, kw_only=True):
 
 
 class Revision(Record, frozen=True, kw_only=True):
-    """One list of steps of a plan; kept, so that going back takes the steps back as well."""
+    """One list of steps of a plan; kept, so that a rollback restores the steps as well."""
 
     plan_id: str
     revision: int
@@ -416,11 +419,11 @@ class RunStatus(StrEnum):
     FAILED = "failed"
     INTERRUPTED = "interrupted"
     CONSTRAINED = "constrained"
-    """Subplans disagree, and a person has to resolve that before the step can go on."""
+    """Results of subplans conflict, and a person has to resolve that before the step can go on."""
 
 
 class Conflict(Record, frozen=True, kw_only=True):
-    """A path in which the result of a subplan and what its parent has do not go together."""
+    """A path at which the result of a subplan conflicts with its parent."""
 
     resource: str
     path: str
@@ -433,7 +436,7 @@ class Conflict(Record, frozen=True, kw_only=True):
 
 
 class StepRun(Record, frozen=True, kw_only=True):
-    """One try at one step: what it printed and how it ended."""
+    """One run of a step or a validation: what it printed and how it ended."""
 
     run_id: str
     plan_id: str
@@ -479,7 +482,7 @@ class CheckpointGroup(Record, frozen=True, kw_only=True):
     revision: int
     last_completed_step: int
     active_decisions: Ranges
-    """Those of the plan; of a step that was cut short and whose half-done work this is, also its own."""
+    """The plan's decisions in force; if this is the half-done work of a step, also those of the step."""
     states: dict[str, str]
     """State hash of every resource, also of those that did not change."""
     unheld: dict[str, tuple[Unheld, ...]] = field(default_factory=dict)
@@ -541,11 +544,11 @@ class Checkpoint(Record, frozen=True, kw_only=True):
         refuse_unless_utc("created_at", self.created_at)
         refuse_unless_at_least(0, "size_bytes", self.size_bytes)
         if self.checkpoint_type not in CHECKPOINT_TYPES:
-            raise ValueError(f"checkpoint_type is none that is known: {self.checkpoint_type!r}")
+            raise ValueError(f"checkpoint_type is unknown: {self.checkpoint_type!r}")
 
 
 class DamagedCheckpoint(Record, frozen=True, kw_only=True):
-    """A row of ``checkpoint_metadata`` that is not what was written, or of a moment whose record is not.
+    """A row of ``checkpoint_metadata`` that is damaged, or whose group's record is damaged.
 
     Its id is what it is listed and deleted by; nothing else of it is relied on.
     """
@@ -555,7 +558,7 @@ class DamagedCheckpoint(Record, frozen=True, kw_only=True):
     group_id: str
     """What the row says. If it is the group that is damaged, that group."""
     is_group: bool
-    """The record of the moment is damaged, so that nothing of it can be gone back to."""
+    """The record of the group is damaged, so that no rollback to it is possible."""
     sequence: int
     """What the row says, to be listed in its place; 0 if it says nothing."""
     problem: str
@@ -566,6 +569,11 @@ class OperationKind(StrEnum):
     RESTORE_PATHS = "restore_paths"
     APPLY = "apply"
     UNAPPLY = "unapply"
+
+    @property
+    def noun(self) -> str:
+        """For a sentence: "restore of paths", "apply"."""
+        return self.replace("_", " of ")
 
 
 class OperationState(StrEnum):
@@ -591,7 +599,7 @@ class Operation(Record, frozen=True, kw_only=True):
 
 
 class Lease(Record, frozen=True, kw_only=True):
-    """Who may change a plan now; the token grows with every owner, so a late one is noticed."""
+    """Which process may change a plan now. The token grows with every owner, so an outdated owner is noticed."""
 
     plan_id: str
     token: int
@@ -608,12 +616,12 @@ class Lease(Record, frozen=True, kw_only=True):
     acquired_at: datetime
     heartbeat_at: datetime
     stop_requested: bool | None = None
-    """Somebody asked the owner to stop."""
+    """The owner was asked to stop."""
 
     @property
     def can_be_stopped(self) -> bool:
-        """Only an execution listens to being asked; everything else is over soon by itself."""
-        return self.command == "plan execute"
+        """Whether the owner listens to a request to stop: only an execution does. Everything else ends soon."""
+        return self.command == EXECUTE_COMMAND
 
 
 class Project(Record, frozen=True, kw_only=True):
@@ -643,13 +651,13 @@ class Correction(Record, frozen=True, kw_only=True):
 
 
 class SideEffect(Record, frozen=True, kw_only=True):
-    """A run that declared effects outside of the sandboxes, which going back does not undo by itself."""
+    """A run that declared effects outside of the sandboxes, which a rollback does not undo by itself."""
 
     step: str
     step_index: int
     run_id: str
     note: str = ""
-    """What came of undoing it, where a step says how that is done."""
+    """How undoing it ended, if the step says how to undo it."""
 
 
 class RollbackImpact(Record, frozen=True, kw_only=True):
@@ -673,17 +681,17 @@ class RollbackResult(Record, frozen=True, kw_only=True):
     """The group that keeps the state this rollback left; rolling back to it undoes the rollback."""
     changes: tuple[FileChange, ...]
     repositories: tuple[str, ...] = ()
-    """Resources whose HEAD, branches or tags were others."""
+    """Resources whose HEAD, branches or tags changed."""
     set_aside: tuple[str, ...] = ()
-    """What no snapshot could hold and stood in the way: moved here, never deleted."""
+    """Where files were moved that no snapshot could hold and that were in the way; they are never deleted."""
     impact: RollbackImpact
     checkpoints_remaining: int
     only: tuple[str, ...] = ()
     """The paths that were restored, if not all of the checkpoint was; the plan's position and decisions then stay."""
     is_unkept: bool = False
-    """The state that was left was not kept, because that was asked for: there is no way to undo this rollback."""
+    """The state before was not kept, as requested: this rollback cannot be undone."""
     lost: tuple[str, ...] = ()
-    """What was lost with it, as no checkpoint holds it: ``RESOURCE:PATH``."""
+    """What was lost, because no checkpoint holds it: ``RESOURCE:PATH``."""
 
     @property
     def files_reverted(self) -> int:

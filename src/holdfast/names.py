@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from itertools import pairwise, takewhile
 
-# With those that turn the direction of writing: they make a name look like another one.
+# Also characters that change the direction of writing: they make a name look like another one.
 NOT_IN_A_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 DISPLAY_PREFIX = "cp_"
@@ -51,7 +51,7 @@ def display_ids(ids: Iterable[str]) -> dict[str, str]:
 
 
 def lasting_ids(ids: Iterable[str]) -> dict[str, str]:
-    """Display ids that checkpoints taken later do not make ambiguous: with all of the time they were taken at."""
+    """Display ids that later checkpoints do not make ambiguous: they contain the whole time of the checkpoint."""
     return {
         each: max(short, DISPLAY_PREFIX + each[:_TIME_CHARACTERS], key=len) for each, short in display_ids(ids).items()
     }

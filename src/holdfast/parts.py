@@ -1,16 +1,16 @@
-"""Parts: what Holdfast is made of for one project and one home, each opened when it is first needed."""
+"""Parts: records, content and tools for one project and one home, each opened when it is first needed."""
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.config.loading import Settings
+from holdfast.content.keeping import kept_records
 from holdfast.db.store import FILE as RECORDS_FILE
 from holdfast.db.store import Store, open_store
 from holdfast.errors import ContentError, DatabaseError, HoldfastError, SandboxError, StateError
@@ -23,26 +23,26 @@ from holdfast.system.sqlite import is_empty, is_read_only
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.service import CheckpointService
+    from holdfast.decisions.correct import CorrectionService
     from holdfast.events import Listener
-    from holdfast.execution.executor import Choices, PlanExecutor
     from holdfast.execution.rollbacks import Compensator
-    from holdfast.execution.step import StepRunner
+    from holdfast.execution.step_runner import StepRunner
     from holdfast.process.passthrough import Passthrough
     from holdfast.tools import Toolbox
 
 T = TypeVar("T")
 
-# What is imported in a function below is not needed by every command: most start without it.
+# What a function imports is not needed by most commands: they start without it.
 
 
 @dataclass(frozen=True)
 class Outfit:
-    """What a program of one execution gets besides what the settings say."""
+    """What the steps of one execution get in addition to what the settings say."""
 
     passthrough: Passthrough | None = None
-    """The terminal of the command that started it."""
+    """The terminal of the command that started the execution."""
     settle_seconds: float | None = None
-    """Take a checkpoint whenever it has written something and then been quiet for so long."""
+    """Take a checkpoint whenever a program has written something, and then nothing for this long."""
     pass_env: tuple[str, ...] = ()
     allow_write: tuple[str, ...] = ()
 
@@ -63,7 +63,7 @@ class Parts:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the home is there, and this user can only look at it."""
+        """Whether the home exists and this user can only read it."""
         if not self.home.is_dir():
             return False
         files = (self.home / RECORDS_FILE, self.home / "objects.db")
@@ -72,8 +72,8 @@ class Parts:
     def refuse_read_only(self) -> None:
         if self.is_read_only:
             raise SandboxError(
-                f"Holdfast's home {name_text(str(self.home))} is read-only: it can only be looked at.",
-                hint="Make it, and all in it, writable for you, or set HOLDFAST_HOME to another folder.",
+                f"Holdfast's home {name_text(str(self.home))} is read-only: nothing in it can be changed.",
+                hint="Make it and everything in it writable for you, or set HOLDFAST_HOME to another folder.",
             )
 
     def _make_home(self) -> None:
@@ -85,7 +85,7 @@ class Parts:
                 folder.mkdir(exist_ok=True, mode=0o700)
         except OSError as error:
             raise SandboxError(
-                f"Holdfast's home {self.home} cannot be made: {error.strerror}.",
+                f"Holdfast's home {self.home} cannot be created: {error.strerror}.",
                 hint="Set HOLDFAST_HOME to a folder you may write to.",
             ) from error
 
@@ -93,8 +93,6 @@ class Parts:
 
     @once
     def store(self) -> Store:
-        from holdfast.content.keeping import kept_records
-
         self._make_home()
         self.reserve.keep()
         kept = kept_records(self.home / "objects.db")
@@ -113,9 +111,7 @@ class Parts:
 
     @contextmanager
     def _other_records(self) -> Iterator[Sequence[Store]]:
-        """Those in the home, while the present ones are in PostgreSQL: they may need content of this home as well."""
-        from holdfast.content.keeping import kept_records
-
+        """The records in the home while PostgreSQL is in use: they may need content of this home as well."""
         if self.settings.database_url is None or is_empty(self.home / RECORDS_FILE):
             yield ()
             return
@@ -128,7 +124,7 @@ class Parts:
             yield (store,)
 
     def _opened(self, opening: Callable[[], T]) -> T:
-        """Even to be read, a database takes some space: SQLite makes an index of its write-ahead log."""
+        """Open a database. On a full disk give up the reserve: SQLite writes an index even to read its log."""
         try:
             return opening()
         except DatabaseError:
@@ -144,10 +140,6 @@ class Parts:
 
         return Toolbox.standard()
 
-    def step_problems(self, tool: str, args: dict[str, Any]) -> list[tuple[tuple[str | int, ...], str]]:
-        """What is wrong with a step of a plan file; the tools are imported when there is one."""
-        return self.tools.problems(tool, args)
-
     @property
     def user_home(self) -> Path:
         return Path(self.environment.get("HOME") or Path.home())
@@ -158,31 +150,19 @@ class Parts:
 
         return allowed_paths((*self.settings.allow_write, *more), user_home=self.user_home, holdfast_home=self.home)
 
-    def executor(
-        self,
-        listener: Listener | None,
-        cancelled: threading.Event,
-        choices: Choices | None,
-        outfit: Outfit | None,
-    ) -> PlanExecutor:
-        from holdfast.execution.executor import PlanExecutor
+    @property
+    def corrections(self) -> CorrectionService:
+        from holdfast.decisions.correct import CorrectionService
 
-        return PlanExecutor(
-            self.service,
-            self._step_runner(outfit or Outfit()),
-            include_ignored=self.settings.include_ignored,
-            choices=choices,
-            listener=listener,
-            cancelled=cancelled,
-        )
+        return CorrectionService(self.service, self.tools)
 
     def compensator(self, listener: Listener | None = None) -> Compensator:
         from holdfast.execution.rollbacks import Compensator
 
-        return Compensator(self.service, self._step_runner(Outfit()), listener)
+        return Compensator(self.service, self.step_runner(Outfit()), listener)
 
-    def _step_runner(self, outfit: Outfit) -> StepRunner:
-        from holdfast.execution.step import StepRunner, StepSettings
+    def step_runner(self, outfit: Outfit) -> StepRunner:
+        from holdfast.execution.step_runner import StepRunner, StepSettings
 
         settings = StepSettings(
             environment=self.environment,
@@ -200,7 +180,7 @@ class Parts:
 
     @property
     def is_shared(self) -> bool:
-        """Whether the records may be those of other machines too."""
+        """Whether other machines may use the same records."""
         return self.settings.database_url is not None
 
     def is_kept_here(self, plan: Plan) -> bool:
@@ -213,7 +193,7 @@ class Parts:
             if self._was_used_from_a_copy(plan):
                 raise StateError(
                     f"Plan {plan.plan_id} was last used from another home, which has a copy of the content of this "
-                    "one: what it did is not here.",
+                    "one: its latest work is not here.",
                     hint="Run the command there. If that home is gone, copy what you need out of the sandboxes and "
                     f"delete the plan: `holdfast plan delete {self.store.plans.root_of(plan).plan_id}`.",
                 )
@@ -234,8 +214,8 @@ class Parts:
     def _was_used_from_a_copy(self, plan: Plan) -> bool:
         """Whether the last lease was taken from a home that this one was copied from, or that is a copy of it.
 
-        If records are shared, both use the same ones, each with sandboxes and content of its own. A home that was
-        moved counts as another machine's as well, but has noted the lease.
+        If records are shared, both homes use the same ones, each with sandboxes and content of its own. A home that
+        was moved has another machine id as well, but it has noted the lease.
         """
         from holdfast.system.identity import find_machine_id
 
@@ -249,5 +229,5 @@ class Parts:
 
 
 def has_sandbox(plan: Plan) -> bool:
-    """Whether it was executed in this home, so that its content should be here."""
+    """Whether the plan was executed in this home, so that its content should be here."""
     return any(is_there(Path(resource.sandbox_path)) for resource in plan.resources)

@@ -1,26 +1,29 @@
-"""Putting right what a crash left: operations begun and not finished, a step that was cut short, a lost sandbox.
+"""Recovery: finishes or undoes what a dead process left: operations, a step, lost sandboxes, real files.
 
-Every verb that changes a plan calls ``recover`` as soon as it holds the plan's lease; those that only free space
-leave it to the next one.
+Every verb that changes a plan recovers it as soon as it holds the plan's lease. Verbs that only free space leave that
+to the next verb.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.apply.real_folders import unfinished_in, unmark_settled
 from holdfast.checkpoints.history import History
 from holdfast.checkpoints.missing import is_of_this_boot, put_back_what_was_lost
+from holdfast.checkpoints.rollback import Compensate
 from holdfast.checkpoints.service import CheckpointService
-from holdfast.errors import StateError
-from holdfast.events import SandboxesPutBack
-from holdfast.execution.conflicts import waiting_again
-from holdfast.execution.merging import clear_away_what_came_back
+from holdfast.db.lease import holder_of, leased
+from holdfast.events import Listener, RealFilesPutBack, SandboxesPutBack, SetAside
+from holdfast.execution.conflicts import restore_waiting
+from holdfast.execution.merging import clear_away_again
 from holdfast.model import (
     Lease,
     Operation,
     OperationKind,
+    OperationState,
     Phase,
     Plan,
     PlanState,
@@ -29,84 +32,133 @@ from holdfast.model import (
     now,
 )
 from holdfast.process.leftovers import end_leftovers, mark_of
+from holdfast.rollback.paths import finish_restore
 from holdfast.system.trees import remove_tree
 
 _NOT_KNOWN = "not known"
-
-Recovery = Callable[[Plan, Lease, Operation], Plan]
-
-
-def recover(
-    plan_id: str,
-    lease: Lease,
-    service: CheckpointService,
-    recoveries: Mapping[OperationKind, Recovery],
-    tell: Callable[[SandboxesPutBack], None] = lambda _: None,
-) -> Plan:
-    """The plan as it is after everything a dead process left undone was finished or undone."""
-    store = service.store
-    for subplan in store.plans.below(plan_id):
-        recover(subplan.plan_id, lease, service, recoveries)
-    plan = store.get(Plan, plan_id)
-    _clear_away_stagings(plan)
-    is_new_boot = not is_of_this_boot(plan)  # which a rollback that is finished now makes it
-    for operation in store.operations.unfinished(plan_id):
-        plan = recoveries[operation.kind](plan, lease, operation)
-    if plan.state is PlanState.PROCESSING or store.runs.unfinished(plan_id):
-        plan = _interrupt(plan, lease, service)
-    if is_new_boot or not is_of_this_boot(plan):
-        clear_away_what_came_back(plan, service)
-    plan, put_back = put_back_what_was_lost(plan, lease, service)
-    if put_back is not None:
-        tell(put_back)
-    return plan
+_UNDOING = "a command on the same folder"
+"""What the lease says while a command for another plan undoes a change of real files."""
 
 
-def put_right_outside(
-    plan_id: str, lease: Lease, service: CheckpointService, recoveries: Mapping[OperationKind, Recovery]
-) -> None:
-    """Before a plan is deleted: what a dead process left running, and what it left undone outside of the sandboxes.
+class Recovery:
+    """Recovers a plan and its subplans. The caller holds the lease of the whole plan."""
 
-    All else goes with the plan, and putting it right may take space that is not there.
+    def __init__(
+        self,
+        service: CheckpointService,
+        lease: Lease,
+        compensator: Callable[[], Compensate],
+        tell: Listener = lambda _: None,
+    ) -> None:
+        """``compensator`` is called only if effects outside of the sandboxes have to be undone."""
+        self._service, self._lease, self._compensator, self._tell = service, lease, compensator, tell
+
+    def recover(self, plan_id: str) -> Plan:
+        """Finish or undo everything that a dead process left; the plan as it is then."""
+        plan, put_back = self._recover(plan_id)
+        if put_back is not None:
+            self._tell(put_back)
+        unmark_settled(plan, self._service)
+        return plan
+
+    def _recover(self, plan_id: str) -> tuple[Plan, SandboxesPutBack | None]:
+        store, lease = self._service.store, self._lease
+        for subplan in store.plans.below(plan_id):
+            self._recover(subplan.plan_id)
+        plan = store.get(Plan, plan_id)
+        _clear_away_stagings(plan)
+        # Asked now: a rollback that is finished below notes the present boot.
+        is_new_boot = not is_of_this_boot(plan)
+        for operation in store.operations.unfinished(plan_id):
+            plan = self._finish_or_undo(plan, operation)
+        if plan.state is PlanState.PROCESSING or store.runs.unfinished(plan_id):
+            plan = _interrupt(plan, lease, self._service)
+        if is_new_boot or not is_of_this_boot(plan):
+            clear_away_again(plan, self._service)
+        return put_back_what_was_lost(plan, lease, self._service)
+
+    def _finish_or_undo(self, plan: Plan, operation: Operation) -> Plan:
+        service, lease = self._service, self._lease
+        match operation.kind:
+            case OperationKind.ROLLBACK:
+                result = service.rollback.finish(plan, lease, operation, self._compensator())
+                tell_set_aside(self._tell, result.set_aside)
+                return result.plan
+            case OperationKind.RESTORE_PATHS:
+                plan, set_aside = finish_restore(plan, lease, service, operation)
+                tell_set_aside(self._tell, set_aside)
+                return plan
+            case OperationKind.APPLY | OperationKind.UNAPPLY:
+                return _undo_change(plan, lease, service, operation)
+
+    def recover_before_deletion(self, plan_id: str) -> None:
+        """End what a dead process left running, and undo what it left half done outside of the sandboxes.
+
+        Everything else is deleted with the plan, and recovering it may take space that the disk does not have.
+        """
+        store = self._service.store
+        for subplan in store.plans.below(plan_id):
+            self.recover_before_deletion(subplan.plan_id)
+        plan = store.get(Plan, plan_id)
+        for run in store.runs.unfinished(plan_id):
+            end_leftovers(mark_of(run.run_id, store.home))
+        for operation in store.operations.unfinished(plan_id):
+            plan = self._undo_outside(plan, operation)
+
+    def _undo_outside(self, plan: Plan, operation: Operation) -> Plan:
+        service, lease = self._service, self._lease
+        match operation.kind:
+            case OperationKind.ROLLBACK:
+                service.rollback.compensate_unfinished(plan, lease, operation, self._compensator())
+            case OperationKind.APPLY | OperationKind.UNAPPLY:
+                return _undo_change(plan, lease, service, operation, even_if_gone=True)
+        return plan
+
+
+def undo_changes_of_dead_processes(plan: Plan, service: CheckpointService, tell: Listener) -> None:
+    """Undo what dead processes began to change in the real folders of the plan, whichever plans they worked for.
+
+    A living process has locked the folders, and the next use of them waits for it.
     """
     store = service.store
-    for subplan in store.plans.below(plan_id):
-        put_right_outside(subplan.plan_id, lease, service, recoveries)
-    plan = store.get(Plan, plan_id)
-    for run in store.runs.unfinished(plan_id):
-        end_leftovers(mark_of(run.run_id, store.home))
-    for operation in store.operations.unfinished(plan_id):
-        if operation.kind in recoveries:
-            plan = recoveries[operation.kind](plan, lease, operation)
+    for other, operation in unfinished_in(plan.resources, service):
+        root = store.plans.root_of(other)
+        if holder_of(store, root.plan_id) is not None:
+            continue
+        with leased(store, root.plan_id, _UNDOING) as lease:
+            service.keep_for(root, lease)
+            found = store.get(Operation, operation.operation_id)
+            if found.state is OperationState.BEGUN:
+                _undo_change(store.get(Plan, other.plan_id), lease, service, found)
+                tell(RealFilesPutBack(other, operation.kind))
 
 
-def refuse_cut_short(plan: Plan, root: Plan, service: CheckpointService) -> None:
-    """For what only looks: the next command that changes the plan puts right what a dead process left."""
-    for operation in service.store.operations.unfinished(plan.plan_id):
-        raise StateError(
-            f"The {operation.kind.replace('_', ' of ')} of plan {plan.plan_id} was cut short.",
-            hint=f"Run `holdfast plan execute {root.plan_id}`: it puts that right first.",
-        )
-    if plan.state is PlanState.PROCESSING:
-        raise StateError(
-            f"The execution of plan {plan.plan_id} was cut short.",
-            hint=f"Run `holdfast plan resume {root.plan_id}`: it puts that right first.",
-        )
+def _undo_change(
+    plan: Plan, lease: Lease, service: CheckpointService, operation: Operation, *, even_if_gone: bool = False
+) -> Plan:
+    from holdfast.apply.undo import undo_change  # seldom needed, and every verb that changes a plan imports this module
+
+    return undo_change(plan, lease, service, operation, even_if_gone=even_if_gone)
+
+
+def tell_set_aside(tell: Listener, places: tuple[str, ...]) -> None:
+    if places:
+        tell(SetAside(places))
 
 
 def _clear_away_stagings(plan: Plan) -> None:
-    """What a restore that died had on its way in and out; no other process restores while the lease is ours."""
+    """Remove the staging folders of a restore that died; no other process restores while the lease is ours."""
     for resource in plan.resources:
         path = Path(resource.sandbox_path)
         for leftover in path.parent.glob(f".staging-{path.name}-*"):
-            # The restore before this one, in the same process, may still be removing its own.
+            # An earlier restore of this process may still be removing its own.
             with suppress(OSError):
                 remove_tree(leftover)
 
 
 def _interrupt(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
-    """Its owner died: end what it left running, and note that the step under way did not come to its end."""
-    waiting = waiting_again(plan, lease, service)
+    """End what the dead owner left running, and note that the step under way was interrupted."""
+    waiting = restore_waiting(plan, lease, service)
     if waiting is not None:
         return waiting
     runs = service.store.runs.unfinished(plan.plan_id)
@@ -114,11 +166,11 @@ def _interrupt(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
         end_leftovers(mark_of(run.run_id, service.store.home))
     history = service.history(plan)
     last = history.last_run
-    if last is not None and last.status is RunStatus.FAILED and history.is_to_be_undone(last):
-        # It died before it could do what the plan's policy says about failures: the step counts as interrupted.
+    if last is not None and last.status is RunStatus.FAILED and history.awaits_rollback(last):
+        # The owner died before it did what the plan's policy says about failures: the step counts as interrupted.
         runs.append(last)
     where = _place_of(history, runs[-1]) if runs else "the execution"
-    # It is no longer known whether the sandboxes are what was recorded.
+    # The boot is noted as unknown, because the sandboxes may no longer be what was recorded.
     plan = plan.changed(
         phase=Phase.EXECUTE, state=PlanState.QUEUED, error=f"{where} was interrupted", boot_id=_NOT_KNOWN
     )

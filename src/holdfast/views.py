@@ -1,4 +1,4 @@
-"""Views: checkpoints, differences, decisions and verification; what is only looked at."""
+"""Views: checkpoints, differences, decisions and verification. Nothing here changes a plan."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import AmbiguousError, DamagedRecordError, NotFoundError, SandboxError, StateError
-from holdfast.model import Checkpoint, CheckpointGroup, DamagedCheckpoint, Decision, FileChange, Plan
+from holdfast.model import Checkpoint, CheckpointGroup, DamagedCheckpoint, Decision, FileChange, Moment, Plan
 from holdfast.names import display_ids
 from holdfast.parts import Parts
-from holdfast.plans import LATEST, Plans
+from holdfast.plans.finding import LATEST, Plans
 from holdfast.system.place import is_there
+from holdfast.system.progress import Watcher, watched_by
+from holdfast.system.sqlite import damage_in
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.file_diffs import FileDiff
     from holdfast.checkpoints.releasing import HeldBack
     from holdfast.checkpoints.verification import VerifyResult
     from holdfast.decisions.explain import DecisionTree, Explanation
-    from holdfast.system.progress import Watcher
 
-# What is imported in a function below is not needed by every command: most start without it.
+# What a function imports is not needed by most commands: they start without it.
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Views:
         ]
 
     def damaged_checkpoints(self, reference: str) -> list[tuple[DamagedCheckpoint, str]]:
-        """Those of the plan whose records, or those of their moments, are damaged, with the ids they are shown by."""
+        """The checkpoints whose own record, or whose group's record, is damaged, each with its display id."""
         plan = self._plans.find_plan(reference)
         shown = display_ids(self._checkpoint_ids(plan.plan_id))
         return [(each, shown[each.checkpoint_id]) for each in self._parts.store.damaged.checkpoints(plan.plan_id)]
@@ -68,7 +69,7 @@ class Views:
         return damaged.union(each.checkpoint_id for each in store.checkpoints.of(plan_id))
 
     def checkpoint(self, checkpoint_reference: str, plan_reference: str | None = None) -> CheckpointView:
-        """One checkpoint of a plan; without a plan its id must say which one is meant."""
+        """One checkpoint of the plan; without a plan, of the plan that its id names, or of the latest one."""
         plan = self._plans.find_plan(plan_reference or self._plan_of_checkpoint(checkpoint_reference))
         wanted = self.find_checkpoint(plan, checkpoint_reference)
         return next(each for each in self.checkpoints(plan.plan_id) if each.checkpoint == wanted)
@@ -96,7 +97,7 @@ class Views:
             raise
 
     def find_damaged_checkpoint(self, reference: str, checkpoint: str) -> DamagedCheckpoint | None:
-        """The checkpoint that is meant, if it is one that can only be deleted."""
+        """The checkpoint, if it is damaged, so that it can only be deleted."""
         from holdfast.checkpoints.damage import find_damaged_checkpoint
 
         with suppress(NotFoundError):
@@ -104,7 +105,7 @@ class Views:
         return None
 
     def can_go_back(self, plan: Plan, group: CheckpointGroup | None = None) -> bool:
-        """Whether `plan rollback` to that group, or to any, is not refused already for what the plan is now."""
+        """Whether the present state of the plan allows `plan rollback`, to that group or to any."""
         from holdfast.rollback.rollback import refuse_if_disabled
 
         if plan.head_group_id is None or plan.parent_plan_id is not None:
@@ -121,42 +122,37 @@ class Views:
         return True
 
     def checkpoint_ids(self, plan_id: str) -> list[str]:
-        """Of those whose records are sound, oldest first."""
+        """The ids of the plan's checkpoints whose records are sound, oldest first."""
         return [each.checkpoint_id for each in self._parts.store.checkpoints.of(plan_id)]
 
     def count_checkpoints(self, plan_id: str) -> int:
-        """Damaged ones too."""
+        """How many checkpoints the plan has, damaged ones included."""
         return self._parts.store.checkpoints.count(plan_id)
 
     def find_group(self, group_id: str | None) -> CheckpointGroup | None:
         return self._parts.store.find(CheckpointGroup, group_id) if group_id is not None else None
 
     def checkpoints_at(self, group: CheckpointGroup) -> list[Checkpoint]:
-        """Those of a group, at least one."""
+        """The checkpoints of a group; at least one."""
         return self._parts.service.checkpoints_at(group)
 
     def can_be_reverted(self, plan: Plan, decision_id: str) -> bool:
-        """Whether `plan correct --mode revert` of the decision is not refused as things are."""
-        from holdfast.decisions.correct import CorrectionService
-
-        decision = self._parts.store.get(Decision, decision_id)
-        return CorrectionService(self._parts.service, self._parts.tools).find_refusal(plan, decision) is None
+        """Whether the present state of the plan allows `plan correct --mode revert` of the decision."""
+        return self._parts.corrections.find_refusal(plan, self._parts.store.get(Decision, decision_id)) is None
 
     def content_bytes(self) -> int:
         """How much space all saved content takes."""
         return self._parts.service.manager.objects.content_bytes()
 
     def watched_by(self, watcher: Watcher | None) -> AbstractContextManager[None]:
-        """Tell ``watcher`` of all long work that this thread does meanwhile; None changes nothing."""
-        from holdfast.system.progress import watched_by
-
+        """Tell ``watcher`` about all long work that this thread does meanwhile; None changes nothing."""
         return watched_by(watcher)
 
     # Differences
 
     def changes(self, plan: Plan) -> list[FileChange]:
         """What the plan changed in its sandboxes, from its first checkpoint to its last."""
-        from holdfast.checkpoints.file_diffs import file_change
+        from holdfast.checkpoints.changes import file_change
 
         if plan.head_group_id is None:
             return []
@@ -174,13 +170,13 @@ class Views:
         return [] if parent is None else self._diffs(plan, parent.states, view.group.states)
 
     def diff(self, reference: str, old: str | None = None, new: str | None = None) -> list[FileDiff]:
-        """Base against now, a checkpoint against now, or one checkpoint against another."""
+        """What differs between two checkpoints; by default between the first one and the present files."""
         plan = self._plans.find_plan(reference)
         if plan.head_group_id is None:
             return []
         self._parts.refuse_without_content(plan)
         before = self._parts.store.groups.first(plan.plan_id).states if old is None else self._states_at(plan, old)
-        if new is None and self._parts.is_read_only and _is_whole(plan):
+        if new is None and self._parts.is_read_only and _has_all_sandboxes(plan):
             from holdfast.checkpoints.present import diff_to_present
 
             return diff_to_present(plan, self._parts.service.manager, before)
@@ -198,17 +194,17 @@ class Views:
         return self._parts.store.get(CheckpointGroup, self.find_checkpoint(plan, reference).group_id).states
 
     def _states_now(self, plan: Plan) -> dict[str, str]:
-        """Of an applied plan whose sandboxes are gone, the last state recorded."""
-        if _is_whole(plan):
+        """What the sandboxes hold now; if they are gone, as after an apply, the last states recorded."""
+        if _has_all_sandboxes(plan):
             return self._parts.service.sandboxes.states_now(plan)
         return self._parts.store.get(CheckpointGroup, plan.head_group_id or "").states
 
     def result_of_attempt(self, reference: str, attempt: int) -> Checkpoint:
-        """The first checkpoint of the last group of an attempt, also of one that a correction put an end to."""
-        from holdfast.checkpoints.file_diffs import results_by_attempt
-
+        """The first checkpoint of the last group of an attempt, also of one that a correction ended."""
         plan = self._plans.find_plan(reference)
-        results = results_by_attempt(self._parts.store.groups.of(plan.plan_id))
+        groups = sorted(self._parts.store.groups.of(plan.plan_id), key=lambda group: group.sequence)
+        # A group that a rollback made holds the result of an earlier attempt.
+        results = {group.attempt: group for group in groups if Moment.ROLLBACK not in group.triggers}
         if attempt not in results:
             known = ", ".join(map(str, sorted(results)))
             raise NotFoundError(
@@ -222,10 +218,8 @@ class Views:
     def verify(self, reference: str | None = None) -> VerifyResult:
         """Read back everything the checkpoints need, of one plan or of all that are kept in this home.
 
-        If the structure of the store is damaged, objects that can be read are still told from those that cannot.
+        If the structure of the store is damaged, the result still says which objects can be read.
         """
-        from holdfast.system.sqlite import damage_in
-
         parts = self._parts
         if reference is not None:
             plans = [self._plans.find_plan(reference)]
@@ -241,13 +235,13 @@ class Views:
         return replace(found, structure=tuple(structure))
 
     def held_back(self) -> list[HeldBack]:
-        """The plans for which content is kept although no records at hand say that they need it."""
+        """The plans for which content is kept although no records that can be read say that they need it."""
         return self._parts.service.release.held_back()
 
     # Decisions
 
     def decisions(self, reference: str) -> list[Decision]:
-        """Those whose records are sound."""
+        """The decisions of the plan whose records are sound."""
         return self._parts.store.decisions.of(self._plans.find_plan(reference).plan_id, sound_only=True)
 
     def decision_tree(self, reference: str, *, with_superseded: bool = False) -> DecisionTree:
@@ -275,5 +269,5 @@ class Views:
         return explain_decision(plan, self._parts.service, self._parts.tools, decision)
 
 
-def _is_whole(plan: Plan) -> bool:
+def _has_all_sandboxes(plan: Plan) -> bool:
     return all(is_there(Path(resource.sandbox_path)) for resource in plan.resources)

@@ -116,7 +116,7 @@ def test_a_collection_that_asks_only_the_records_in_use_is_found(bench: Bench, m
 
 
 def test_records_that_are_made_anew_in_place_of_lost_ones_are_found(bench: Bench, monkeypatch: Patch) -> None:
-    monkeypatch.setattr("holdfast.content.keeping.kept_records", lambda _: {})
+    monkeypatch.setattr("holdfast.parts.kept_records", lambda _: {})
     monkeypatch.setattr(homes, "_keeps_content", lambda _: True)
     problems = homes.records_lost(bench, 0).problems
     assert any("with missing records" in each for each in problems), problems

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -90,3 +92,27 @@ def _plain_files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
         if path.is_file() and ".git" not in path.relative_to(folder).parts:
             yield path
+
+
+_KILLED_IN_RESTORE = """
+import os, signal, sys
+from holdfast.cli.main import main
+from holdfast.snapshot.restore import write
+left = int(sys.argv.pop(1))
+original = write._Restorer._put
+def put(self, *args, **kwargs):
+    global left
+    left -= 1
+    if left <= 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(self, *args, **kwargs)
+write._Restorer._put = put
+main()
+"""
+
+
+def killed_in_rollback(workshop: Workshop, call: int, *arguments: str) -> int:
+    """The exit code of ``plan rollback``, which is killed when its restore writes the entry number ``call``."""
+    words = ["--home", str(workshop.home), "plan", "rollback", "--yes", *arguments]
+    command = [sys.executable, "-c", _KILLED_IN_RESTORE, str(call), *words]
+    return subprocess.run(command, cwd=workshop.app, check=False).returncode

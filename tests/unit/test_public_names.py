@@ -22,6 +22,7 @@ NAMES = {
     "Choices": "execution.executor",
     "Confinement": "process.confinement",
     "CorrectionPreview": "decisions.correct",
+    "CorrectionResult": "decisions.correct",
     "CorrectionService": "decisions.correct",
     "DecisionCheckpoint": "decisions.explain",
     "DecisionNode": "decisions.explain",

@@ -19,8 +19,8 @@ _BEGINNING = """\
 
 What each command says with `--help` (or `-h`). How they end: [exit-codes.md](exit-codes.md).
 
-`PLAN_ID` is an id, a unique beginning of one, or `latest`, the newest plan of this project. `CHECKPOINT_ID` is an id, a
-display id (`cp_...`), a unique beginning of one, or a label. `DECISION_ID` is an id or a unique beginning of one.
+`PLAN_ID` is an id, a unique prefix of one, or `latest`, the newest plan of this project. `CHECKPOINT_ID` is an id, a
+display id (`cp_...`), a unique prefix of one, or a label. `DECISION_ID` is an id or a unique prefix of one.
 
 `holdfast --version` prints the version.
 

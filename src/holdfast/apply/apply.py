@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from holdfast.apply.preview import ApplyOptions, ApplyPreview, ResourceChange, preview_apply, result_group
 from holdfast.apply.real_change import RealChange
 from holdfast.apply.real_files import change_real_files
-from holdfast.checkpoints.missing import make_anew
+from holdfast.checkpoints.missing import recreate_missing
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.db.journal import ApplyEntry
@@ -36,16 +36,16 @@ def apply_plan(
     lease: Lease,
     service: CheckpointService,
     options: ApplyOptions,
-    confirm: Callable[[ApplyPreview], bool],
+    confirm: Callable[[ApplyPreview], bool] | None,
 ) -> ApplyResult | None:
-    """Apply it, if ``confirm`` says yes; that is asked only after everything that could refuse has been found."""
+    """Apply it, unless ``confirm`` says no; that is asked only after everything that could refuse has been found."""
     if plan.state is PlanState.COMPLETE:
-        plan, _ = make_anew(plan, lease, service)
+        plan, _ = recreate_missing(plan, lease, service)
     preview = preview_apply(plan, service, options)
-    if not confirm(preview):
-        return None
-    # The answer may have taken long, and the sandboxes be something else by now.
-    result_group(plan, service, thorough=True)
+    if confirm is not None:
+        if not confirm(preview):
+            return None
+        result_group(plan, service, thorough=True)  # the answer may have taken long, and not every write is reported
     commits = {}
     for each in preview.resources:
         commit = make_commit(each.commit) if each.commit is not None else None

@@ -28,7 +28,6 @@ from holdfast.snapshot.selection import (
     same,
     same_but_for_xattrs,
     same_content,
-    same_kind,
     select,
 )
 
@@ -97,8 +96,9 @@ class Comparison:
 
     def _together(self, path: bytes, old: Entry | None, present: Entry, new: Entry) -> Entry | None:
         """What is there with the plan's change of it; None if the two do not fit together."""
-        xattrs = merged_xattrs(old, present, new) if same_kind(present, new) else new.xattrs
-        are_attributes_all = same_but_for_xattrs(old, new) and same_kind(present, new) and path not in self._linked
+        is_same_kind = present.is_same_kind(new)
+        xattrs = merged_xattrs(old, present, new) if is_same_kind else new.xattrs
+        are_attributes_all = same_but_for_xattrs(old, new) and is_same_kind and path not in self._linked
         found: Entry | None
         if same_but_for_xattrs(present, new) or are_attributes_all:
             found = present

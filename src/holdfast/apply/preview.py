@@ -28,7 +28,7 @@ from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.batch import Batch
 from holdfast.content.difference import Difference
 from holdfast.content.format import DIRECTORY
-from holdfast.errors import StateError
+from holdfast.errors import StateError, UsageError
 from holdfast.git.branches import branch_name, refuse_a_branch_used_elsewhere, refuse_branch_name
 from holdfast.git.commit import CommitDraft, changed_by, refuse_an_impossible_commit, would_be_made
 from holdfast.git.repository import GitRepository
@@ -59,6 +59,10 @@ class ApplyOptions:
     branch: str | None = None
     """For git: leave the commit on a new branch of this name, and change nothing else."""
     include_ignored: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.branch is not None and not self.commit:
+            raise UsageError("A branch is a commit: `--branch` and `--no-commit` exclude each other.", hint="Use one.")
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from holdfast.git.branches import check_unmoved, move_branch
 from holdfast.git.index import lock_index, new_index, release_index, replace_index
 from holdfast.model import Lease, Operation, OperationState, Phase, Plan, PlanState, Record
 from holdfast.names import name_text
-from holdfast.snapshot.restore.guarded import InUse, Meddled
+from holdfast.snapshot.restore.guarded import ChangedMeanwhile, InUse
 from holdfast.snapshot.selection import change, same, select
 from holdfast.system.directories import shown
 
@@ -145,7 +145,7 @@ def _change_files(service: CheckpointService, operation: Operation, changes: Seq
             change(each.root, reader, each.differences, each.links, owner=owner)
         except InUse as error:
             raise database_in_use(each.root, error) from error
-        except Meddled as error:
+        except ChangedMeanwhile as error:
             raise changed_meanwhile(each.root, error.path) from error
         _verify(service, each)
 

@@ -107,11 +107,11 @@ def preview_unapply(plan: Plan, service: CheckpointService) -> UnapplyPreview:
 
 
 def unapply_plan(
-    plan: Plan, lease: Lease, service: CheckpointService, confirm: Callable[[UnapplyPreview], bool]
+    plan: Plan, lease: Lease, service: CheckpointService, confirm: Callable[[UnapplyPreview], bool] | None
 ) -> UnapplyPreview | None:
-    """Unapply it, if ``confirm`` says yes; what was done, with the plan as it is then."""
+    """Unapply it, unless ``confirm`` says no; what was done, with the plan as it is then."""
     preview = preview_unapply(plan, service)
-    if not confirm(preview):
+    if confirm is not None and not confirm(preview):
         return None
     undone = preview.operation.model_copy(update={"state": OperationState.UNDONE})
     plan = change_real_files(plan, lease, service, UnapplyEntry, preview.resources, records=[undone])
@@ -244,7 +244,7 @@ def _branch_going(made: BranchMove) -> BranchMove | None:
 def _refuse_if_elsewhere(made: BranchMove) -> None:
     """HEAD must be at the commit of the apply, on the same branch: what came on top would be lost otherwise."""
     repository, commit = made.repository, made.new or ""
-    if made.is_where(commit):
+    if made.is_at(commit):
         return
     where = f"on {branch_name(made.ref)}" if made.ref else "detached"
     if repository.head() == commit or not repository.has_ancestor(commit):

@@ -19,7 +19,7 @@ from holdfast.git.index import holds_index, release_index, take_out_of_index
 from holdfast.git.repository import GitRepository
 from holdfast.model import Lease, Operation, OperationKind, OperationState, Phase, Plan, PlanState, Resource
 from holdfast.snapshot.database_changes import databases_in_use
-from holdfast.snapshot.restore.guarded import InUse, Meddled
+from holdfast.snapshot.restore.guarded import ChangedMeanwhile, InUse
 from holdfast.snapshot.restore.leftovers import remove_leftovers
 from holdfast.snapshot.selection import Selection, change, links_to_make, same_content, select
 from holdfast.system.directories import shown
@@ -161,7 +161,7 @@ def _put_back(
                 change(root, reader, differences, groups, owner=owner)
             except InUse as error:
                 refuse_to_put_back(root, [(error.path, error.programs)])
-            except Meddled as error:
+            except ChangedMeanwhile as error:
                 left.add(error.path)  # also while it is being put back
             else:
                 return sorted(shown(path) for path in (*left, *kept))

@@ -1,4 +1,4 @@
-"""What differs between two moments of a plan, as a person would call it changed."""
+"""Changes: what differs between two moments of a plan, and which of that concerns the user."""
 
 from __future__ import annotations
 
@@ -7,36 +7,39 @@ from typing import Literal, NamedTuple
 
 from holdfast.content.difference import Difference, StateReader, visible
 from holdfast.model import FileChange, Plan, Resource, ResourceType
-from holdfast.sandbox import sandbox_for
+from holdfast.sandbox.protocol import sandbox_for
 from holdfast.system.directories import shown
 
 States = Mapping[str, str]
-"""By resource: which state its sandbox is in."""
+"""By resource: the hash of the state of its sandbox."""
+Status = Literal["added", "removed", "changed"]
 _HEADS = (b".git/HEAD", b".git/packed-refs")
 
 
 class Reverted(NamedTuple):
-    """What a rollback changes."""
+    """What a rollback changes in the sandboxes."""
 
     files: tuple[FileChange, ...]
     repositories: tuple[str, ...]
-    """Resources with another HEAD, other branches or tags, which are no files of the user."""
+    """Resources whose HEAD, branches or tags change; these are not files of the user."""
 
 
 class Changes:
+    """Compares stored states."""
+
     def __init__(self, reader: StateReader) -> None:
         self._reader = reader
 
     def between(self, plan: Plan, old: States, new: States) -> dict[str, list[Difference]]:
-        """What a person would call changed, by resource."""
-        return {name: visible(found) for name, found in self.differences(plan, old, new).items()}
+        """By resource: the differences worth showing to a person."""
+        return visible_of_user(plan, self._all(plan, old, new))
 
     def differences(self, plan: Plan, old: States, new: States) -> dict[str, list[Difference]]:
-        """Every path of the user's files that differs, by resource; the sandboxes' own affairs are left out."""
-        return {name: _of_user(plan, plan.resource(name), found) for name, found in self._all(plan, old, new).items()}
+        """By resource: every path of the user that differs; the internal files of sandboxes are left out."""
+        return {name: of_user(plan, plan.resource(name), found) for name, found in self._all(plan, old, new).items()}
 
     def reverted(self, plan: Plan, old: States, new: States) -> Reverted:
-        """What going from one state to the other does, as a rollback tells it."""
+        """What a rollback from the old states to the new ones changes."""
         return reverted(plan, self._all(plan, old, new))
 
     def _all(self, plan: Plan, old: States, new: States) -> dict[str, list[Difference]]:
@@ -50,11 +53,12 @@ class Changes:
 
 def reverted(plan: Plan, differing: Mapping[str, Iterable[Difference]]) -> Reverted:
     by_resource = visible_of_user(plan, differing).items()
-    files = tuple(_file_change(name, difference) for name, listed in by_resource for difference in listed)
+    files = tuple(_reverted_file(name, difference) for name, listed in by_resource for difference in listed)
     return Reverted(files, with_other_commits(plan, differing))
 
 
 def with_other_commits(plan: Plan, differing: Mapping[str, Iterable[Difference]]) -> tuple[str, ...]:
+    """Resources whose HEAD, branches or tags differ."""
     return tuple(
         name
         for name, differences in differing.items()
@@ -71,18 +75,26 @@ def _names_a_commit(difference: Difference) -> bool:
     )
 
 
-def _of_user(plan: Plan, resource: Resource, differences: Iterable[Difference]) -> list[Difference]:
-    """Without the sandbox's own affairs."""
+def of_user(plan: Plan, resource: Resource, differences: Iterable[Difference]) -> list[Difference]:
+    """The differences without the internal files of the sandbox."""
     hides = sandbox_for(plan, resource).hides
-    # The folder of a work tree itself is no part of a repository.
+    # The root folder of a work tree is not part of a repository.
     has_root = resource.type is ResourceType.DIRECTORY
     return [each for each in differences if (each.path or has_root) and not hides(each.path)]
 
 
-def visible_of_user(plan: Plan, found: Mapping[str, Iterable[Difference]]) -> dict[str, tuple[Difference, ...]]:
-    return {name: tuple(visible(_of_user(plan, plan.resource(name), listed))) for name, listed in found.items()}
+def visible_of_user(plan: Plan, found: Mapping[str, Iterable[Difference]]) -> dict[str, list[Difference]]:
+    return {name: visible(of_user(plan, plan.resource(name), listed)) for name, listed in found.items()}
 
 
-def _file_change(resource: str, difference: Difference) -> FileChange:
+def file_change(resource: str, difference: Difference) -> FileChange:
+    return FileChange(resource=resource, file=shown(difference.path), action=status_of(difference))
+
+
+def status_of(difference: Difference) -> Status:
+    return "added" if difference.old is None else "removed" if difference.new is None else "changed"
+
+
+def _reverted_file(resource: str, difference: Difference) -> FileChange:
     action: Literal["removed", "restored"] = "removed" if difference.new is None else "restored"
     return FileChange(resource=resource, file=shown(difference.path), action=action)

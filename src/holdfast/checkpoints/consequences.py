@@ -1,4 +1,4 @@
-"""Consequences: what going back to a group does to the records of a plan, computed before anything is done."""
+"""Consequences: what a rollback to a group does to the records of a plan, computed before anything is changed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from holdfast.model import CheckpointGroup, Decision, Plan, PlanState, RollbackI
 
 @dataclass(frozen=True)
 class Consequences:
+    """The records that a rollback changes."""
+
     superseded: tuple[Decision, ...]
     revived: tuple[Decision, ...]
     runs: tuple[StepRun, ...]
-    """Those of the decisions that change their mark."""
+    """Runs of the decisions that are superseded or revived."""
     subplans: tuple[Plan, ...]
-    """Those spawned by such decisions."""
+    """Subplans spawned by these decisions."""
     applied: tuple[Plan, ...]
-    """Those spawned by superseded decisions, or below such, whose result is in the real files already."""
+    """Subplans of superseded decisions, at any depth, whose results are already in the real files."""
     calls: tuple[StepRun, ...]
-    """The calls of tools that are undone, also inside of subplans."""
+    """The tool calls that are undone, also those in subplans."""
 
     def impact_on(self, plan: Plan) -> RollbackImpact:
         return RollbackImpact(
@@ -54,7 +56,7 @@ def consequences_of(history: History, target: CheckpointGroup) -> Consequences:
 
 
 def _calls(history: History, runs: Sequence[StepRun]) -> Iterator[StepRun]:
-    """The calls of tools among these runs that count, and those of the subplans that the others stand for."""
+    """The tool calls of these runs; a run with subplans counts as the tool calls in its subplans."""
     spawning = {subplan.spawn_decision_id for subplan in history.subplans}
     decisions = [each for each in history.decisions if each.decision_id in spawning]
     for run in runs:
@@ -68,7 +70,7 @@ def _calls(history: History, runs: Sequence[StepRun]) -> Iterator[StepRun]:
 
 
 def _applied(history: History, subplans: list[Plan]) -> Iterator[Plan]:
-    """Of these and all below them."""
+    """The applied plans among these and all subplans below them."""
     while subplans:
         subplan = subplans.pop(0)
         if subplan.state is PlanState.APPLIED:

@@ -1,4 +1,4 @@
-"""Checkpoints whose records are damaged: they can be named, shown and deleted, and nothing of them is relied on."""
+"""Checkpoints with damaged records: they can be named, shown and deleted, but not used for anything else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.names import DISPLAY_PREFIX
 
 
 def get_sound_checkpoint(store: Store, plan_id: str, reference: str) -> Checkpoint:
-    """The checkpoint of a plan that is meant; refused if its record is damaged, or one that is may be meant."""
+    """The checkpoint that the reference names; refused if its record is damaged, or if it may name a damaged one."""
     damaged = damaged_fitting(store, plan_id, reference)
     try:
         found = resolve_checkpoint(reference, store.checkpoints.of(plan_id))
@@ -24,14 +24,14 @@ def get_sound_checkpoint(store: Store, plan_id: str, reference: str) -> Checkpoi
         raise _unusable(damaged[0]) from None
     for each in damaged:
         if each.checkpoint_id == found.checkpoint_id:
-            raise _unusable(each)  # its own record is sound, that of its moment is not
+            raise _unusable(each)  # the checkpoint's own record is sound, that of its group is not
     if damaged and found.checkpoint_id != _id_prefix(reference):
         raise _ambiguous(reference, found, damaged)
     return found
 
 
 def damaged_fitting(store: Store, plan_id: str, reference: str) -> list[DamagedCheckpoint]:
-    """Those that may be meant: the one of that id, or all whose ids begin so or that are of the group of that id."""
+    """The damaged checkpoints that the reference may name: by their id, a prefix of it, or the id of their group."""
     prefix = _id_prefix(reference)
     found = store.damaged.checkpoints(plan_id) if prefix else []
     exact = [each for each in found if each.checkpoint_id == prefix]
@@ -39,7 +39,7 @@ def damaged_fitting(store: Store, plan_id: str, reference: str) -> list[DamagedC
 
 
 def find_damaged_checkpoint(store: Store, plan_id: str, reference: str) -> DamagedCheckpoint | None:
-    """The one that is meant, if its record, or that of its moment, is damaged."""
+    """The checkpoint that the reference names, if its record or that of its group is damaged."""
     try:
         get_sound_checkpoint(store, plan_id, reference)
     except DamagedRecordError:

@@ -1,52 +1,48 @@
-"""Differences between two states as a person reads them: files, counts of lines, unified text."""
+"""Differences between two states in readable form: files, line counts, unified diffs."""
 
 from __future__ import annotations
 
 import difflib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
+from holdfast.checkpoints.changes import Status, status_of
 from holdfast.content.difference import Difference
-from holdfast.content.format import DIRECTORY, SYMLINK, Entry
-from holdfast.model import CheckpointGroup, FileChange, Moment
+from holdfast.content.format import DIRECTORY, FIFO, SYMLINK, Entry
 from holdfast.system.directories import shown
 
 _LARGEST_TEXT_BYTES = 4 << 20
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
-_KINDS = {DIRECTORY: "directory", SYMLINK: "symlink", 4: "fifo"}
-
-
-def results_by_attempt(groups: Iterable[CheckpointGroup]) -> dict[int, CheckpointGroup]:
-    """The last state of each attempt; what a rollback restored is the result of nothing."""
-    ordered = sorted(groups, key=lambda group: group.sequence)
-    return {group.attempt: group for group in ordered if Moment.ROLLBACK not in group.triggers}
+_KINDS = {DIRECTORY: "directory", SYMLINK: "symlink", FIFO: "fifo"}
 
 
 @dataclass(frozen=True)
 class FileDiff:
+    """How one file differs."""
+
     resource: str
     path: str
-    status: Literal["added", "removed", "changed"]
+    status: Status
     added_lines: int
     removed_lines: int
     is_binary: bool
     note: str
-    """What changed beside the text: kind, mode or extended attributes."""
+    """What changed besides the text: kind, mode or extended attributes."""
     patch: tuple[str, ...]
 
 
 class Contents(Protocol):
-    """Where the content of files can be had."""
+    """Reads the content of files."""
 
     def content(self, entry: Entry) -> Iterator[bytes]: ...
 
 
 def file_diff(reader: Contents, resource: str, difference: Difference) -> FileDiff:
     path, old, new = shown(difference.path), difference.old, difference.new
-    status = _status(difference)
+    status = status_of(difference)
     before, after = _text(reader, old), _text(reader, new)
     if before is None or after is None:
         return FileDiff(resource, path, status, 0, 0, True, _note(old, new), ())
@@ -56,17 +52,8 @@ def file_diff(reader: Contents, resource: str, difference: Difference) -> FileDi
     return FileDiff(resource, path, status, added, removed, False, _note(old, new), patch)
 
 
-def file_change(resource: str, difference: Difference) -> FileChange:
-    """The difference without its content."""
-    return FileChange(resource=resource, file=shown(difference.path), action=_status(difference))
-
-
-def _status(difference: Difference) -> Literal["added", "removed", "changed"]:
-    return "added" if difference.old is None else "removed" if difference.new is None else "changed"
-
-
 def _text(reader: Contents, entry: Entry | None) -> list[str] | None:
-    """The lines of a text, none for what has no content, None for what is not text."""
+    """The lines of a text file; empty for an entry without content, None if it is not text."""
     if entry is None or entry.kind == DIRECTORY:
         return []
     if entry.kind == SYMLINK:
@@ -76,7 +63,7 @@ def _text(reader: Contents, entry: Entry | None) -> list[str] | None:
     content = b"".join(reader.content(entry))
     if b"\0" in content:
         return None
-    # Only these end a line of a patch; Python knows others, such as a form feed.
+    # In a patch only a newline ends a line; Python's splitlines also splits at others, such as a form feed.
     return _LINE.findall(content.decode("utf-8", errors="replace"))
 
 

@@ -1,4 +1,4 @@
-"""Content that nothing needs any more: noted when it is given up, and freed once that is worth it."""
+"""Garbage: notes content that is no longer needed, and frees it once enough has gathered."""
 
 from __future__ import annotations
 
@@ -12,36 +12,40 @@ from holdfast.snapshot.manager import CheckpointManager
 
 
 class Garbage:
+    """Frees content of the store for one service."""
+
     def __init__(self, manager: CheckpointManager, release: Release) -> None:
         self._manager, self._release = manager, release
         self.unfreed: str | None = None
-        """Why the last collection freed nothing, if it could not; a sentence or two for a person."""
+        """Why the last collection could not free anything, as a message for a person; None if it could."""
 
     def note_given_up(self, gone: Sequence[Checkpoint]) -> None:
-        """Note what goes before it is committed: killed in between, a collection comes too early, not never."""
+        """Note deleted checkpoints before the deletion is committed.
+
+        Dies in between: the next collection comes too early, which does no harm; noted later, it might never come.
+        """
         if gone:
             size_bytes = sum(checkpoint.size_bytes for checkpoint in gone)
-            with suppress(DatabaseFullError):  # on a full disk what frees space must not fail for a note
+            with suppress(DatabaseFullError):  # on a full disk, freeing space must not fail because of a note
                 self._manager.objects.tally.note_given_up(len(gone), size_bytes)
 
     def forget(self, pruned: Sequence[Checkpoint]) -> None:
-        """Forget pruned snapshots, and free their content once it is worth it.
+        """Forget pruned snapshots, and free their content once enough has gathered.
 
-        Trying reads every directory that is kept, so a process that could free nothing does not try once more.
+        A collection reads every directory that is kept, so a process that could free nothing does not try again.
         """
         if not pruned:
             return
-        with suppress(DatabaseFullError):  # the catalogue then lists what is gone until its state is collected
+        with suppress(DatabaseFullError):  # the catalogue then lists these snapshots until their states are collected
             self._manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in pruned))
         if self.unfreed is None and self._manager.objects.tally.is_worth_collecting():
             self.collect()
 
     def collect(self, gone: Sequence[Checkpoint] = ()) -> int:
-        """Forget the snapshots of checkpoints that are gone and free the content that no record needs; the bytes freed.
+        """Forget the snapshots of deleted checkpoints and free the content that no record needs; the bytes freed.
 
-        Nothing is freed while a state that is kept cannot be read in full, because what else it needs is not known
-        then, or while not all records can be asked for which content is kept. That is no reason to stop what does not
-        need that state; ``unfreed`` tells it.
+        Nothing is freed while a kept state cannot be read in full, because it is then unknown what it needs, or while
+        some records that content is kept for cannot be read. The caller goes on in these cases; ``unfreed`` says why.
         """
         self.unfreed = None
         try:
@@ -49,7 +53,7 @@ class Garbage:
                 self._manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in gone))
             return self._manager.collect(self._release.needed_states)
         except (NotReleased, ContentError, DamagedRecordError, DatabaseFullError) as error:
-            # The next processes would only try in vain as well, and read every directory that is kept for it.
+            # Other processes would fail as well, after reading every directory that is kept.
             with suppress(HoldfastError):
                 self._manager.objects.tally.postpone()
             self.unfreed = _why_nothing_was_freed(error)

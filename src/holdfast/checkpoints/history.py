@@ -1,4 +1,4 @@
-"""History: what is recorded of one plan, each kind of record read once, and what follows from it."""
+"""History: the records of one plan, each kind read once, and what follows from them."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from holdfast.model import (
 from holdfast.system.machine import boot_id
 from holdfast.system.once import once
 
-CUT_SHORT = frozenset((RunStatus.INTERRUPTED, RunStatus.CONSTRAINED))
-"""How a run is that can go on, or be undone: its half-done work may be in the sandboxes."""
+HALF_DONE = frozenset((RunStatus.INTERRUPTED, RunStatus.CONSTRAINED))
+"""The statuses of runs that can be continued or undone: their half-done work may be in the sandboxes."""
 _AFTER_STEPS = frozenset((Trigger.ON_TOOL_WRITE_COMPLETE, Trigger.AFTER_SUBPLAN))
 
 
 class History:
-    """Read as it is asked for. A verb makes one and asks it everything, so that nothing is read twice."""
+    """Reads records on first use. Each command creates one and asks it everything, so nothing is read twice."""
 
     def __init__(self, store: Store, plan: Plan) -> None:
         self._store, self.plan = store, plan
 
-    # What is recorded
+    # Records
 
     @once
     def decisions(self) -> list[Decision]:
@@ -48,7 +48,7 @@ class History:
 
     @once
     def groups(self) -> list[CheckpointGroup]:
-        """Those whose records are sound."""
+        """The groups whose records are sound."""
         return self._store.groups.of(self.plan.plan_id, sound_only=True)
 
     @once
@@ -57,58 +57,58 @@ class History:
 
     @once
     def last_run(self) -> StepRun | None:
-        """The last one in force."""
+        """The last run in force."""
         return self._store.runs.latest_in_force(self.plan.plan_id)
 
     @once
     def head(self) -> CheckpointGroup:
-        """The last group; there is one as soon as the plan has sandboxes."""
+        """The plan's last group; there is one as soon as the plan has sandboxes."""
         return self._store.get(CheckpointGroup, self.plan.head_group_id or "")
 
     def below(self, subplan: Plan) -> History:
         return History(self._store, subplan)
 
-    # The step under way
+    # The step that has not ended
 
     def step_of(self, run: StepRun) -> Step | None:
-        """The step that this is a run of; None for a run of a validation, which comes after all steps."""
+        """The step of this run; None if it is the run of a validation, which comes after all steps."""
         decision = self._store.find(Decision, run.decision_id) if run.decision_id is not None else None
         return None if decision is None or decision.step_index is None else self.plan.steps[decision.step_index]
 
     @once
     def run_of_next_step(self) -> StepRun | None:
-        """The last try at it that was not undone."""
+        """The last run of the next step, unless it was rolled back."""
         run = self.last_run
         is_of_it = run is not None and run.step_index == self.plan.next_step and self.step_of(run) is not None
         return run if is_of_it else None
 
     @once
-    def cut_short(self) -> StepRun | None:
-        """The run of the next step, if it did not come to its end and its half-done work may be in the sandboxes."""
+    def half_done_run(self) -> StepRun | None:
+        """The run of the next step, if it did not finish and its half-done work may be in the sandboxes."""
         run = self.run_of_next_step
         if run is not None and run.status is RunStatus.FAILED:
-            return self._failed_as_it_counts(run) if self.is_to_be_undone(run) else None
-        return run if run is not None and run.status in CUT_SHORT else None
+            return self._as_recovered(run) if self.awaits_rollback(run) else None
+        return run if run is not None and run.status in HALF_DONE else None
 
-    def _failed_as_it_counts(self, run: StepRun) -> StepRun:
-        """If its process died before it could undo the step, recovery is going to mark the run as interrupted."""
-        is_left = self.plan.state is PlanState.PROCESSING
-        return run.model_copy(update={"status": RunStatus.INTERRUPTED}) if is_left else run
+    def _as_recovered(self, failed: StepRun) -> StepRun:
+        """The failed run as recovery will mark it: interrupted, if its process died before it rolled the step back."""
+        has_died = self.plan.state is PlanState.PROCESSING
+        return failed.model_copy(update={"status": RunStatus.INTERRUPTED}) if has_died else failed
 
-    def is_to_be_undone(self, failed: StepRun) -> bool:
-        """Whether the rollback after this failure, which supersedes the run, is still to be done."""
-        # A validation changes nothing, and is simply made again.
+    def awaits_rollback(self, failed: StepRun) -> bool:
+        """Whether the policy rolls this failed run back, and that has not happened yet: it supersedes the run."""
+        # A validation changes nothing, and simply runs again.
         is_of_step = failed.step_index == self.plan.next_step and self.step_of(failed) is not None
         return is_of_step and self.plan.policy.goes_back_on_failure
 
     @once
-    def under_way(self) -> StepRun | None:
-        """The step that was cut short, also before recovery has marked it."""
-        return self.cut_short or next(iter(self._store.runs.unfinished(self.plan.plan_id)), None)
+    def unfinished_run(self) -> StepRun | None:
+        """The half-done run, also one that is still recorded as running because recovery has not marked it yet."""
+        return self.half_done_run or next(iter(self._store.runs.unfinished(self.plan.plan_id)), None)
 
     @property
-    def never_begun(self) -> list[Decision]:
-        """Decisions for a step that was cut short before it began: they are made again when it does."""
+    def decisions_without_run(self) -> list[Decision]:
+        """Decisions for a step that was interrupted before it started; the step records new ones when it starts."""
         used = {run.decision_id for run in self.runs}
         return [
             decision
@@ -120,17 +120,17 @@ class History:
         ]
 
     def spawned_by(self, run: StepRun) -> list[Plan]:
-        """The subplans of one run of a step, in the order in which they are listed."""
+        """The subplans of one run of a step, in the order of the plan file."""
         spawning = {each.decision_id for each in self.decisions if is_of(each, run)}
         return [plan for plan in self.subplans if plan.spawn_decision_id in spawning]
 
-    # What groups hold
+    # Groups
 
     @once
     def held_decisions(self) -> Ranges:
-        """What a group of now holds: of a step that was cut short also its decisions, so that it can come back."""
+        """The decisions that a group taken now holds, also those of a half-done run: a rollback can then revive it."""
         run, held = self.run_of_next_step, self.plan.active_decisions
-        if run is None or run.status not in CUT_SHORT:
+        if run is None or run.status not in HALF_DONE:
             return held
         for decision in self.decisions:
             if not decision.is_superseded and is_of(decision, run):
@@ -138,36 +138,37 @@ class History:
         return held
 
     def run_held_by(self, group: CheckpointGroup) -> StepRun | None:
-        """The run of a step whose half-done work the group holds."""
+        """The run whose half-done work the group holds; None if no step was half done."""
         held = {each.decision_id for each in self.decisions if is_half_done(each, group)}
         return next((each for each in self.runs if each.decision_id in held), None)
 
     @property
-    def is_recorded(self) -> bool:
-        """Whether the last group holds all that steps did; not so if none is taken when a step has ended."""
+    def head_holds_all_work(self) -> bool:
+        """Whether the last group holds all that steps did; it may not if the policy takes none at the end of a step."""
         plan, last = self.plan, self.last_run
         if last is not None and last.status is RunStatus.FAILED:
-            is_kept = last.step_index == plan.next_step and last.group_before_id in (None, plan.head_group_id)
-            if is_kept and not plan.is_finished:
+            # No group was taken since that run began, so what it did is only in the sandboxes.
+            is_unsaved = last.step_index == plan.next_step and last.group_before_id in (None, plan.head_group_id)
+            if is_unsaved and not plan.is_finished:
                 return False
         return records_every_step(plan) or self.head.last_completed_step == plan.last_completed_step
 
     @property
     def superseded_groups(self) -> set[str]:
-        """Groups that are not on the way that led to where the plan is now."""
+        """Ids of groups that are not ancestors of the plan's head group."""
         groups = {group.group_id: group for group in self.groups}
-        at, way = self.plan.head_group_id, set()
+        at, line = self.plan.head_group_id, set()
         while at is not None and at in groups:
-            way.add(at)
+            line.add(at)
             at = groups[at].parent_group_id
         if at is None or not self._store.has(CheckpointGroup, at):
-            return groups.keys() - way
-        # The way leads through a damaged group, and which of those before it are on the way is not known.
-        oldest = min((groups[each].sequence for each in way), default=math.inf)
-        return {each.group_id for each in groups.values() if each.sequence > oldest} - way
+            return groups.keys() - line
+        # A damaged group interrupts the line, so it is unknown which groups before it belong to the line.
+        oldest = min((groups[each].sequence for each in line), default=math.inf)
+        return {each.group_id for each in groups.values() if each.sequence > oldest} - line
 
     def position_at(self, target: CheckpointGroup) -> Plan:
-        """The plan as it is at that group; a step that was cut short there is so again."""
+        """The plan as it was at that group; a step that was half done there is half done again."""
         run = self.run_held_by(target)
         held = () if run is None else (each for each in self.decisions if is_of(each, run))
         is_constrained = run is not None and run.status is RunStatus.CONSTRAINED
@@ -182,34 +183,34 @@ class History:
             active_decisions=less(target.active_decisions, [each.sequence for each in held]),
             guidance=self._guidance_at(target),
             head_group_id=target.group_id,
-            boot_id=boot_id(),  # a rollback looks at every file, so nothing that a crash lost is still missing
+            boot_id=boot_id(),  # a rollback checks every file, so nothing that a crash lost is still missing
         )
 
     def _guidance_at(self, target: CheckpointGroup) -> str:
-        """That of the last correction in force there; a subplan has its parent's, and is not corrected itself."""
+        """The guidance of the last correction in force there; a subplan is never corrected, and keeps its parent's."""
         corrections = [each for each in self.decisions if each.is_correction]
         in_force = [each.chosen for each in corrections if is_within(each.sequence, target.active_decisions)]
         return in_force[-1] if in_force else "" if corrections else self.plan.guidance
 
 
 def records_every_step(plan: Plan) -> bool:
-    """Whether there is a group of what each step left, as soon as it has ended."""
+    """Whether the policy takes a group at the end of every step."""
     return _AFTER_STEPS.issubset(plan.policy.auto_create_on)
 
 
 def first_of_attempt(plan: Plan, groups: Sequence[CheckpointGroup]) -> CheckpointGroup:
-    """Not the first of all: that would give up a correction made since."""
+    """The first group of the plan's attempt; the first of all would discard corrections made since."""
     own = [each for each in groups if (each.attempt, each.revision) == (plan.attempt, plan.revision)]
     return own[0] if own else groups[0]
 
 
 def is_of(decision: Decision, run: StepRun) -> bool:
-    """Whether it started the run, or was made in it."""
+    """Whether the decision started the run or was made in it."""
     return run.decision_id in (decision.decision_id, decision.parent_decision_id)
 
 
 def is_half_done(decision: Decision, group: CheckpointGroup) -> bool:
-    """Whether the group holds it although the step that it is for was not done there."""
+    """Whether the group holds the decision although its step was not done at that moment."""
     is_of_next_step = decision.step_index == group.last_completed_step + 1
     return is_of_next_step and is_within(decision.sequence, group.active_decisions)
 

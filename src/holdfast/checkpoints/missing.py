@@ -1,4 +1,4 @@
-"""Sandboxes that are gone, or that lost writes when the machine died: made again as the last record says."""
+"""Restores sandboxes that are missing, or that lost writes when the machine died, from the last records."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ def is_of_this_boot(plan: Plan) -> bool:
 def put_back_what_was_lost(
     plan: Plan, lease: Lease, service: CheckpointService
 ) -> tuple[Plan, SandboxesPutBack | None]:
-    """The sandboxes as the last group recorded them, if the machine or the owner died before they were on the disk.
+    """Restore the sandboxes to the last group if the machine or the owner died and they differ from it.
 
-    What is found is kept as a group beside the way that led here. A step that was cut short, and a conflict that a
-    person works on, are looked after elsewhere.
+    What is found is kept in a group of its own, which is not an ancestor of the plan's head. A half-done step and a
+    conflict that a person works on are handled elsewhere.
     """
     history = service.history(plan)
-    half_done = history.cut_short
-    # One that waits because a subplan waits has nothing in its own sandboxes that a person works on.
+    half_done = history.half_done_run
+    # If the plan waits only because a subplan waits, no person works in its own sandboxes.
     waits_below = half_done is not None and half_done.status is RunStatus.CONSTRAINED and not half_done.conflicts
-    is_under_way = plan.state is PlanState.CONSTRAINED or half_done is not None
-    looked_after = plan.state is PlanState.APPLIED or (is_under_way and not waits_below)
-    # A subplan that has come to its end needs no sandbox any more.
+    is_unfinished = plan.state is PlanState.CONSTRAINED or half_done is not None
+    is_handled_elsewhere = plan.state is PlanState.APPLIED or (is_unfinished and not waits_below)
+    # A subplan that has ended no longer needs its sandbox.
     is_needed = plan.parent_plan_id is None or is_there(Path(plan.resources[0].sandbox_path))
-    if is_of_this_boot(plan) or plan.head_group_id is None or looked_after or not is_needed:
+    if is_of_this_boot(plan) or plan.head_group_id is None or is_handled_elsewhere or not is_needed:
         return plan, None
     head = history.head
-    if missing_sandboxes(plan) or not history.is_recorded:
-        return plan, None  # first they are made anew, or nothing tells what the sandboxes should be
+    if missing_sandboxes(plan) or not history.head_holds_all_work:
+        return plan, None  # they are re-created first, or no record says what the sandboxes should contain
     recorded = head.states
     lost = service.sandboxes.changed_since(plan, recorded)
     trusted = plan.changed(boot_id=boot_id())
-    told = None
+    event = None
     if lost:
         found = "what was found after the machine or its process died"
         occasion = Occasion((Moment.BEFORE_ROLLBACK,), source="recovery", reason=found, title=found)
@@ -51,37 +51,37 @@ def put_back_what_was_lost(
             plan, service.store.get(CheckpointGroup, left.head_group_id or "").states, recorded
         )
         service.sandboxes.restore_states(plan, recorded)
-        told = SandboxesPutBack(lost, left.last_checkpoint_id or "")
+        event = SandboxesPutBack(lost, left.last_checkpoint_id or "")
     with service.store.transaction(lease):
         service.store.save(trusted)
-    return trusted, told
+    return trusted, event
 
 
 def missing_sandboxes(plan: Plan) -> list[Resource]:
-    """Those that something removed since they were made; refuses if something else is in the place of one."""
+    """Resources whose sandboxes were removed; refuses if something else is in the place of one."""
     resources = plan.resources if plan.head_group_id is not None else ()
     return [resource for resource in resources if is_missing(Path(resource.sandbox_path))]
 
 
 def recorded_states(history: History) -> dict[str, str] | None:
-    """The states of the sandboxes, if a record has them: the last merge of a step that was cut short, or the head."""
-    run = history.cut_short
+    """The states to re-create sandboxes from: the last merge of a half-done step, or the head; None if work is lost."""
+    run = history.half_done_run
     merged = [each.merged_states for each in history.spawned_by(run) if each.merged_states] if run is not None else []
     if merged:
         return merged[-1]
-    return history.head.states if history.is_recorded else None
+    return history.head.states if history.head_holds_all_work else None
 
 
 def make_sandboxes(missing: Sequence[Resource], states: Mapping[str, str], service: CheckpointService) -> None:
-    """Make sandboxes that something removed anew, in these states."""
+    """Re-create missing sandboxes in these states."""
     for resource in missing:
-        service.sandboxes.make_again(resource, states[resource.name])
+        service.sandboxes.recreate(resource, states[resource.name])
 
 
 def make_recorded_sandboxes(plan: Plan, service: CheckpointService) -> list[str]:
-    """Make the missing sandboxes of a plan and of the subplans that it waits for; the names of their resources.
+    """Re-create the missing sandboxes of a plan and of the subplans that it waits for; the names of their resources.
 
-    Not if something that steps did is lost with them: an older sandbox would stand where steps count as done.
+    Not if work of steps is lost with a sandbox: an older state would be taken for the work of finished steps.
     """
     missing, made = missing_sandboxes(plan), []
     states = recorded_states(service.history(plan)) if missing else None
@@ -95,10 +95,10 @@ def make_recorded_sandboxes(plan: Plan, service: CheckpointService) -> list[str]
     return made
 
 
-def make_anew(
+def recreate_missing(
     plan: Plan, lease: Lease, service: CheckpointService, tell: Callable[[SandboxesPutBack], None] = lambda _: None
 ) -> tuple[Plan, tuple[str, ...]]:
-    """Make what is missing anew, for what needs all sandboxes; the others are put right now, which waited for them."""
+    """Re-create missing sandboxes; then restore the others, which ``put_back_what_was_lost`` had left for later."""
     made = make_recorded_sandboxes(plan, service)
     if made:
         plan, put_back = put_back_what_was_lost(plan, lease, service)

@@ -1,4 +1,4 @@
-"""The snapshots that the records know of: every moment of a sandbox, also those at which nothing had changed."""
+"""RecordedSnapshots: the snapshots in the records, one for every moment, also if nothing had changed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 
 
 class RecordedSnapshots:
-    """What a ``CheckpointManager`` asks beside its own catalogue, which names each state once."""
+    """Complements the catalogue of a ``CheckpointManager``, which lists each state only once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def of_sandbox(self, sandbox_id: str) -> list[SandboxCheckpoint]:
-        """In their order; one whose record is damaged is not among them."""
+        """The snapshots of a sandbox in their order, without those whose records are damaged."""
         plan_id = sandbox_id.partition("/")[0]
         groups = {group.group_id: group for group in self._store.groups.of(plan_id, sound_only=True)}
         return [

@@ -1,4 +1,4 @@
-"""Recorder: takes one group over all resources of a plan, content first, records second."""
+"""GroupRecorder: takes a checkpoint group of all resources of a plan; content is stored first, records second."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.checkpoints.changes import Changes
+from holdfast.checkpoints.changes import Changes, file_change
 from holdfast.checkpoints.garbage import Garbage
 from holdfast.checkpoints.history import History
 from holdfast.checkpoints.pruning import Pruning
@@ -34,32 +34,33 @@ from holdfast.model import (
 from holdfast.names import name_text
 from holdfast.snapshot.manager import CheckpointManager
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
-from holdfast.system.directories import shown
 from holdfast.system.ids import new_id
 
 _FEWEST = 2
-"""The first and the last checkpoint are always kept."""
+"""The least that can be kept: the first and the last checkpoint."""
 
 
 @dataclass(frozen=True)
 class Occasion:
-    """Why a group is made, and where in the plan."""
+    """Why a group is taken, and at which point of the plan."""
 
     triggers: tuple[str, ...]
     source: str
-    """The tool that is about to run or has run, or the command that asked for it."""
+    """The tool that is about to run or has run, or the command that asked for the group."""
     reason: str = ""
     title: str = ""
-    """What it is called, if its triggers and its step do not say it all."""
+    """The title of the group, if its triggers and its step do not describe it well enough."""
     try_number: int = 1
     step_index: int | None = None
     decision_id: str | None = None
     label: str | None = None
     resource: str | None = None
-    """Gets the record when nothing changed."""
+    """The resource that gets the checkpoint if no resource changed."""
 
 
-class Recorder:
+class GroupRecorder:
+    """Takes groups for one service."""
+
     def __init__(
         self,
         store: Store,
@@ -72,9 +73,9 @@ class Recorder:
         self._store, self._manager, self._release = store, manager, release
         self._pruning, self._garbage, self._max_bytes = pruning, garbage, max_bytes
         self.last_group: CheckpointGroup | None = None
-        """The group that was recorded last, so that it can be told without reading it back."""
+        """The group that was recorded last, so that it need not be read back."""
         self._recorded: set[str] = set()
-        """Plans of which it is known that the last snapshots are recorded."""
+        """Ids of plans whose last snapshots are known to be recorded."""
 
     def take(
         self,
@@ -86,10 +87,10 @@ class Recorder:
         only_if_changed: bool = False,
         needed: Collection[str] = (),
     ) -> Plan:
-        """Take the group; the plan, its position and the given records are saved with it.
+        """Take a group; the plan, its position and the given records are saved with it.
 
-        Content is durable before the records that name it are written, and all records are written at once.
-        ``needed``: groups that must not be pruned for it.
+        Content is durable before the records that name it are written; all records are written in one transaction.
+        ``needed``: groups that must not be pruned to make room.
         """
         try:
             return self._take(plan, lease, occasion, records, only_if_changed, needed)
@@ -140,14 +141,14 @@ class Recorder:
                 pruned = self._pruning.prune_records(plan, plan.policy.retention, needed)
             self._recorded.add(plan.plan_id)
         if pruned:
-            self.last_group = None  # it may continue another group now
+            self.last_group = None  # its parent may have changed
         self._garbage.forget(pruned)
         return plan
 
     def _make_room(self, plan: Plan, lease: Lease, needed: Collection[str]) -> bool:
-        """Prune all that retention can spare of this plan and free everything nothing needs; whether that freed any."""
+        """Prune this plan as far as possible, and free all content that is not needed; whether that freed any."""
         objects = self._manager.objects
-        objects.unpack_parcels()  # which would take room while others free it
+        objects.unpack_parcels()  # unpacked later, they would take room that is being freed
         before_bytes = objects.content_bytes()
         self._pruning.prune(plan, lease, CheckpointRetentionPolicy(max_checkpoints=_FEWEST), needed)
         return objects.content_bytes() < before_bytes
@@ -155,27 +156,29 @@ class Recorder:
     def _with_changes(
         self, plan: Plan, occasion: Occasion, known: dict[str, str], taken: dict[str, SandboxCheckpoint]
     ) -> Occasion:
-        """While a program runs, only what it has just changed tells one moment from the next."""
+        """Add the changes to the title of a group taken while a program runs: only they tell such groups apart."""
         if Moment.SETTLED not in occasion.triggers or not known:
             return occasion
         states = {name: snapshot.state_hash for name, snapshot in taken.items()}
         try:
             words = self._changes_in_words(plan, known, states)
         except ContentError:
-            return occasion  # what was saved earlier is damaged, which must not keep this from being saved
+            return occasion  # damaged content of an earlier group must not prevent this one
         return replace(occasion, title=f"{occasion.title}: {words}" if words else occasion.title)
 
     def _changes_in_words(self, plan: Plan, old: dict[str, str], new: dict[str, str]) -> str:
-        prefixed = len(plan.resources) > 1
-        by_kind: dict[str, list[str]] = {"removed": [], "added": [], "changed": []}
-        for name, listed in Changes(self._manager.reader).between(plan, old, new).items():
-            for each in listed:
-                kind = "removed" if each.new is None else "added" if each.old is None else "changed"
-                by_kind[kind].append(f"{name}/{shown(each.path)}" if prefixed else shown(each.path))
-        return changes_in_words(**by_kind)
+        has_several = len(plan.resources) > 1
+        changes = [
+            file_change(name, each)
+            for name, listed in Changes(self._manager.reader).between(plan, old, new).items()
+            for each in listed
+        ]
+        return changes_in_words(
+            (each.action, f"{each.resource}/{each.file}" if has_several else each.file) for each in changes
+        )
 
     def _disown_unrecorded(self, plan: Plan) -> None:
-        """What was stored for a checkpoint that was never recorded, because a process died, counts with the next."""
+        """Count the content of a checkpoint that was never recorded, because a process died, with the next one."""
         if plan.plan_id in self._recorded:
             self._recorded.remove(plan.plan_id)
             return
@@ -214,7 +217,7 @@ class Recorder:
         return self.insert(plan, group, found, title)
 
     def insert(self, plan: Plan, group: CheckpointGroup, rows: Iterable[tuple[str, str, int]], title: str) -> Plan:
-        """Insert a group with a checkpoint for each of these resources (name, id, bytes), and make it the head."""
+        """Insert a group with a checkpoint for each of these rows (resource, id, bytes), and make it the head group."""
         self._store.insert(group)
         self.last_group = group
         last = plan.last_checkpoint_id
@@ -238,7 +241,7 @@ def checkpoint_of(
     title: str = "",
     git: GitHead | None = None,
 ) -> Checkpoint:
-    """The record of one resource at the moment of a group."""
+    """The checkpoint of one resource in a group."""
     resource = plan.resource(resource_name)
     return Checkpoint(
         checkpoint_id=checkpoint_id,
@@ -268,7 +271,7 @@ def checkpoint_of(
 
 
 def group_checkpoints(store: Store, group: CheckpointGroup) -> list[Checkpoint]:
-    """Those of a group, at least one: the group holds all that is needed if their own records are damaged."""
+    """The checkpoints of a group, at least one: if all their records are damaged, the group's record serves."""
     sound = store.checkpoints.of_group(group.group_id)
     if sound:
         return sound
@@ -283,7 +286,7 @@ def sandbox_ref(plan: Plan, resource: Resource) -> str:
 
 
 def is_at(head: CheckpointGroup, history: History) -> bool:
-    """Whether the plan stands where that group stands, with no decision that it does not hold."""
+    """Whether the plan is at the position of that group, which holds all its decisions."""
     if not same_position(head, history.plan):
         return False
     return all(is_within(each, head.active_decisions) for each in numbers_of(history.held_decisions))

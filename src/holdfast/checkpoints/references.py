@@ -1,4 +1,4 @@
-"""References: the ids that checkpoints are shown by, and which checkpoint a name stands for."""
+"""References: finds the checkpoint that an id, a prefix or a label names; checks labels."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LONGEST_LABEL = 100
 
 
 def resolve_checkpoint(reference: str, checkpoints: Sequence[Checkpoint]) -> Checkpoint:
-    """The one checkpoint of a plan that is meant by an id, a display id, a unique prefix, a label or a group id.
+    """The one checkpoint of a plan with that id, display id, unique prefix of an id, label or group id.
 
-    Ids come before labels. A label that is also the beginning of another checkpoint's id is refused, not guessed.
+    Ids come before labels. A label that is also a prefix of another checkpoint's id is refused as ambiguous.
     """
     ordered = sorted(checkpoints, key=lambda checkpoint: (checkpoint.sequence, checkpoint.checkpoint_id))
     wanted = reference.strip()
@@ -38,9 +38,9 @@ def resolve_checkpoint(reference: str, checkpoints: Sequence[Checkpoint]) -> Che
 
 
 def refuse_label(label: str) -> None:
-    """Refuse a label that a list cannot show on a line, or that could be the id of another checkpoint."""
+    """Refuse a label that does not fit on a line, or that looks like the id of a checkpoint."""
     if not label.strip():
-        raise UsageError("A label must say something.", hint="Leave it out, or choose another.")
+        raise UsageError("The label is empty.", hint="Leave it out, or choose another.")
     if NOT_IN_A_NAME.search(label):
         raise UsageError(
             f"The label '{name_text(label[:LONGEST_LABEL])}' holds control characters.",
@@ -48,7 +48,7 @@ def refuse_label(label: str) -> None:
         )
     if len(label) > LONGEST_LABEL:
         raise UsageError(
-            f"The label has {len(label)} characters, and {LONGEST_LABEL} are the most.", hint="Choose a shorter one."
+            f"The label has {len(label)} characters; at most {LONGEST_LABEL} are allowed.", hint="Choose a shorter one."
         )
     if label.strip().lower().startswith(DISPLAY_PREFIX) or is_id(label.strip()):
         raise UsageError(f'The label "{label}" looks like the id of a checkpoint.', hint="Choose another label.")
@@ -62,7 +62,7 @@ def _with_full_id(wanted: str, ordered: Sequence[Checkpoint]) -> Checkpoint | No
 
 
 def _with_id_prefix(wanted: str, ordered: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Checkpoints whose id begins so; if there is none, the first checkpoint of each group whose id does."""
+    """Checkpoints whose ids have the prefix; if there are none, the first of each group whose id has it."""
     prefix = wanted.upper().removeprefix(DISPLAY_PREFIX.upper())
     if not prefix:
         return []

@@ -1,4 +1,7 @@
-"""What a collection must keep: what any records that the content store serves still need, and all of it in doubt."""
+"""Release: finds which content a collection must keep, from all records that the content store serves.
+
+In doubt, nothing is released.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,12 @@ from holdfast.errors import DatabaseError, HoldfastError
 _MOST_NAMED = 5
 
 Others = Callable[[], AbstractContextManager[Sequence[Store]]]
-"""Opens the other records that can be asked from here."""
+"""Opens the other records that can be read from here."""
 
 
 class Reason(StrEnum):
+    """Why content is held back."""
+
     NOT_ASKED = "its records cannot be asked from here"
     NOT_KNOWN = "no records know it"
     OLDER = "its records are older than what was saved"
@@ -27,14 +32,14 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class HeldBack:
-    """A plan whose content is kept although the records at hand do not say that they need it."""
+    """A plan whose content is kept although no records at hand say that they need it."""
 
     plan: KeptPlan
     place: str
-    """Where its records are, or were; empty if that is not known."""
+    """Where its records are, or were; empty if unknown."""
     reason: Reason
     token: int = 0
-    """Of its lease in the records that are at hand."""
+    """The token of its lease in the records at hand."""
 
     @property
     def plan_id(self) -> str:
@@ -42,19 +47,19 @@ class HeldBack:
 
 
 class NotReleased(HoldfastError):
-    """Nothing may be collected; raised only to those that collect."""
+    """Nothing may be collected; raised only to collections."""
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """What records say when they are asked."""
+    """What one set of records needs: lease tokens by plan, and states."""
 
     tokens: Mapping[str, int]
     states: frozenset[str]
 
 
 class Release:
-    """Knows which records one content store serves, and asks them."""
+    """Keeps track of the records that one content store serves, and asks them what they need."""
 
     def __init__(self, objects: ObjectStore, present: Store, others: Others) -> None:
         self._objects, self._keeping = objects, objects.keeping
@@ -62,18 +67,18 @@ class Release:
         self._noted: set[tuple[str, str]] = set()
 
     def keep_for(self, plan_id: str, token: int, owner: str) -> None:
-        """Note that content is going to be stored for that plan, under that lease."""
+        """Note, before it happens, that content is stored for that plan under that lease."""
         if (plan_id, owner) in self._noted:
             return
         self._take_over()
         store = self._present
-        # A home that has not noted the last lease counts as a copy of the one that took it, if records are shared.
+        # With shared records, a home that has not noted the last lease counts as a copy of the home that took it.
         is_durable = store.place != FILE
         self._keeping.keep_for(KeptPlan(plan_id, store.records_id, token, owner), store.place, is_durable=is_durable)
         self._noted.add((plan_id, owner))
 
     def has_noted(self, plan_id: str, token: int) -> bool:
-        """Whether that lease of the plan, or a later one, was taken with this content store at hand."""
+        """Whether that lease of the plan, or a later one, was noted in this content store."""
         noted = (each for each in self._keeping.plans() if each.records_id == self._present.records_id)
         return any(each.plan_id == plan_id and each.token >= token for each in noted)
 
@@ -81,9 +86,9 @@ class Release:
         self._keeping.let_go(plan_id, self._present.records_id)
 
     def needed_states(self) -> set[str]:
-        """Every state that some records need; refuses if not all that content is kept for can be asked.
+        """Every state that some records need; refuses if content is kept for records that cannot be read.
 
-        To be asked while nothing can be added to the content.
+        Call this only while nothing can be added to the content.
         """
         self._take_over()
         answers = self._answers()
@@ -94,11 +99,11 @@ class Release:
         return {state for answer in answers.values() for state in answer.states}
 
     def held_back(self) -> list[HeldBack]:
-        """All that is in doubt; changes nothing."""
+        """The plans in doubt; changes nothing."""
         return self._sorted(self._answers())[1]
 
     def give_up(self, given_up: Iterable[HeldBack]) -> None:
-        """A person has said that what these plans are kept for is gone for ever."""
+        """Release these plans, because a person has said that their records are gone for ever."""
         for each in given_up:
             if each.reason is Reason.OLDER:
                 self._keeping.put(replace(each.plan, token=each.token, mark=Mark.KEPT))
@@ -111,7 +116,7 @@ class Release:
         store_id = self._objects.store_id
         with self._others() as others:
             asked = (self._present, *others)
-            # With its owner: one that has the lease now is going to note the same.
+            # With its owner, because the present owner of the lease is going to note the same.
             plans = [
                 KeptPlan(plan_id, store.records_id, token, owner)
                 for store in asked
@@ -127,7 +132,7 @@ class Release:
         answers = {self._present.records_id: self._answer(self._present)}
         with self._others() as others:
             for store in others:
-                with suppress(DatabaseError):  # damaged ones count as not asked
+                with suppress(DatabaseError):  # damaged records count as not asked
                     answers[store.records_id] = self._answer(store)
         return answers
 
@@ -135,7 +140,7 @@ class Release:
         return _Answer(store.leases.tokens(), frozenset(store.referenced_states(self._objects.store_id)))
 
     def _sorted(self, answers: Mapping[str, _Answer]) -> tuple[list[KeptPlan], list[HeldBack]]:
-        """The plans that are released, and those in doubt."""
+        """The released plans, and those in doubt."""
         places = {store.records_id: store.place for store in self._keeping.stores()}
         catalogued = self._keeping.catalogued()
         known = {plan_id for answer in answers.values() for plan_id in answer.tokens}
@@ -145,7 +150,7 @@ class Release:
             answer = answers.get(plan.records_id)
             doubt = partial(HeldBack, plan, places.get(plan.records_id, ""))
             if plan.records_id == UNKNOWN and plan.plan_id in known:
-                released.append(plan)  # it is noted for those that know it when it is next used
+                released.append(plan)  # the records that know it note it when it is next used
             elif answer is not None and plan.plan_id in answer.tokens:
                 token = answer.tokens[plan.plan_id]
                 if plan.mark is Mark.BEHIND or token < plan.token:
@@ -162,7 +167,7 @@ class Release:
 
 
 def not_released(held_back: Sequence[HeldBack], *, is_tried: bool = True) -> NotReleased:
-    """Why nothing is collected, or would be, and what to do about it, of the first reason there is."""
+    """The error for held-back content, with what to do about it; it names the first reason only."""
     reason = next(each for each in Reason if any(held.reason is each for held in held_back))
     concerned = [held for held in held_back if held.reason is reason]
     names = ", ".join(held.plan_id for held in concerned[:_MOST_NAMED])
@@ -175,14 +180,14 @@ def not_released(held_back: Sequence[HeldBack], *, is_tried: bool = True) -> Not
         ),
         Reason.NOT_KNOWN: (
             f"some of it is kept for plans that no records know ({names}{more})",
-            "Put the newest backup of the records back",
+            "Restore the newest backup of the records",
         ),
         Reason.OLDER: (
-            f"the records of {names}{more} are older than what was saved for them, as if a backup had been put back",
-            "Put the newest backup of the records back",
+            f"the records of {names}{more} are older than what was saved for them, as if a backup had been restored",
+            "Restore the newest backup of the records",
         ),
     }[reason]
     return NotReleased(
         f"No saved content {'was' if is_tried else 'can be'} freed: {what}.",
-        hint=f"{hint}; if there is none any more, `holdfast checkpoint release` gives up what is kept for them.",
+        hint=f"{hint}; if they no longer exist, `holdfast checkpoint release` gives up what is kept for them.",
     )

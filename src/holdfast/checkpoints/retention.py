@@ -1,4 +1,4 @@
-"""Retention: which groups of a plan stay and which go, as a pure function."""
+"""Retention: decides which groups of a plan to keep and which to delete, as a pure function."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class GroupFacts:
-    """What retention needs to know of a checkpoint group."""
+    """What retention needs to know about a checkpoint group."""
 
     group_id: str
     sequence: int
@@ -18,15 +18,15 @@ class GroupFacts:
 
 
 @dataclass(frozen=True)
-class RetentionDecision:
-    """Group ids, oldest first, and for each of them why."""
+class Retained:
+    """Ids of the groups to keep and to remove, oldest first, and the reason for each."""
 
     keep: tuple[str, ...]
     remove: tuple[str, ...]
     reasons: dict[str, str]
 
 
-def retention(groups: Sequence[GroupFacts], limit: int, needed: Collection[str]) -> RetentionDecision:
+def retention(groups: Sequence[GroupFacts], limit: int, needed: Collection[str]) -> Retained:
     """Remove whole groups, oldest first, until at most ``limit`` checkpoints are left or only protected ones are."""
     ordered = sorted(groups, key=lambda group: group.sequence)
     excess = sum(group.checkpoints for group in ordered) - limit
@@ -41,7 +41,7 @@ def retention(groups: Sequence[GroupFacts], limit: int, needed: Collection[str])
         else:
             keep.append(group.group_id)
             reasons[group.group_id] = reason or f"within the limit of {limit}"
-    return RetentionDecision(tuple(keep), tuple(remove), reasons)
+    return Retained(tuple(keep), tuple(remove), reasons)
 
 
 def _protected(ordered: Sequence[GroupFacts], needed: Collection[str]) -> dict[str, str]:

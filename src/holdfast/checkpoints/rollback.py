@@ -15,9 +15,9 @@ from typing import Any
 from holdfast.checkpoints.changes import Changes, States, reverted, visible_of_user, with_other_commits
 from holdfast.checkpoints.consequences import Consequences, consequences_of
 from holdfast.checkpoints.correction import next_decision, record_correction
-from holdfast.checkpoints.history import CUT_SHORT, History
+from holdfast.checkpoints.history import HALF_DONE, History
 from holdfast.checkpoints.pruning import Pruning
-from holdfast.checkpoints.recorder import Occasion, Recorder, group_checkpoints, is_at
+from holdfast.checkpoints.recorder import GroupRecorder, Occasion, group_checkpoints, is_at
 from holdfast.checkpoints.sandboxes import Sandboxes
 from holdfast.checkpoints.titles import left_for, title_of
 from holdfast.checkpoints.unkept import look_at_unkept
@@ -75,7 +75,7 @@ class RollbackDecision:
 
 class Rollback:
     def __init__(
-        self, store: Store, manager: CheckpointManager, sandboxes: Sandboxes, recorder: Recorder, pruning: Pruning
+        self, store: Store, manager: CheckpointManager, sandboxes: Sandboxes, recorder: GroupRecorder, pruning: Pruning
     ) -> None:
         self._store, self._manager, self._sandboxes = store, manager, sandboxes
         self._recorder, self._pruning = recorder, pruning
@@ -103,7 +103,7 @@ class Rollback:
         """What could refuse without a look at files and content."""
         self._sandboxes.check(history.plan)
         run = history.run_held_by(target)
-        if run is not None and run.status not in CUT_SHORT:
+        if run is not None and run.status not in HALF_DONE:
             raise StateError(
                 f"At that checkpoint step {run.step_index + 1} ({run.step}) was under way. It has come to its end "
                 "since, and cannot be under way again.",

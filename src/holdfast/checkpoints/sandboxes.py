@@ -1,4 +1,4 @@
-"""The sandboxes of a plan, all together: what is in them, whether they are there, and turned into recorded states."""
+"""Sandboxes: all sandboxes of a plan together: reads, checks, creates and restores them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from holdfast.checkpoints.changes import States
 from holdfast.checkpoints.history import History
-from holdfast.checkpoints.unkept import restore_unkept
+from holdfast.checkpoints.unkept import restore_unkept, unheld_paths
 from holdfast.db.store import Store
 from holdfast.errors import HoldfastError, SandboxError, StateError
 from holdfast.model import CheckpointGroup, Plan, PlanState, Resource
 from holdfast.names import name_text
-from holdfast.sandbox import sandbox_for
 from holdfast.sandbox.making import made_whole
+from holdfast.sandbox.protocol import sandbox_for
 from holdfast.snapshot.inspected import was_only_inspected
 from holdfast.snapshot.manager import CheckpointManager, aside_of
 from holdfast.snapshot.restore.write import Restored
@@ -23,17 +23,19 @@ from holdfast.system.place import is_missing
 
 
 class Sandboxes:
+    """Works on the sandboxes of plans."""
+
     def __init__(self, store: Store, manager: CheckpointManager) -> None:
         self._store, self._manager = store, manager
 
-    # What is in them
+    # Reading
 
     def watching(self, plan: Plan) -> AbstractContextManager[None]:
-        """While this lasts, looking at the sandboxes costs what changed and not what there is."""
+        """In this context, scans of the sandboxes cost time in proportion to what changed, not to their size."""
         return self._manager.watching(Path(resource.sandbox_path) for resource in plan.resources)
 
     def heard(self, plan: Plan) -> tuple[int | str, ...]:
-        """Something that is another whenever the sandboxes have changed, as cheap as can be had."""
+        """A value that differs whenever the sandboxes have changed, as cheap as possible."""
         paths = [Path(resource.sandbox_path) for resource in plan.resources]
         heard = [self._manager.event_bytes(path) for path in paths]
         return tuple(
@@ -42,32 +44,30 @@ class Sandboxes:
         )
 
     def states_now(self, plan: Plan, *, thorough: bool = True) -> dict[str, str]:
-        """What is in the sandboxes now; ``thorough``: every file is looked at, whatever the kernel told."""
+        """The present states of the sandboxes; ``thorough``: check every file, whatever the kernel reported."""
         return {
             resource.name: self._manager.state_of(Path(resource.sandbox_path), thorough=thorough)
             for resource in plan.resources
         }
 
     def changed_since(self, plan: Plan, recorded: States, *, thorough: bool = False) -> tuple[str, ...]:
-        """The resources whose sandboxes are no longer what was recorded; looking into one does not change it.
+        """The resources whose sandboxes differ from these states; traces of only looking into one do not count.
 
-        One that is gone counts as unchanged: it is made again as it was recorded.
+        A missing sandbox counts as unchanged: it is re-created as it was recorded.
         """
         with self._manager.storing():
-            there = [each for each in plan.resources if not is_missing(Path(each.sandbox_path))]
-            found = {each.name: self._manager.state_of(Path(each.sandbox_path), thorough=thorough) for each in there}
-            changed = [resource for resource in there if found[resource.name] != recorded[resource.name]]
-            reader = self._manager.reader
-            return tuple(
-                each.name
-                for each in changed
-                if not was_only_inspected(reader, sandbox_for(plan, each), recorded[each.name], found[each.name])
-            )
+            changed, reader = [], self._manager.reader
+            for each in plan.resources:
+                path, old = Path(each.sandbox_path), recorded[each.name]
+                new = old if is_missing(path) else self._manager.state_of(path, thorough=thorough)
+                if new != old and not was_only_inspected(reader, sandbox_for(plan, each), old, new):
+                    changed.append(each.name)
+            return tuple(changed)
 
-    # Whether they can be used
+    # Checking
 
     def check(self, plan: Plan) -> None:
-        """Refuse to restore anything into sandboxes that are gone, or whose result is in the real files already."""
+        """Refuse to restore sandboxes that are missing, or whose result is already in the real files."""
         if plan.state is PlanState.APPLIED:
             raise StateError(
                 f"Plan {plan.plan_id} is applied: its result is in the real files and a rollback would not reach them.",
@@ -76,23 +76,23 @@ class Sandboxes:
         self.refuse_missing(plan)
 
     def refuse_missing(self, plan: Plan) -> None:
-        """Refuse what needs a sandbox that is gone; only going on with the plan makes it again."""
+        """Refuse if a sandbox is missing; only executing or resuming the plan re-creates it."""
         for resource in plan.resources:
             if is_missing(Path(resource.sandbox_path)):
                 raise SandboxError(
                     f"The sandbox of resource {resource.name!r} is missing: {resource.sandbox_path}.",
-                    hint=f"Its checkpoints are safe. {self._how_it_is_made_again(plan)}",
+                    hint=f"Its checkpoints are safe. {self._how_to_recreate(plan)}",
                 )
 
-    def _how_it_is_made_again(self, plan: Plan) -> str:
+    def _how_to_recreate(self, plan: Plan) -> str:
         root_id = self._store.plans.root_of(plan).plan_id
         goes_on = "" if plan.state in (PlanState.COMPLETE, PlanState.CONSTRAINED) else " and goes on with the plan"
-        making = f"`holdfast plan resume {root_id}` makes it anew{goes_on}; then run this command again."
-        if History(self._store, plan).is_recorded:
+        making = f"`holdfast plan resume {root_id}` re-creates it{goes_on}; then run this command again."
+        if History(self._store, plan).head_holds_all_work:
             return making
         return (
             f"{making} The last one does not hold all that steps did: "
-            f"`holdfast plan resume --dry-run {root_id}` tells what is run again."
+            f"`holdfast plan resume --dry-run {root_id}` shows what will run again."
         )
 
     def check_content(self, plan: Plan, states: States) -> None:
@@ -101,28 +101,27 @@ class Sandboxes:
             self._manager.check(Path(resource.sandbox_path), states[resource.name])
 
     def keep_sound(self, plan: Plan, left: States, target: States) -> None:
-        """Refuse if the sandboxes, which are in the states ``left``, could not come back from ``target``.
+        """Refuse if the sandboxes, now in the states ``left``, could not be restored to them from ``target``.
 
-        What of that is damaged in the store is stored again from the sandboxes.
+        Content of ``left`` that is damaged in the store is stored again from the sandboxes.
         """
         for resource in plan.resources:
             self._manager.ensure_recoverable(Path(resource.sandbox_path), left[resource.name], target[resource.name])
 
     def in_the_way(self, plan: Plan, group: CheckpointGroup) -> tuple[str, ...]:
-        """What restoring the group would set aside, because no snapshot can hold it."""
+        """Files that restoring the group would set aside, because no snapshot can hold them."""
         found: list[str] = []
         for resource in plan.resources:
-            unheld = {each.path for each in group.unheld.get(resource.name, ())}
-            path = Path(resource.sandbox_path)
+            path, unheld = Path(resource.sandbox_path), unheld_paths(group, resource)
             found += map(str, self._manager.in_the_way(path, group.states[resource.name], unheld))
         return tuple(found)
 
-    # Made and restored
+    # Creating and restoring
 
-    def make_again(self, resource: Resource, state: str) -> None:
-        """Make a sandbox that is gone again, whole or not at all.
+    def recreate(self, resource: Resource, state: str) -> None:
+        """Re-create a missing sandbox, completely or not at all.
 
-        One that is there counts as what was recorded, so a part of one must never stand in its place.
+        A sandbox that exists is taken for what was recorded, so an incomplete one must never stand in its place.
         """
         path = Path(resource.sandbox_path)
         self._manager.forget(path)
@@ -132,7 +131,7 @@ class Sandboxes:
             self._manager.forget(unfinished)
 
     def make_empty(self, plan: Plan) -> None:
-        """If a sandbox is gone, make an empty one that the restore to come will fill."""
+        """Create an empty sandbox for each missing one; the restore that follows fills it."""
         for resource in plan.resources:
             path = Path(resource.sandbox_path)
             if is_missing(path):
@@ -140,9 +139,9 @@ class Sandboxes:
                 path.mkdir(parents=True, mode=0o700)
 
     def restore_states(self, plan: Plan, states: Mapping[str, str]) -> tuple[str, ...]:
-        """Turn the sandboxes into these states, and say where what stood in the way was set aside.
+        """Restore the sandboxes to these states; the paths to which files that stood in the way were set aside.
 
-        Whoever calls has made sure that what is there now is kept or not needed.
+        The caller has made sure that the present files are kept or not needed.
         """
 
         def restore(resource: Resource, aside: Path) -> Restored:
@@ -151,7 +150,7 @@ class Sandboxes:
         return _restore_each(plan.resources, restore)
 
     def restore_group(self, plan: Plan, group: CheckpointGroup, *, is_unkept: bool = False) -> tuple[str, ...]:
-        """The same with what a group holds; ``is_unkept``: what is there now is kept nowhere."""
+        """The same for a group; ``is_unkept``: no group holds the present files."""
 
         def restore(resource: Resource, aside: Path) -> Restored:
             return restore_unkept(self._manager, resource, group, aside)
@@ -168,7 +167,7 @@ class Sandboxes:
 
 
 def _restore_each(resources: Iterable[Resource], restore: Callable[[Resource, Path], Restored]) -> tuple[str, ...]:
-    """Where what stood in the way was set aside; an error tells that, too, also of the resources before."""
+    """Restore each resource; the paths to which files were set aside, which an error names as well."""
     set_aside: list[str] = []
     for resource in resources:
         aside = aside_of(Path(resource.sandbox_path))

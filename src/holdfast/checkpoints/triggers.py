@@ -1,4 +1,4 @@
-"""Triggers: the names they go by in settings and plan files. Which there are says ``model.Trigger``."""
+"""The names of triggers in settings and plan files; ``model.Trigger`` lists the triggers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRIGGER_NAMES = (*(trigger.value for trigger in Trigger), *TRIGGER_ALIASES)
 
 
 def parse_triggers(names: Sequence[str]) -> tuple[Trigger, ...]:
-    """The triggers in the order given, each once; an empty list means none."""
+    """The triggers in the given order, each once; an empty list means none."""
     return tuple(dict.fromkeys(_trigger(name) for name in names))
 
 

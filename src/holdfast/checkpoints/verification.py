@@ -1,4 +1,4 @@
-"""Reading back everything that checkpoints need, and naming those that cannot have it."""
+"""Reads everything that checkpoints need, and names the checkpoints whose content is damaged or missing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from holdfast.model import Checkpoint, Plan
 
 @dataclass(frozen=True)
 class DamagedObject:
-    """An object that checkpoints need and cannot have."""
+    """An object that checkpoints need and that is damaged or missing."""
 
     digest: str
     is_there: bool
-    """It is in the store, but it is not what its name says; otherwise it is missing."""
+    """The object is in the store, but its content does not match its digest; otherwise it is missing."""
     checkpoints: tuple[Checkpoint, ...]
 
 
@@ -27,7 +27,7 @@ class VerifyResult:
     objects: int
     damaged: tuple[DamagedObject, ...]
     structure: tuple[str, ...] = ()
-    """What is wrong with the file of the content store itself, in SQLite's words."""
+    """What is wrong with the database file of the content store, as SQLite reports it."""
 
     @property
     def is_sound(self) -> bool:
@@ -35,14 +35,14 @@ class VerifyResult:
 
 
 def verify_plans(store: Store, objects: ObjectStore, plans: Iterable[Plan]) -> VerifyResult:
-    """Read everything these plans' checkpoints need back and check every digest."""
+    """Read everything that the checkpoints of these plans need, and check every digest."""
     verifier = Verifier(objects)
     damaged: dict[bytes, list[Checkpoint]] = {}
     checked = 0
     for plan in plans:
         checkpoints = store.checkpoints.of(plan.plan_id)
         states = {group.group_id: group.states for group in store.groups.of(plan.plan_id, sound_only=True)}
-        # What was pruned meanwhile has no group any more, and perhaps no content.
+        # A checkpoint that was pruned meanwhile no longer has a group, and perhaps no content.
         for checkpoint in [each for each in checkpoints if each.group_id in states]:
             bad = [verifier.bad_objects_of(state) for state in states[checkpoint.group_id].values()]
             if any(bad) and not store.has(Checkpoint, checkpoint.checkpoint_id):

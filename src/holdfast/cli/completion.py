@@ -1,4 +1,4 @@
-"""What the shell completes: plans, checkpoints, decisions, settings."""
+"""Shell completion of plans, checkpoints, decisions and settings."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.invocation import Invocation
+from holdfast.config.keys import KEYS
 
 if TYPE_CHECKING:
-    # Every command is imported with its completion, and few are completed.
+    # Every command imports this module, and few calls complete anything.
     from click.shell_completion import CompletionItem
 
 _MOST = 50
@@ -20,7 +21,7 @@ Completer = Callable[[click.Context, click.Parameter, str], "list[CompletionItem
 
 
 def _quietly(offered: Callable[[Invocation, click.Context], Iterable[tuple[str, str]]]) -> Completer:
-    """A person who types must never read an error of ours: then there is simply nothing to complete."""
+    """A completer that offers nothing if there is an error: the shell would print it into the typed line."""
 
     def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
@@ -38,7 +39,7 @@ def _quietly(offered: Callable[[Invocation, click.Context], Iterable[tuple[str, 
 def _plans(invocation: Invocation, _: click.Context) -> Iterable[tuple[str, str]]:
     with invocation.opened() as holdfast:
         plans = [(plan.plan_id, f"{plan.state}: {plan.name}") for plan in holdfast.list_plans(limit=_MOST)]
-    return [*plans, ("latest", "the one made last")]
+    return [*plans, ("latest", "the newest plan")]
 
 
 def _checkpoints(invocation: Invocation, context: click.Context) -> Iterable[tuple[str, str]]:
@@ -58,8 +59,6 @@ def _decisions(invocation: Invocation, _: click.Context) -> Iterable[tuple[str, 
 
 
 def _keys(_: Invocation, __: click.Context) -> Iterable[tuple[str, str]]:
-    from holdfast.config.keys import KEYS
-
     return [(key.name, key.description) for key in KEYS.values()]
 
 

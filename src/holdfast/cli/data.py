@@ -1,4 +1,4 @@
-"""Plans, steps, checkpoints and differences as the data of an envelope; every plan and checkpoint with its full id."""
+"""Plans, steps, checkpoints and differences as data for the envelope, with full ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PENDING = "pending"
 
 
 def plan_data(plan: Plan) -> dict[str, Any]:
-    """What every answer about a plan begins with."""
+    """The fields that every answer about a plan begins with."""
     return {
         "plan_id": plan.plan_id,
         "name": plan.name,
@@ -103,7 +103,7 @@ def validation_data(plan: Plan, runs: Sequence[StepRun]) -> list[dict[str, Any]]
 
 
 def shown_runs(plan: Plan, runs: Sequence[StepRun]) -> dict[int, StepRun]:
-    """By step, the run that tells how it is with that step now: how it was done, or why it was not."""
+    """For each step index the run that describes the step's present state: how it was done, or why not."""
     shown = {
         run.step_index: run
         for run in runs
@@ -116,7 +116,7 @@ def shown_runs(plan: Plan, runs: Sequence[StepRun]) -> dict[int, StepRun]:
 
 
 def current_run(plan: Plan, runs: Sequence[StepRun]) -> StepRun | None:
-    """The run under way, or the one because of which the plan stopped, also if that was rolled back already."""
+    """The run that is under way or that stopped the plan, even if it was rolled back since."""
     last = max(runs, key=lambda run: run.run_id, default=None)
     if last is None or last.status is RunStatus.SUCCEEDED or last.attempt != plan.attempt:
         return None
@@ -127,7 +127,7 @@ def current_run(plan: Plan, runs: Sequence[StepRun]) -> StepRun | None:
 
 
 def in_force(plan: Plan, runs: Sequence[StepRun], decisions: Iterable[Decision]) -> list[Decision]:
-    """The decisions that led to where the plan is, and the one whose step did not work out."""
+    """The decisions that led to the plan's present state, and the decision of the step that failed."""
     last = current_run(plan, runs)
     failed = last.decision_id if last else None
     return [each for each in decisions if not each.is_superseded or each.decision_id == failed]
@@ -201,6 +201,18 @@ def checkpoint_data(view: CheckpointView) -> dict[str, Any]:
     }
 
 
+_CHECKPOINT_KEYS = (
+    "checkpoint_id", "display_id", "group_id", "resource_id", "triggers", "step_index", "step", "decision_id", "title",
+    "label", "source", "git", "state_hash", "size_bytes", "created_at", "superseded", "damaged",
+)  # fmt: skip
+
+
+def damaged_checkpoint_data(damaged: DamagedCheckpoint, display_id: str) -> dict[str, Any]:
+    """A checkpoint of which only the id is known; the other fields of ``checkpoint_data`` are null."""
+    known = {"checkpoint_id": damaged.checkpoint_id, "display_id": display_id, "damaged": damaged.problem}
+    return {**dict.fromkeys(_CHECKPOINT_KEYS), **known}
+
+
 def full_checkpoint_data(view: CheckpointView) -> dict[str, Any]:
     checkpoint, group = view.checkpoint, view.group
     return {
@@ -251,47 +263,26 @@ def changes_data(plan: Plan, changes: Iterable[FileChange]) -> list[dict[str, An
 
 
 def file_label(plan: Plan, resource: str, path: str) -> str:
-    """The path in its resource; if the plan has several, with the resource's name in front."""
+    """The path in its resource; with the resource's name in front if the plan has several resources."""
     return path if len(plan.resources) == 1 else f"{resource}/{path}"
 
 
 def switched_off(plan: Plan) -> tuple[str, ...]:
+    """A message if the plan takes no automatic checkpoints."""
     if plan.policy.auto_create_on:
         return ()
-    start_and_end = "there is nothing to go back to but its start and its end"
-    return (f"Automatic checkpoints are switched off for this plan (auto_create_on is empty): {start_and_end}.",)
+    only = "you can roll back only to its start and its end"
+    return (f"Automatic checkpoints are turned off for this plan (auto_create_on is empty): {only}.",)
 
 
 def left_out(holdfast: Holdfast) -> tuple[str, ...]:
-    """What an answer does not show, because it cannot be relied on."""
+    """A message about damaged records that the answer leaves out."""
     skipped = holdfast.skipped_records
     if not skipped:
         return ()
     return (f"Not shown, because the records are damaged: {', '.join(skipped)}. See `holdfast doctor`.",)
 
 
-def damaged_checkpoint_data(damaged: DamagedCheckpoint, display_id: str) -> dict[str, Any]:
-    """One of which only the id is known; all that others have is null."""
-    return {
-        "checkpoint_id": damaged.checkpoint_id,
-        "display_id": display_id,
-        "group_id": None,
-        "resource_id": None,
-        "triggers": None,
-        "step_index": None,
-        "step": None,
-        "decision_id": None,
-        "title": None,
-        "label": None,
-        "source": None,
-        "git": None,
-        "state_hash": None,
-        "size_bytes": None,
-        "created_at": None,
-        "superseded": None,
-        "damaged": damaged.problem,
-    }
-
-
 def unfreed(holdfast: Holdfast) -> tuple[str, ...]:
+    """A message if saved content could not be freed."""
     return () if holdfast.unfreed is None else (holdfast.unfreed,)

@@ -13,17 +13,17 @@ from types import FrameType
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """The first Ctrl-C stops the step under way in good order; the second is a crash, which is safe as well."""
+    """The event that the first Ctrl-C sets, which stops the current step cleanly; a second Ctrl-C raises."""
     cancelled = threading.Event()
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         if cancelled.is_set():
             raise KeyboardInterrupt
         cancelled.set()
-        # The stream may be closed, and an error here would be raised in whatever the signal interrupted.
+        # The stream may be closed; an error here would be raised in the interrupted code.
         with suppress(OSError, ValueError, AttributeError):
             # Not through the buffered stream: the signal may have come in the middle of a write to it.
-            os.write(sys.stderr.fileno(), b"\nstopping the step; once more stops at once\n")
+            os.write(sys.stderr.fileno(), b"\nstopping the step; press Ctrl-C again to stop at once\n")
 
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

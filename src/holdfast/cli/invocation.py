@@ -1,4 +1,4 @@
-"""One call of the command line: the options every command takes, and Holdfast opened as they say."""
+"""One call of the command line: the options that every command takes, and Holdfast opened with them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast.cli.output import Format, PlainScreen, Reply, Screen, can_ask, screen_for, wrapped, write_text
+from holdfast.errors import StateError, UsageError
 
 if TYPE_CHECKING:
     from holdfast import Declined, Holdfast
@@ -36,11 +37,11 @@ class Invocation:
     home: Path | None = None
     overrides: list[str] = field(default_factory=list)
     output_is_taken: bool = False
-    """Standard output belongs to a program that the command runs."""
+    """Standard output belongs to the program that the command runs."""
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     _clock: float = field(default_factory=time.monotonic)
     lost: tuple[str, OSError] | None = None
-    """A stream that did not take all that such a program printed, and why."""
+    """The stream to which not all output of that program could be written, and the error."""
 
     @property
     def seconds(self) -> float:
@@ -53,7 +54,7 @@ class Invocation:
 
     @cached_property
     def screen(self) -> Screen:
-        """Where text for people goes; if standard output is for something else, to standard error."""
+        """Where text for people goes: standard error if standard output is used for something else."""
         if self.is_for_programs:
             return PlainScreen(sys.stderr)
         return screen_for(self.format, os.environ, is_for_errors=self.output_is_taken)
@@ -76,23 +77,25 @@ class Invocation:
             yield holdfast
 
     def refuse_to_guess(self, yes: bool) -> None:
-        """Without a person to ask, only ``--yes`` is a yes."""
+        """Without a terminal to ask on, only ``--yes`` is a consent."""
         if yes or can_ask():
             return
-        from holdfast.errors import UsageError
-
         raise UsageError(
             f"`{PROGRAM} {self.command}` asks before it acts, and there is no terminal to ask on; nothing was changed.",
-            hint="Add --yes to say yes beforehand.",
+            hint="Add --yes to confirm in advance.",
         )
 
-    def confirm(self, question: str) -> None:
-        """Ask, and end the command if the answer is no."""
-        if not self.ask(question):
+    def asking(self, question: Callable[[T], str], yes: bool) -> Callable[[T], bool] | None:
+        """A function that asks about a preview; None if ``--yes`` has answered already."""
+        return None if yes else lambda preview: self.ask(question(preview))
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask unless ``yes``, and end the command if the answer is no."""
+        if not yes and not self.ask(question):
             raise _declined()
 
     def ask(self, question: str) -> bool:
-        """On standard error, so that standard output holds nothing but the result."""
+        """Ask on standard error, because standard output holds only the result."""
         self.screen.close()
         write_text(sys.stderr, "\n".join(wrapped(f"{question} [y/N]", self.screen.width)) + " ")
         answer = sys.stdin.readline()
@@ -102,7 +105,7 @@ class Invocation:
 
 
 class NamedPath(click.Path):
-    """A path that is not empty: an empty one, as an unset variable gives it, would mean the current folder."""
+    """A path that is not empty: an empty one, the value of an unset variable, would mean the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
@@ -122,17 +125,12 @@ class FileOrInput(NamedPath):
         return super().convert("/dev/stdin" if value == "-" else value, param, ctx)
 
 
-def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+def _remember(name: str, convert: Callable[[Any], Any]) -> Callable[[click.Context, click.Parameter, Any], None]:
     def callback(context: click.Context, _: click.Parameter, value: Any) -> None:
         if value is not None:
-            setattr(context.ensure_object(Invocation), name, value)
+            setattr(context.ensure_object(Invocation), name, convert(value))
 
     return callback
-
-
-def _remember_format(context: click.Context, _: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        context.ensure_object(Invocation).format = Format(value)
 
 
 def _remember_overrides(context: click.Context, _: click.Parameter, value: tuple[str, ...]) -> None:
@@ -140,9 +138,8 @@ def _remember_overrides(context: click.Context, _: click.Parameter, value: tuple
 
 
 def with_common_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--format`` and its companions are taken by every command, and by the groups before it."""
-    folder = click.Path(exists=True, file_okay=False, path_type=Path)
-    # So that a command's own options are listed before these.
+    """Add ``--format``, ``--project``, ``--home`` and ``--config``, which every command and every group takes."""
+    # The help lists a command's own options before these.
     own: list[click.Parameter] = getattr(function, "__click_params__", [])
     function.__dict__["__click_params__"] = []
     for option in (
@@ -152,31 +149,31 @@ def with_common_options(function: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             expose_value=False,
             callback=_remember_overrides,
-            help="Set a setting for this call only; see `holdfast config list`.",
+            help="Override a setting for this call only; see `holdfast config list`.",
         ),
         click.option(
             "--home",
-            type=NamedPath(file_okay=False, path_type=Path),
+            type=NamedPath(file_okay=False),
             metavar="PATH",
             expose_value=False,
-            callback=_remember("home"),
-            help="Where Holdfast keeps everything; by default HOLDFAST_HOME.",
+            callback=_remember("home", Path),
+            help="The folder where Holdfast stores everything; overrides HOLDFAST_HOME.",
         ),
         click.option(
             "--project",
-            type=folder,
+            type=click.Path(exists=True, file_okay=False),
             metavar="PATH",
             expose_value=False,
-            callback=_remember("project"),
-            help="Work on the project there instead of the current one.",
+            callback=_remember("project", Path),
+            help="Use the project in this folder instead of the current one.",
         ),
         click.option(
             "--format",
             type=click.Choice([each.value for each in Format]),
             metavar="FORMAT",
             expose_value=False,
-            callback=_remember_format,
-            help="How to print: rich, plain, json or yaml; by default rich on a terminal and plain elsewhere.",
+            callback=_remember("format", Format),
+            help="Output format: rich, plain, json or yaml; by default rich on a terminal and plain elsewhere.",
         ),
     ):
         function = option(function)
@@ -184,11 +181,11 @@ def with_common_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 
 
 def unless_declined(result: T | Declined) -> T:
-    """The result of a verb that asked first; if the answer was no, the command ends."""
+    """The result of a verb that asks first; raises if the answer was no."""
     from holdfast import Declined
 
     if isinstance(result, Declined):
@@ -197,16 +194,14 @@ def unless_declined(result: T | Declined) -> T:
 
 
 def _declined() -> Exception:
-    from holdfast.errors import StateError
-
     return StateError("You said no; nothing was changed.")
 
 
 class LazyGroup(click.Group):
-    """Lists its commands in the order in which one meets them, and imports only the one that is called.
+    """A group that imports only the command that is called, and lists its commands in the order of the table.
 
-    ``table``: for each name the place of the command, as ``module:attribute`` of ``holdfast.cli.commands``, and what
-    it does in a few words.
+    ``table``: for each name, the place of the command as ``module:attribute`` below ``holdfast.cli.commands``, and its
+    summary.
     """
 
     def __init__(self, *, table: Mapping[str, tuple[str, str]], **attributes: Any) -> None:
@@ -237,9 +232,9 @@ class LazyGroup(click.Group):
 def command(
     name: str, *, only_looks: bool = False, **attributes: Any
 ) -> Callable[[Callable[..., Reply]], click.Command]:
-    """A command: its function gets the ``Invocation`` first and returns its ``Reply``.
+    """Make a command of a function that takes the ``Invocation`` and the parameters, and returns a ``Reply``.
 
-    ``only_looks``: it changes nothing, so it can be repeated.
+    ``only_looks``: the command changes nothing, so it can be repeated.
     """
 
     def make(function: Callable[..., Reply]) -> click.Command:

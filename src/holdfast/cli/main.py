@@ -1,4 +1,4 @@
-"""The entry point: finds the command, runs it, and says how it ended in the format that was asked for."""
+"""The entry point: finds the command, runs it, and reports the result in the requested format."""
 
 from __future__ import annotations
 
@@ -28,19 +28,29 @@ from holdfast.cli.output import (
     write_envelope,
 )
 from holdfast.cli.streams import standard_streams
+from holdfast.errors import (
+    EXIT_INTERRUPTED,
+    HOW_TO_FREE_SPACE,
+    ConflictError,
+    HoldfastError,
+    PlanFileError,
+    SandboxError,
+    UsageError,
+    described,
+)
 
 DEBUG_VARIABLE = "HOLDFAST_DEBUG"
 _FIRST_WORD = re.compile(r"\A[a-z]+(?= )")
 
 _COMMANDS = {
-    "plan": ("plan:group", "Make plans, run them, go back, correct, apply."),
+    "plan": ("plan:group", "Create, run, roll back, correct and apply plans."),
     "run": ("run:run", "Run any program in a sandbox, with checkpoints while it works."),
-    "log": ("log:log", "The timeline of the latest plan as a graph."),
-    "checkpoint": ("checkpoint:group", "Look at the checkpoints of a plan."),
+    "log": ("log:log", "Show the timeline of a plan as a graph."),
+    "checkpoint": ("checkpoint:group", "List, show, take, delete and check checkpoints."),
     "config": ("config:group", "Show and change settings."),
-    "doctor": ("doctor:doctor", "Check everything Holdfast keeps; changes nothing."),
-    "completion": ("completion:completion", "The script that switches on completion in your shell."),
-    "demo": ("demo:demo", "See Holdfast at work, in a minute and in a temporary folder."),
+    "doctor": ("doctor:doctor", "Check everything Holdfast stores; change nothing."),
+    "completion": ("completion:completion", "Print the script that turns on completion in your shell."),
+    "demo": ("demo:demo", "See Holdfast at work for a minute, in a temporary folder."),
 }
 
 
@@ -62,14 +72,14 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
 )
 @with_common_options
 def cli() -> None:
-    """Run plans in private sandboxes, with a checkpoint at every write, and go back to any of them, exactly.
+    """Run plans in private sandboxes, with a checkpoint before and after every write; roll back to any of them.
 
-    Nothing touches your files before `holdfast plan apply`.
+    Your own files change only when you run `holdfast plan apply`.
     """
 
 
 class _Failure(NamedTuple):
-    """What went wrong, for both kinds of readers."""
+    """What went wrong, for people and for programs."""
 
     kind: str
     message: str
@@ -77,7 +87,7 @@ class _Failure(NamedTuple):
     exit_code: int
     details: Mapping[str, Any] = {}
     is_help: bool = False
-    """It is the help of a command that was called without what it needs, and no complaint."""
+    """The message is the help of a command that was called without arguments, not an error."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -85,12 +95,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and say how it ended; its exit code."""
+    """Run one command, report its result, and return its exit code."""
     with standard_streams() as outputs:
         invocation = Invocation()
         exit_code = _run(arguments, invocation)
         if lost := outputs.lost() or invocation.lost:
-            failure = _unwritten(*lost, only_looks=invocation.only_looks)
+            failure = _output_failure(*lost, only_looks=invocation.only_looks)
             _complain(failure, PlainScreen(sys.stderr))
             return exit_code or failure.exit_code
         return exit_code
@@ -122,12 +132,12 @@ def _show(reply: Reply, invocation: Invocation) -> None:
 
 
 def _refused(error: BaseException, arguments: Sequence[str], invocation: Invocation) -> Reply:
-    """The reply of a command that ended with an error; people have read it when this returns."""
+    """The reply of a command that ended with an error; in a format for people it is printed here."""
     if os.environ.get(DEBUG_VARIABLE):
         import traceback
 
         traceback.print_exception(error)
-    # A command line that cannot be understood may not have come as far as its --format.
+    # Parsing may have failed before it reached --format.
     invocation.format = invocation.format or _format_among(arguments)
     if isinstance(error, click.UsageError) and not invocation.command:
         invocation.command = command_name(error.ctx)
@@ -140,8 +150,6 @@ def _refused(error: BaseException, arguments: Sequence[str], invocation: Invocat
 
 
 def _failure(error: BaseException) -> _Failure:
-    from holdfast.errors import EXIT_INTERRUPTED, ConflictError, HoldfastError, PlanFileError, SandboxError, UsageError
-
     if isinstance(error, HoldfastError):
         details: dict[str, Any] = {}
         if isinstance(error, ConflictError) and error.paths:
@@ -156,47 +164,43 @@ def _failure(error: BaseException) -> _Failure:
         message = " ".join(error.format_message().split())
         return _Failure(UsageError.__name__, message, f"See `{path} --help`.", UsageError.exit_code)
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        hint = "Run the command again; whatever was begun is finished or undone first."
+        hint = "Run the command again; it first finishes or undoes what was begun."
         return _Failure("Interrupted", "Interrupted.", hint, EXIT_INTERRUPTED)
     if isinstance(error, OSError):
-        return _of_the_system(error)
+        return _system_failure(error)
     return _Failure(
         type(error).__name__,
-        f"Holdfast has a bug, or met something nobody thought of: {type(error).__name__}: {error}",
-        f"Set {DEBUG_VARIABLE}=1 and run it again to see where; nothing that was saved is lost.",
+        f"Holdfast has a bug, or met a situation that it does not handle: {type(error).__name__}: {error}",
+        f"Set {DEBUG_VARIABLE}=1 and run the command again to see where; nothing that was saved is lost.",
         SandboxError.exit_code,
     )
 
 
-def _of_the_system(error: OSError) -> _Failure:
-    from holdfast.errors import HOW_TO_FREE_SPACE, SandboxError, described
-
+def _system_failure(error: OSError) -> _Failure:
     message = f"{described(error)}."
     hint = (
         "Check your permissions and the space on the disk, then run the command again; "
-        "whatever was begun is finished or undone first."
+        "it first finishes or undoes what was begun."
     )
     if error.errno == errno.ENOSPC:
         hint = HOW_TO_FREE_SPACE
-    if isinstance(error, FileNotFoundError) and _is_nowhere():
-        message, hint = "The current folder is gone.", "Go to a folder that is there, with `cd`; then run it again."
+    if isinstance(error, FileNotFoundError) and _is_folder_gone():
+        message, hint = "The current folder is gone.", "Change to a folder that exists, with `cd`; then run it again."
     return _Failure(type(error).__name__, message, hint, SandboxError.exit_code)
 
 
-def _unwritten(stream: str, error: OSError, *, only_looks: bool) -> _Failure:
-    from holdfast.errors import SandboxError, described
-
+def _output_failure(stream: str, error: OSError, *, only_looks: bool) -> _Failure:
     hint = "Send the output somewhere else, and run the command again."
     if not only_looks:
         hint = (
-            "What the command did is done and stays done; do not run it again only for its output. "
-            "`holdfast plan status` and `holdfast log` show how things are."
+            "The command has done its work; do not run it again only for its output. "
+            "`holdfast plan status` and `holdfast log` show the present state."
         )
-    message = f"{stream} could not be written, so not all of the output is there: {described(error)}."
+    message = f"{stream} could not be written, so the output is incomplete: {described(error)}."
     return _Failure(type(error).__name__, message, hint, SandboxError.exit_code)
 
 
-def _is_nowhere() -> bool:
+def _is_folder_gone() -> bool:
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -215,7 +219,7 @@ def _complain(failure: _Failure, screen: Screen) -> None:
 
 
 def _say(screen: Screen, heading: tuple[str, str], lines: Sequence[str]) -> None:
-    """On a terminal all lines begin below each other; elsewhere they stay as they are, so that they can be searched."""
+    """Print lines, on a terminal indented below the heading; elsewhere unchanged, so that they can be searched."""
     if screen.width is None:
         screen.line(heading, "\n".join(lines))
         return
@@ -231,7 +235,7 @@ def _say(screen: Screen, heading: tuple[str, str], lines: Sequence[str]) -> None
 
 
 def _format_among(arguments: Sequence[str]) -> Format | None:
-    """The format a command line asks for, read without understanding the rest of it."""
+    """The format that a command line asks for, found without parsing the rest of it."""
     values = [each.removeprefix("--format=") for each in arguments if each.startswith("--format=")]
     values += [after for each, after in pairwise(arguments) if each == "--format"]
     return next((Format(value) for value in values if value in list(Format)), None)

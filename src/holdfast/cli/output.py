@@ -1,4 +1,4 @@
-"""What a command says, in the four formats: for people line by line, for programs as one envelope."""
+"""What a command prints, in the four formats: lines for people, one envelope for programs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Row = Sequence[Span]
 
 NOTHING_CHANGED = "Nothing was changed."
 NARROWEST = 20
-"""Text gets at least so many columns, whatever stands beside it."""
+"""Text gets at least this many columns, whatever is printed beside it."""
 _NARROWEST_NAME = 12
 _ENOUGH = 30
-"""A column that can give way keeps so many columns before others are spared for it."""
+"""If a flexible column would become narrower than this, a table leaves out other columns instead."""
 
 
 class Format(StrEnum):
@@ -47,7 +47,7 @@ class Screen(Protocol):
 
     @property
     def is_live(self) -> bool:
-        """Whether what is shown can be taken away again."""
+        """Whether a line that is shown can be removed again."""
 
     def line(self, *spans: Span) -> None: ...
 
@@ -57,16 +57,16 @@ class Screen(Protocol):
     def panel(self, title: str, rows: Sequence[Row], *, flexible: int | None = None) -> None: ...
 
     def busy(self, text: str) -> None:
-        """What is going on right now; shown until the next output, and only if it can be taken away again."""
+        """Show what is going on until the next output, if the screen is live."""
 
     def live(self, draw: Callable[[int], Row] | None) -> None:
-        """A line in place of what ``busy`` shows, drawn into that many columns, until there is nothing to draw."""
+        """Show a line, drawn for a number of columns, in place of what ``busy`` shows; with None, remove it."""
 
     def paged(self) -> AbstractContextManager[None]:
-        """What is written meanwhile goes through a pager, if a person sits in front of it."""
+        """Send what is written meanwhile through a pager, on a terminal."""
 
     def close(self) -> None:
-        """End the line, and take away what ``busy`` and ``live`` show."""
+        """End the line, and remove what ``busy`` and ``live`` show."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,14 @@ class Reply:
     exit_code: int = 0
     messages: tuple[str, ...] = ()
     shows_messages: bool = False
-    """``show`` tells them, in a place of its own."""
+    """``show`` prints the messages itself."""
     is_long: bool = False
     """On a terminal it goes through a pager if it does not fit."""
 
 
 @dataclass(frozen=True)
 class Next:
-    """A command that goes on from here, and what it is for in a word or two."""
+    """A command that the user can run next, and its purpose in a word or two."""
 
     purpose: str
     command: str
@@ -100,19 +100,19 @@ _WORD = re.compile(r"(?:`[^`]*`|[^ `]|`)+")
 
 
 def output_lines(output: str, last: int | None = None) -> list[str]:
-    """What a program printed, as lines that do nothing to a terminal; of one overwritten in place its last form."""
+    """The output of a program as lines without control characters; of a line that was overwritten, its last form."""
     lines = _ESCAPE_SEQUENCE.sub("", valid_text(output)).rstrip().split("\n")
     chosen = lines if last is None else lines[-last:]
-    return [_CONTROL.sub("", _as_left_standing(line).expandtabs()) for line in chosen]
+    return [_CONTROL.sub("", _last_form(line).expandtabs()) for line in chosen]
 
 
 def first_line(text: str) -> str:
-    """The first line of a text, with an ellipsis if there are more."""
+    """The first line of a text, with an ellipsis if more lines follow."""
     first, *rest = output_lines(text.strip())
     return f"{first} …" if rest else first
 
 
-def _as_left_standing(line: str) -> str:
+def _last_form(line: str) -> str:
     return line.rstrip("\r").rpartition("\r")[2]
 
 
@@ -136,8 +136,11 @@ def shortened(text: str, width: int) -> str:
 
 
 def wrapped(text: str, width: int | None, *, breaking: bool = False) -> list[str]:
-    """Lines of whole words. What is wider than a line, like a path or a command in backquotes, is left to the terminal
-    to fold, so that it can be copied; or it is broken, if nothing else folds it."""
+    """Lines of whole words.
+
+    A word wider than the line, such as a path or a command in backquotes, stays whole: the terminal folds it, and it
+    can be copied. ``breaking`` breaks it, for places that the terminal cannot fold.
+    """
     if width is None or cell_width(text) <= width:
         return [text]
     lines, line = [], ""
@@ -162,7 +165,7 @@ def _beginning(text: str, width: int) -> str:
 
 
 def table_rows(rows: Sequence[Row], width: int | None, flexible: int | None = None) -> list[list[Span]]:
-    """Rows with their columns aligned; if they are wider than the screen, the flexible column gives way."""
+    """Rows with aligned columns; if they are wider than the screen, the flexible column is shortened."""
     columns = max((len(row) for row in rows), default=0)
     widths = [max((cell_width(_text(row[i])) for row in rows if i < len(row)), default=0) for i in range(columns)]
     if width is not None and flexible is not None:
@@ -185,7 +188,7 @@ def _aligned(row: Row, widths: Sequence[int], flexible: int | None) -> list[Span
 
 
 def folded_row(row: Sequence[Span], width: int) -> list[list[Span]]:
-    """An aligned row as lines that fit: what its last column has too much of stands below it."""
+    """An aligned row as lines that fit: a last column that is too long continues on the lines below."""
     *before, last = row
     indent = cell_width(plain_text(before))
     first, *others = wrapped(_text(last), max(NARROWEST, width - indent), breaking=True)
@@ -235,7 +238,7 @@ def time_text(moment: datetime) -> str:
 
 @dataclass
 class PlainScreen:
-    """Text and nothing else. A reader that goes away does not stop the command that writes."""
+    """Text without styles or a live display."""
 
     stream: TextIO = field(default_factory=lambda: sys.stdout)
     width: int | None = None
@@ -257,10 +260,10 @@ class PlainScreen:
         self.line()
 
     def busy(self, text: str) -> None:
-        """Nothing that is written can be taken away here."""
+        """Show nothing: written text cannot be removed."""
 
     def live(self, draw: Callable[[int], Row] | None) -> None:
-        """Nor this."""
+        """Show nothing, as ``busy``."""
 
     def paged(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -274,7 +277,7 @@ class PlainScreen:
 
 
 def write_text(stream: TextIO, text: str) -> None:
-    """Write and flush, also what the encoding of the stream has no characters for."""
+    """Write and flush; characters that the stream's encoding lacks are escaped."""
     text = valid_text(text)
     try:
         stream.write(text)
@@ -286,7 +289,7 @@ def write_text(stream: TextIO, text: str) -> None:
 
 
 def screen_for(chosen: Format | None, environment: Mapping[str, str], *, is_for_errors: bool = False) -> Screen:
-    """Colour and a live display only on a terminal; otherwise text that can be stored and searched."""
+    """A screen with colour and a live display on a terminal; otherwise one of plain text."""
     stream = sys.stderr if is_for_errors else sys.stdout
     if chosen is Format.PLAIN or not _is_terminal(stream):
         return PlainScreen(stream)
@@ -304,7 +307,7 @@ def can_ask() -> bool:
 
 
 def show_plan(screen: Screen, plan_id: str, name: str, *after: Span) -> None:
-    """What every answer about a plan begins with, on one line."""
+    """Print the line that every answer about a plan begins with."""
     beginning = f"Plan {plan_id}  "
     if screen.width is not None:
         name = shortened(name, max(_NARROWEST_NAME, screen.width - len(beginning) - cell_width(plain_text(after))))
@@ -312,7 +315,7 @@ def show_plan(screen: Screen, plan_id: str, name: str, *after: Span) -> None:
 
 
 def show_sentence(screen: Screen, first: tuple[str, str], text: str) -> None:
-    """A first word with a style and what follows it, in lines of whole words."""
+    """Print a styled first word and the text after it, in lines of whole words."""
     beginning, *others = wrapped(first[0] + text, screen.width)
     screen.line(first, beginning.removeprefix(first[0]))
     for line in others:
@@ -320,7 +323,7 @@ def show_sentence(screen: Screen, first: tuple[str, str], text: str) -> None:
 
 
 def show_facts(screen: Screen, facts: Iterable[tuple[str, str]]) -> None:
-    """A name and what there is to say, line by line; what is too long goes on below."""
+    """Print names and their values, one below the other; a long value continues on the next lines."""
     found = list(facts)
     indent = max((len(name) for name, _ in found), default=0) + 2
     room = None if screen.width is None else max(NARROWEST, screen.width - indent)
@@ -332,7 +335,7 @@ def show_facts(screen: Screen, facts: Iterable[tuple[str, str]]) -> None:
 
 
 def show_envelope(screen: Screen, started: datetime, seconds: float, messages: Sequence[str]) -> None:
-    """What an envelope tells programs besides the data, a line each."""
+    """Print what the envelope holds besides the data: timing and messages."""
     timing = f"started {time_text(started)}, took {seconds_text(seconds)}"
     show_facts(screen, [("timing", timing), ("messages", " ".join(messages))])
     screen.line()
@@ -354,7 +357,7 @@ def show_table(
 
 
 def fits(rows: Sequence[Row], width: int | None, flexible: int) -> bool:
-    """Whether a table has room without cutting what its flexible column says down to a few words."""
+    """Whether a table has room without shortening its flexible column too much."""
     longest = max((cell_width(_text(row[flexible])) for row in rows), default=0)
     needed = [[*row[:flexible], "x" * min(longest, _ENOUGH), *row[flexible + 1 :]] for row in rows]
     return width is None or all(cell_width(plain_text(row)) <= width for row in table_rows(needed, None))
@@ -377,7 +380,7 @@ def envelope(
 
 
 def as_data(value: Any) -> Any:
-    """What JSON can hold: times as ISO 8601 in UTC, text without lone surrogates (see ``valid_text``)."""
+    """The value as JSON can hold it: times as ISO 8601 in UTC, text without lone surrogates (see ``valid_text``)."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Enum):
@@ -392,7 +395,7 @@ def as_data(value: Any) -> Any:
 
 
 def write_envelope(chosen: Format, content: Mapping[str, Any]) -> None:
-    """Exactly one document on standard output, in UTF-8 whatever the locale says."""
+    """Write exactly one document to standard output, always in UTF-8."""
     if chosen is Format.YAML:
         import yaml
 

@@ -1,4 +1,4 @@
-"""The standard streams: open from the start, and at the end it is known whether they took all that was written."""
+"""The standard streams: opened if they are closed, and checked for output that could not be written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STREAM_NAMES = {1: "Standard output", 2: "Standard error"}
 
 @contextmanager
 def standard_streams() -> Iterator[Outputs]:
-    """While this lasts, no write to ``sys.stdout`` or ``sys.stderr`` raises; ``Outputs.lost`` tells what failed."""
+    """Meanwhile no write to ``sys.stdout`` or ``sys.stderr`` raises; ``Outputs.lost`` tells what failed."""
     _open_missing()
     before = sys.stdout, sys.stderr
     outputs = Outputs()
@@ -31,7 +31,7 @@ def standard_streams() -> Iterator[Outputs]:
 
 
 def _open_missing() -> None:
-    """A descriptor that is closed would be given to the next file that is opened, and then printed into."""
+    """Open closed descriptors on /dev/null; otherwise the next opened file would get one, and output go into it."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -41,7 +41,7 @@ def _open_missing() -> None:
             if nowhere != number:
                 os.close(nowhere)
         if getattr(sys, name) is None:
-            # Never closed: it stays what the rest of the process reads from or prints to.
+            # Never closed: the rest of the process uses it.
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
@@ -53,7 +53,7 @@ class Outputs:
         self._streams: list[TextIO] = []
 
     def checked(self, stream: TextIO, number: int) -> TextIO:
-        """The stream with what it writes into checked; one that is not ours to check, as a test has it, as it is."""
+        """The stream with its writes checked; one that does not write to this descriptor, as in tests, unchanged."""
         if not _writes_to(stream, number):
             return stream
         stream.flush()
@@ -73,7 +73,7 @@ class Outputs:
             stream.flush()
 
     def lost(self) -> tuple[str, OSError] | None:
-        """The first stream that did not take all it was given, and why; not if only its reader has gone away."""
+        """The first stream that could not be written, and the error; a closed pipe does not count."""
         self.flush()
         failed = ((STREAM_NAMES[each.fileno()], each.failure) for each in self._descriptors)
         return next(((name, why) for name, why in failed if why and not isinstance(why, BrokenPipeError)), None)
@@ -87,7 +87,7 @@ def _writes_to(stream: TextIO, number: int) -> bool:
 
 
 class _Descriptor(io.FileIO):
-    """After the first write that fails, everything goes nowhere: output with a gap would be worse than none."""
+    """After the first failed write it discards everything: output with a gap would be worse than none."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number, "w", closefd=False)
@@ -99,7 +99,7 @@ class _Descriptor(io.FileIO):
             return size
         try:
             while (written := super().write(data)) is None:
-                # Another program that has it open made it non-blocking, as some do with a shared terminal.
+                # Another program made it non-blocking, as some do with a terminal that they share.
                 select.select([], [self], [])
         except OSError as error:
             self.failure = error

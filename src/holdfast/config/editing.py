@@ -1,17 +1,16 @@
-"""One setting changed or removed in a file of settings, with the rest of the file left as it is."""
+"""Changing or removing one setting in a file of settings; the rest of the file stays as it is."""
 
 from __future__ import annotations
 
-import fcntl
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from holdfast.config.keys import ALIASES, Key, find_key
 from holdfast.config.loading import ConfigFile, Layer, leaves, parsed, read_text
 from holdfast.errors import ConfigError
+from holdfast.system.small_files import replace_text, sole_writer
 
 
 def set_value(file: ConfigFile, name: str, text: str) -> None:
@@ -25,31 +24,31 @@ def set_value(file: ConfigFile, name: str, text: str) -> None:
 
 
 def _refuse_what_is_not_text(key: Key, raw: object, file: ConfigFile) -> None:
-    """The name of a file need not be UTF-8, but a TOML file is."""
+    """A file name may contain bytes that are not UTF-8; a TOML file may not."""
     for text in map(str, raw if isinstance(raw, list) else [raw]):
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            how = "Write ? for every byte that is none, or set it" if key.kind.takes_patterns else "Set it"
+            how = "Write ? for each byte that is not UTF-8, or set it" if key.kind.takes_patterns else "Set it"
             raise ConfigError(
-                f"{file.path}: {key.name}: {text} is not UTF-8 text, and a file of settings holds nothing else",
+                f"{file.path}: {key.name}: {text} is not UTF-8 text, and a file of settings can hold nothing else",
                 hint=f"{how} as {key.variable}, which takes any name.",
             ) from error
 
 
 def unset_value(file: ConfigFile, name: str) -> bool:
-    """Take one setting out of a file; False if it was not there."""
+    """Remove one setting from a file; False if the file did not have it."""
     return _edit(file, find_key(name), None)
 
 
 def _edit(file: ConfigFile, key: Key, raw: object) -> bool:
     """Set the key, or remove it if ``raw`` is None; True if the file held it before."""
-    # A user's own file may be a link to where they keep such files. A project's link may lead anywhere.
+    # A user may keep the file elsewhere and link to it. A link in a project may lead anywhere, so it is replaced.
     path = Path(os.path.realpath(file.path)) if file.layer is Layer.USER else file.path
     try:
         if file.layer is Layer.USER:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _sole_editor(path.parent):
+        with sole_writer(path.parent):
             text = read_text(path)
             before = dict(leaves(parsed(text, path)))
             held = next((leaf for leaf in before if _names(leaf, key)), None)
@@ -62,7 +61,7 @@ def _edit(file: ConfigFile, key: Key, raw: object) -> bool:
                 expected[target] = raw
             if dict(leaves(parsed(edited, path))) != expected:
                 raise _by_hand(path)
-            _replace(path, edited, private=file.layer is Layer.USER)
+            _write(path, edited, is_private=file.layer is Layer.USER)
             return held is not None
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}", hint="Make its folder writable.") from error
@@ -91,40 +90,16 @@ def _edited(text: str, path: Path, target: Sequence[str], raw: object) -> str:
             table[target[-1]] = raw
         return tomlkit.dumps(document)
     except (TOMLKitError, ValueError, TypeError, AttributeError) as error:
-        # Also if a plain value stands in place of a table: it holds no keys.
+        # Also if there is a plain value where a table should be.
         raise _by_hand(path) from error
 
 
 def _by_hand(path: Path) -> ConfigError:
-    return ConfigError(f"{path} is laid out so that it cannot be edited safely", hint="Change the setting by hand.")
+    return ConfigError(f"{path} has a layout that cannot be edited safely", hint="Change the setting by hand.")
 
 
-@contextmanager
-def _sole_editor(folder: Path) -> Iterator[None]:
-    """Two editors at once would lose the change of one of them; a lock on the folder needs no file to clean up."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _replace(path: Path, text: str, *, private: bool) -> None:
-    """Put the text in place of the file, durably; at every moment the file is the old one or the new one."""
-    fresh = path.with_name(f".{path.name}.new")
-    # A process that was killed here left it; a link of that name must not be followed.
-    fresh.unlink(missing_ok=True)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
-    with open(descriptor, "w", encoding="utf-8", newline="") as stream:
-        if not private and path.is_file():
-            os.fchmod(descriptor, path.stat().st_mode & 0o777)
-        stream.write(text)
-        stream.flush()
-        os.fsync(descriptor)
-    os.replace(fresh, path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+def _write(path: Path, text: str, *, is_private: bool) -> None:
+    if is_private:
+        replace_text(path, text, new_file_mode=0o600)
+    else:
+        replace_text(path, text, mode=path.stat().st_mode & 0o777 if path.is_file() else None)

@@ -26,7 +26,7 @@ _UNITS = {"b": 1, "kb": 1000, "kib": 1024, "mb": 1000**2, "mib": 1024**2, "gb": 
 
 
 class Scope(StrEnum):
-    """Whose files may hold a key."""
+    """Which files may set a key: only the user's, or a project's as well."""
 
     USER = "user"
     ANY = "any"
@@ -34,16 +34,16 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True)
 class Kind:
-    """A type of value: how text becomes what a TOML file would hold, and how that becomes the setting.
+    """A type of value: ``from_text`` makes a TOML value of a text, ``check`` makes the setting of a TOML value.
 
-    Both raise a ConfigError that says what was expected; ``Key`` puts in front where the value stands.
+    Both raise a ConfigError that says what was expected; ``Key`` adds where the value was found.
     """
 
     name: str
     from_text: Callable[[str], object]
     check: Callable[[object], object]
     shown: Callable[[Any], Any] = lambda value: [str(item) for item in value] if isinstance(value, tuple) else value
-    """The value as JSON can hold it, without a password."""
+    """The value in a form that JSON can hold, without a password."""
     takes_patterns: bool = False
     """A value may hold ``?`` for any character."""
 
@@ -63,14 +63,14 @@ class Key:
         return VARIABLE_PREFIX + self.name.upper().replace(".", "_").replace("-", "_")
 
     def from_text(self, text: str, where: str) -> object:
-        """What a TOML file would hold for this text, which stands at ``where``."""
+        """The TOML value for this text, which was found at ``where``."""
         try:
             return self.kind.from_text(text)
         except ConfigError as error:
             raise self._wrong(where, error) from None
 
     def checked(self, value: object, where: str) -> object:
-        """The setting for what a TOML file holds."""
+        """The setting for this TOML value, which was found at ``where``."""
         try:
             return self.kind.check(value)
         except ConfigError as error:
@@ -128,7 +128,7 @@ def _triggers(value: object) -> tuple[Trigger, ...]:
 def _globs(value: object) -> tuple[str, ...]:
     globs = _texts(value)
     for glob in globs:
-        # A pattern that leaves the resource would copy the user's other files into the reach of a plan.
+        # A pattern that leads out of the resource would give a plan copies of the user's other files.
         if not glob or "\0" in glob or PurePosixPath(glob).is_absolute() or ".." in PurePosixPath(glob).parts:
             raise ConfigError(f'expected patterns inside the resource, found "{glob}"')
     return tuple(globs)
@@ -145,7 +145,7 @@ def _variables(value: object) -> tuple[str, ...]:
 def _places(value: object) -> tuple[str, ...]:
     places = _texts(value)
     for place in places:
-        # Nothing relative: it would mean another place in every folder that a command is run in.
+        # A relative path would mean another place in every folder that a command is run in.
         if "\0" in place or not (place.startswith("~/") or PurePosixPath(place).is_absolute()):
             raise ConfigError(f'expected absolute paths, or paths that begin with ~/, found "{place}"')
     return tuple(places)
@@ -199,7 +199,7 @@ def _database_url(value: object) -> str | None:
 def _without_password(url: str | None) -> str | None:
     if not url:
         return url
-    # Up to the last @: a password may hold one itself, and then showing part of it is no better than showing it.
+    # Up to the last @: a password may contain one, and no part of it may be shown.
     masked = re.sub(r"(://[^:/?#@]*):.*@", r"\1:***@", url)
     return re.sub(r"([?&]password=)[^&]*", r"\1***", masked, flags=re.IGNORECASE)
 
@@ -212,7 +212,7 @@ KEYS: Mapping[str, Key] = {
             "auto_create_on",
             Kind("list of triggers", _list_from_text, _triggers),
             DEFAULT_TRIGGERS,
-            "When a checkpoint is taken by itself; an empty list turns automatic checkpoints off.",
+            "When a checkpoint is taken automatically; an empty list turns automatic checkpoints off.",
         ),
         Key(
             "sandbox.checkpoint.max-checkpoints-per-plan",
@@ -226,7 +226,7 @@ KEYS: Mapping[str, Key] = {
             "max_bytes",
             Kind("bytes or none", str.strip, _max_bytes),
             None,
-            "How much space saved content may take in all; beyond it checkpoints are pruned, and then refused.",
+            "How much space saved content may take; beyond that, checkpoints are pruned, and then refused.",
             Scope.USER,
         ),
         Key(
@@ -234,7 +234,7 @@ KEYS: Mapping[str, Key] = {
             "include_ignored",
             Kind("list of globs", _list_from_text, _globs, takes_patterns=True),
             (),
-            "Files that git ignores and a plan's sandbox gets nevertheless.",
+            "Files that git ignores, but that are copied into a plan's sandbox.",
         ),
         Key(
             "sandbox.pass-env",
@@ -249,7 +249,7 @@ KEYS: Mapping[str, Key] = {
             "confine",
             Kind("true or false", _truth_from_text, _truth),
             True,
-            "Whether steps can write only into their plan's sandboxes, where the kernel can enforce it (Landlock).",
+            "Whether steps can write only into their plan's sandboxes, if the kernel can enforce it (Landlock).",
             Scope.USER,
         ),
         Key(
@@ -257,7 +257,7 @@ KEYS: Mapping[str, Key] = {
             "allow_write",
             Kind("list of paths", _list_from_text, _places),
             (),
-            "Where steps may write besides their sandboxes; what they write there no rollback takes back.",
+            "Where steps may write besides their sandboxes; a rollback does not undo what they write there.",
             Scope.USER,
         ),
         Key(
@@ -279,7 +279,7 @@ KEYS: Mapping[str, Key] = {
             "database_url",
             Kind("address or none", str.strip, _database_url, _without_password),
             None,
-            "Where the records are; none is an SQLite file in Holdfast's home.",
+            "Where the records are; none means an SQLite file in Holdfast's home.",
             Scope.USER,
         ),
     )

@@ -1,7 +1,7 @@
-"""One value for each setting out of defaults, files, environment and arguments.
+"""Loading the settings: one value for each, from defaults, files, environment and arguments.
 
 A later layer wins: default < the user's file < the project's file < environment < arguments. A project's file is
-part of a repository that others can edit, so it may not set a key that is the user's alone.
+part of a repository that others can edit, so it may not set a key that only the user may set.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Setting:
 
     @property
     def shown(self) -> Any:
-        """The value as JSON can hold it, without a password."""
+        """The value in a form that JSON can hold, without a password."""
         return self.key.kind.shown(self.value)
 
 
@@ -92,7 +92,7 @@ class ConfigFile:
     layer: Layer
 
     def key(self, name: str, at: str) -> Key:
-        """The key of that name, which stands ``at`` a place of the file; refused if the file may not hold it."""
+        """The key of that name, found ``at`` a place in the file; refused if the file may not set it."""
         try:
             key = find_key(name)
         except ConfigError as error:
@@ -139,7 +139,7 @@ def load_settings(
     environ: Mapping[str, str],
     overrides: Mapping[str, object] | None = None,
 ) -> Settings:
-    """One value for each key; an override that is a text is read as on the command line."""
+    """One value for each key. An override that is a text is parsed as on the command line."""
     values: dict[str, object] = {key.name: key.default for key in KEYS.values()}
     origins = dict.fromkeys(KEYS, Origin(Layer.DEFAULT))
     files = [user_file(home)] + ([project_file(project_root)] if project_root else [])
@@ -178,7 +178,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[Key, object,
 
 
 def _nearly_named(variable: str, variables: Mapping[str, Key]) -> str | None:
-    """The setting a variable nearly names. Other variables that begin with HOLDFAST_ are not settings at all."""
+    """The variable of a setting with nearly that name. Not every variable that begins with HOLDFAST_ is a setting."""
     if not variable.startswith(VARIABLE_PREFIX):
         return None
     names = {known.removeprefix(VARIABLE_PREFIX): known for known in variables}
@@ -196,10 +196,10 @@ def _from_overrides(overrides: Mapping[str, object]) -> Iterator[tuple[Key, obje
 
 
 def read_text(path: Path) -> str:
-    """The file's text; an absent file is an empty one."""
+    """The file's text; empty if there is no such file."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise ConfigError(f"{path} is not a file", hint="Move it away; a TOML file of that name holds settings.")
+            raise ConfigError(f"{path} is not a file", hint="Move it away: a file of that name holds settings.")
         return path.read_bytes().decode()
     except FileNotFoundError:
         return ""

@@ -1,9 +1,10 @@
-"""New content on its way into the store."""
+"""Collects new content and writes it to the store in portions."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from holdfast.content.catalogue import Snapshot
 from holdfast.content.format import digest_of
@@ -12,7 +13,7 @@ from holdfast.content.store import ObjectStore
 from holdfast.errors import QuotaError
 
 _FLUSH_BYTES = 32 << 20
-"""New content is committed in portions of this size: the memory in use and the write-ahead log stay bounded."""
+"""New content is committed in portions of this size, so that memory use and the write-ahead log stay bounded."""
 _WAITING_BYTES = 4 << 20
 _MOST_WAITING = 500
 
@@ -20,7 +21,7 @@ _MOST_WAITING = 500
 class Batch:
     """Content that is durable after ``commit``.
 
-    It waits uncompressed until there is enough of it to ask the store in one question which of it is new.
+    It waits uncompressed until one query can ask the store about many objects which of them are new.
     """
 
     def __init__(self, store: ObjectStore, limit_bytes: int | None, sandbox: str | None = None) -> None:
@@ -39,10 +40,10 @@ class Batch:
         self._added_bytes = 0
         self._sandbox = sandbox
         self._unnamed: defaultdict[str, int] = defaultdict(int)
-        """Bytes by sandbox, to be noted with what is stored next."""
+        """Bytes by sandbox, written with the next portion."""
 
-    def comes_from(self, sandbox: str) -> None:
-        """What comes from now on was found there, and counts as unnamed until ``name`` is called."""
+    def count_for(self, sandbox: str) -> None:
+        """Count the content that follows for this sandbox, as unnamed until ``name`` is called."""
         self._pack()
         self._sandbox = sandbox
 
@@ -52,7 +53,7 @@ class Batch:
         return digest
 
     def add_named(self, digest: bytes, content: bytes) -> None:
-        """For content whose digest is known."""
+        """Add content whose digest is known."""
         if digest not in self._waiting and not self._is_queued(digest):
             self._waiting[digest] = content
             self._waiting_bytes += len(content)
@@ -63,32 +64,32 @@ class Batch:
         return digest in self._rows or digest in self._parcelled
 
     def has(self, digest: bytes) -> bool:
-        return digest in self._waiting or self._is_queued(digest) or self._store.surely_has(digest)
+        return digest in self._waiting or self._is_queued(digest) or self._store.has_while_held(digest)
 
     def add_packed(self, objects: Sequence[Row]) -> None:
-        """Objects that another process has read and packed."""
+        """Add objects that another process has read and packed."""
         known = self._store.known_among([digest for digest, _, _ in objects])
         for digest, size, data in objects:
             if digest not in known and not self._is_queued(digest) and digest not in self._waiting:
                 self._queue(digest, size, data)
 
     def begin_parcel(self) -> None:
-        """What comes from now on is meant for one."""
+        """Empty the queue, so that only the content that follows goes into the parcel."""
         self._pack()
 
     def end_parcel(self, state: bytes) -> None:
-        """Write what came as one, if it is little, without asking which of it is known.
+        """Make one parcel of the content since ``begin_parcel``, if it is small, without asking which of it is known.
 
-        For changes that the kernel reported, nearly all of which are new: what is known nevertheless is dropped when
-        the parcel is unpacked. What is stored anew because it was damaged gets its row at once.
+        Used for changes that the kernel reported. Nearly all of their content is new; the rest is dropped when the
+        parcel is unpacked. Content that replaces damaged content gets its row at once.
         """
-        if state in self._store.holding.sure:
-            self._waiting, self._waiting_bytes = {}, 0  # so all that the state needs is there
+        if state in self._store.holding.present:
+            self._waiting, self._waiting_bytes = {}, 0  # all that the state needs is stored
             return
-        is_little = self._waiting_bytes <= MOST_BYTES and len(self._waiting) <= MOST_OBJECTS
-        # Packed together content takes less than in rows of its own, and a limit counts those.
+        is_small = self._waiting_bytes <= MOST_BYTES and len(self._waiting) <= MOST_OBJECTS
+        # Content takes less space in a parcel than in rows, and the limit counts rows.
         is_limited = self._limit_bytes is not None
-        if self._waiting and is_little and not is_limited and not self._store.damage.includes_any(self._waiting):
+        if self._waiting and is_small and not is_limited and not self._store.damage.includes_any(self._waiting):
             parcel = self._store.parcels.pack(self._waiting)
             self._parcels.append(parcel)
             self._parcelled.update(self._waiting)
@@ -117,30 +118,29 @@ class Batch:
             self._unnamed[self._sandbox] += size_bytes
         if self._limit_bytes is not None and self._added_bytes > self._room_bytes:
             raise QuotaError(
-                f"Saved content would take more than the {self._limit_bytes} bytes it may "
+                f"Saved content would exceed its limit of {self._limit_bytes} bytes "
                 "(`sandbox.checkpoint.max-bytes`), and nothing more can be pruned.",
                 hint="Raise the limit, delete plans that are done, or prune other plans' checkpoints. Then go on.",
             )
 
     def unnamed_bytes(self, sandbox: str) -> int:
-        """How much that no checkpoint names yet was stored of that sandbox, now and by earlier scans."""
+        """How much content of that sandbox, from this and from earlier scans, no checkpoint names yet."""
         self._pack()
         return self._unnamed[sandbox] + self._store.tally.unnamed_bytes(sandbox)
 
     def name(self, sandbox: str, size_bytes: int) -> None:
-        """So much of it is named by a snapshot that is catalogued in this batch."""
+        """Note that a snapshot catalogued in this batch names so many bytes of the sandbox."""
         self._unnamed[sandbox] -= size_bytes
 
     def catalogue(self, checkpoint_id: str, sandbox_id: str, state: bytes, record: str) -> None:
         self._snapshots.append((checkpoint_id, sandbox_id, state, record))
 
     def when_stored(self, action: Callable[[], None]) -> None:
-        """Do this once all that has come so far is in the store; never, if the batch is given up."""
+        """Call ``action`` once all content added so far is stored; never, if the batch is given up."""
         self._when_stored.append(action)
 
     def commit(self) -> None:
-        if self._waiting:
-            self._pack()
+        self._pack()
         if self._rows or self._parcels or self._snapshots:
             self._flush()
         actions, self._when_stored = self._when_stored, []
@@ -155,21 +155,13 @@ class Batch:
         self._parcelled = set()
 
 
-class Storing:
-    """Holds the store while content is added: what the batch stores stays until the records name it."""
-
-    def __init__(self, store: ObjectStore, limit_bytes: int | None, sandbox: str | None = None) -> None:
-        self._store, self._limit_bytes, self._sandbox = store, limit_bytes, sandbox
-
-    def __enter__(self) -> Batch:
-        self._store.holding.hold()
-        try:
-            return Batch(self._store, self._limit_bytes, self._sandbox)
-        except BaseException:
-            self._store.holding.release()
-            raise
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        self._store.holding.release()
-        if error is None and self._store.has_full_parcels:
-            self._store.unpack_parcels()
+@contextmanager
+def storing(store: ObjectStore, limit_bytes: int | None, sandbox: str | None = None) -> Iterator[Batch]:
+    """Hold the store while content is added: what the batch stores stays until the records name it."""
+    store.holding.hold()
+    try:
+        yield Batch(store, limit_bytes, sandbox)
+    finally:
+        store.holding.release()
+    if store.has_full_parcels:
+        store.unpack_parcels()

@@ -1,4 +1,4 @@
-"""The catalogue of the content store: which snapshots were taken of which sandbox, and in which state it was."""
+"""The catalogue of the content store: the snapshots of each sandbox, and the state each of them holds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Catalogue:
         return None if row is None else row[0]
 
     def latest(self, sandbox_id: str) -> tuple[str, str] | None:
-        """Id and record of the one that was catalogued last, whatever the clock said."""
+        """Id and record of the snapshot that was added last; the clock may have been set back since."""
         sql = "SELECT checkpoint_id, record FROM snapshot WHERE sandbox_id = ? ORDER BY rowid DESC LIMIT 1"
         row = self._database.row(sql, (sandbox_id,))
         return None if row is None else (str(row[0]), str(row[1]))
@@ -35,12 +35,12 @@ class Catalogue:
         return [checkpoint_id for checkpoint_id, state in rows if state not in kept_states]
 
     def add(self, snapshots: Iterable[Snapshot]) -> None:
-        """In the transaction that stores their content."""
+        """Add snapshots, in the transaction that stores their content."""
         for snapshot in snapshots:
             self._database.connection.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)", snapshot)
 
     def disown(self, checkpoint_id: str, sandbox: str, size_bytes: int) -> None:
-        """Forget a snapshot that no record names; what came with it is unnamed again."""
+        """Remove a snapshot that no record names; the content stored for it is unnamed again."""
         with self._database.writing():
             self.remove([checkpoint_id])
             self._tally.add_unnamed({sandbox: size_bytes})
@@ -50,6 +50,6 @@ class Catalogue:
             self.remove(checkpoint_ids)
 
     def remove(self, checkpoint_ids: Iterable[str]) -> None:
-        """In a transaction that the caller has begun."""
+        """Remove snapshots, in a transaction that the caller has begun."""
         parameters = [(checkpoint_id,) for checkpoint_id in checkpoint_ids]
         self._database.connection.executemany("DELETE FROM snapshot WHERE checkpoint_id = ?", parameters)

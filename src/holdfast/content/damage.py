@@ -1,4 +1,4 @@
-"""Objects found damaged or missing: noted in the store, so that every process stores their content anew."""
+"""Objects found damaged or missing: noted in the store, so that every process stores their content again."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from holdfast.content.database import SOME_IS_LOST, ContentDatabase
 from holdfast.errors import ContentError, HoldfastError
 
 _SCHEMA = "CREATE TABLE IF NOT EXISTS damaged (digest BLOB PRIMARY KEY)"
-"""Made when there is something to note in it."""
+"""Created when the first damage is noted."""
 
 
 class Damage:
     def __init__(self, database: ContentDatabase) -> None:
         self._database = database
         self.found: set[bytes] = set()
-        """Found by this process and not noted yet."""
+        """Digests that this process found damaged and has not noted yet."""
         self.noted: set[bytes] = set()
-        """Noted by any process; does not count as stored."""
+        """Digests that any process noted; they do not count as stored."""
         self.finding = ""
-        """Another one whenever something more was found damaged."""
+        """A random text that changes whenever more damage is noted."""
 
     def error_about(self, digest: bytes, *, is_there: bool) -> ContentError:
         self.found.add(digest)
@@ -34,7 +34,7 @@ class Damage:
         return ContentError(what, hint=SOME_IS_LOST)
 
     def note(self) -> bool:
-        """Write down what was found, if possible, and say so: what cannot be noted now is found again when needed."""
+        """Note what was found, if possible, and return whether it was; otherwise the next read finds it again."""
         database = self._database
         if not self.found or database.is_malformed or database.is_read_only:
             return False
@@ -56,12 +56,12 @@ class Damage:
         self.noted = {row[0] for row in self._database.rows("SELECT digest FROM damaged")} if row else set()
 
     def includes_any(self, digests: Iterable[bytes]) -> bool:
-        """Whether one of these is noted as damaged, so that its row has to be replaced."""
+        """Whether one of these is noted as damaged, so that its row must be replaced."""
         return bool(self.noted) and not self.noted.isdisjoint(digests)
 
     def delete_notes(self, digests: Iterable[bytes]) -> None:
-        """In the transaction that makes them outdated."""
-        if self.noted:  # if not, there may be no table
+        """Delete notes, in the transaction that makes them outdated."""
+        if self.noted:  # otherwise the table may not exist
             rows = [(digest,) for digest in digests]
             self._database.connection.executemany("DELETE FROM damaged WHERE digest = ?", rows)
 

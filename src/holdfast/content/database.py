@@ -1,4 +1,4 @@
-"""The SQLite file of the content store: its tables, its connection, its transactions, and its errors as ours."""
+"""The SQLite file of the content store: tables, connection, transactions, and errors translated into ours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ALL_IS_LOST = (
     "can run then."
 )
 _CACHE_KB = 16_000
-"""Names are random, so every query reads another page: those of a hundred thousand objects fit."""
+"""Digests are random, so every query reads another page: the pages of a hundred thousand objects fit."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS kept_plan (
     plan_id TEXT NOT NULL, records_id TEXT NOT NULL, token INTEGER NOT NULL, owner TEXT NOT NULL, mark TEXT NOT NULL,
     PRIMARY KEY (plan_id, records_id));
 """
-"""Version 1 had no parcels, version 2 did not note for which plans content is kept."""
+"""Version 1 had no parcels; version 2 did not record for which plans content is kept."""
 
 
 class ContentDatabase:
@@ -70,15 +70,15 @@ class ContentDatabase:
             )
         if version < _SCHEMA_VERSION and self.is_read_only:
             raise ContentError(
-                f"{self.path} is read-only, and of an earlier version ({version}) than this Holdfast.",
-                hint="Copy the home to where you can write, and set HOLDFAST_HOME to the copy.",
+                f"{self.path} is read-only, and an earlier version of Holdfast wrote it (content format {version}).",
+                hint="Copy the home to a place where you can write, and set HOLDFAST_HOME to the copy.",
             )
         if version < _SCHEMA_VERSION:
             self._make_tables()
         return str(meta["store_id"])
 
     def _make_tables(self) -> None:
-        """Make those that are missing, in a new store or in one of an earlier version."""
+        """Create the missing tables, in a new store or in one of an earlier version."""
         with self.writing():
             for statement in _SCHEMA.split(";"):
                 self.connection.execute(statement)
@@ -94,7 +94,7 @@ class ContentDatabase:
             return rows
 
     def row(self, sql: str, parameters: tuple[Any, ...] = ()) -> Any:
-        """The only row there can be, or None."""
+        """The first row, or None."""
         return next(iter(self.rows(sql, parameters)), None)
 
     def pragma(self, name: str) -> int:
@@ -118,7 +118,7 @@ class ContentDatabase:
 
     @contextmanager
     def writing_unsynced(self) -> Iterator[None]:
-        """One transaction that a power cut may undo, though a kill does not: it does not wait for the disk."""
+        """One transaction that does not wait for the disk: a power cut may undo it, a kill does not."""
         with self.mutex:
             try:
                 self.rows("PRAGMA synchronous = NORMAL")
@@ -128,7 +128,7 @@ class ContentDatabase:
                 self.rows("PRAGMA synchronous = FULL")
 
     def _translated(self, error: Exception) -> HoldfastError:
-        """A damaged file of content is damaged content, not a database that a user could make usable."""
+        """Our error; if the file is damaged, a ``ContentError``: a user cannot repair it as a database."""
         ours = error if isinstance(error, DatabaseDamagedError) else database_error(error, self.path)
         if not isinstance(ours, DatabaseDamagedError):
             return ours

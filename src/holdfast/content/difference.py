@@ -1,4 +1,4 @@
-"""What differs between two states, found by walking only where digests differ."""
+"""Reading stored states, and finding what differs between two by walking only where digests differ."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.system.directories import join
 
 
 class Difference(NamedTuple):
-    """One path that is not the same in both; a directory is listed also when only something below it differs."""
+    """One path that differs between two states; a directory is listed even if only something below it differs."""
 
     path: bytes
     old: Entry | None
@@ -33,9 +33,8 @@ class Difference(NamedTuple):
 
     @property
     def is_of_file(self) -> bool:
-        """Whether a file, or what else is no directory, comes of it or goes."""
-        _, old, new = self
-        entry = new or old
+        """Whether it is about a file, a symlink or a fifo, not a directory."""
+        entry = self.new or self.old
         return entry is not None and entry.kind != DIRECTORY
 
     @property
@@ -48,16 +47,11 @@ if TYPE_CHECKING:
     difference_of: Callable[[tuple[bytes, Entry | None, Entry | None]], Difference]
 else:
     difference_of = partial(tuple.__new__, Difference)
-"""The same, made of a tuple, in a third of the time."""
-
-
-def have_same_shape(old: Entry, new: Entry) -> bool:
-    """Whether one can take the place of the other in one step; if not, it has to go before."""
-    return old.kind == new.kind or (old.is_file and new.is_file)
+"""Makes a ``Difference`` of a tuple, in a third of the time."""
 
 
 class StateReader:
-    """Stored states as values; every object is checked against its name when it is read."""
+    """Reads stored states; every object is checked against its digest."""
 
     def __init__(self, objects: ObjectStore, recent: RecentDirectories | None = None) -> None:
         self._objects = objects
@@ -92,19 +86,19 @@ class StateReader:
         return decode_pieces(self._objects.read(entry.content))
 
     def content(self, entry: Entry) -> Iterator[bytes]:
-        """What a file holds, piece by piece."""
+        """The content of a file, piece by piece."""
         if entry.size == 0:
             return
         for digest in self.pieces(entry) if entry.kind == PIECES else [entry.content]:
             yield self._objects.read(digest)
 
     def small_contents(self, entries: Iterable[Entry]) -> dict[bytes, bytes]:
-        """What these files hold, by its name; for files that are not stored in pieces."""
+        """The contents of files that are not stored in pieces, by digest."""
         return self._objects.read_all([entry.content for entry in entries if entry.size])
 
     def differences(self, old: State | None, new: State | None) -> Iterator[Difference]:
-        """All paths that differ, parents before what they hold; links between names do not count as content."""
-        yield from self._between(b"", old.root if old else None, new.root if new else None)
+        """All paths that differ, directories before their entries; hard links do not count."""
+        return self._between(b"", old.root if old else None, new.root if new else None)
 
     def _between(self, top: bytes, old: Entry | None, new: Entry | None) -> Iterator[Difference]:
         pending = [Difference(top, old, new)]
@@ -123,35 +117,30 @@ class StateReader:
                 )
 
     def walk(self, state: State, top: bytes = b"") -> Iterator[tuple[bytes, Entry]]:
-        """Everything that is there, from that path down."""
+        """Every path and its entry, from ``top`` down."""
         for difference in self._between(top, None, self.find(state, top)):
             assert difference.new is not None
             yield difference.path, difference.new
 
     def reachable(self, state_hashes: set[str]) -> set[bytes]:
-        """The names of all objects those states need."""
-        found: set[bytes] = set()
-        looked_into: set[tuple[int, bytes]] = set()
-        for state_hash in state_hashes:
-            found.add(bytes.fromhex(state_hash))
-            self._mark(self.state(state_hash).root, found, looked_into)
-        return found
-
-    def _mark(self, root: Entry, found: set[bytes], looked_into: set[tuple[int, bytes]]) -> None:
-        pending = [root]
+        """The digests of all objects that those states need."""
+        found = {bytes.fromhex(state_hash) for state_hash in state_hashes}
+        expanded: set[tuple[int, bytes]] = set()
+        pending = [self.state(state_hash).root for state_hash in state_hashes]
         while pending:
             entry = pending.pop()
             if not entry.content or entry.kind not in _WITH_OBJECT:
                 continue
             found.add(entry.content)
-            # That its name is known does not mean that what it names is: a file can hold what a directory is stored as.
-            if entry.kind == FILE or (entry.kind, entry.content) in looked_into:
+            # By kind too: a file can hold exactly the bytes that a directory is stored as, and is not expanded.
+            if entry.kind == FILE or (entry.kind, entry.content) in expanded:
                 continue
-            looked_into.add((entry.kind, entry.content))
+            expanded.add((entry.kind, entry.content))
             if entry.kind == DIRECTORY:
                 pending.extend(self.directory(entry).values())
             else:
                 found.update(self.pieces(entry))
+        return found
 
 
 _WITH_OBJECT = frozenset((FILE, PIECES, DIRECTORY))
@@ -159,15 +148,16 @@ _EMPTY_DIRECTORY = digest_of(encode_directory({}))
 
 
 def visible(differences: Iterable[Difference]) -> list[Difference]:
-    """The differences a person wants to hear of: not a directory that merely holds one, nor a file only touched."""
-    return [difference for difference in differences if not _is_unremarkable(difference)]
+    """The differences to show: no directory that is listed only for what it holds, no file that was only touched."""
+    return [difference for difference in differences if _is_visible(difference)]
 
 
-def _is_unremarkable(difference: Difference) -> bool:
+def _is_visible(difference: Difference) -> bool:
     old, new = difference.old, difference.new
     if old is None or new is None:
         present = old or new
         assert present is not None
-        return present.kind == DIRECTORY and present.content != _EMPTY_DIRECTORY
-    is_same = (old.mode, old.uid, old.gid, old.xattrs) == (new.mode, new.uid, new.gid, new.xattrs)
-    return is_same and old.kind == new.kind and (old.kind == DIRECTORY or old.content == new.content)
+        return present.kind != DIRECTORY or present.content == _EMPTY_DIRECTORY
+    if old.attributes != new.attributes or old.kind != new.kind:
+        return True
+    return old.kind != DIRECTORY and old.content != new.content

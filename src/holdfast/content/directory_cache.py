@@ -1,4 +1,4 @@
-"""Directories read or written lately, so that comparing states does not read them again and again."""
+"""A cache of directories read or written lately, so that comparing states does not read them again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MOST_BYTES = 16 << 20
 
 
 class RecentDirectories:
-    """By digest; never wrong, because what a digest names never changes. Decoded when first needed."""
+    """By digest, so never outdated; each is decoded when it is first needed."""
 
     def __init__(self, *, most_bytes: int | None = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes

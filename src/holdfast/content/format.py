@@ -19,9 +19,9 @@ PIECES_FROM_BYTES = 4 << 20
 FILE, PIECES, DIRECTORY, SYMLINK, FIFO = range(5)
 REGULAR = (FILE, PIECES)
 UNKNOWN_OWNER = -1
-"""Stands for the user and group a file of this user has anyway, and for those this user could not give to a file.
+"""Stands for the user and group that a new file of this user gets, and for those this user could not give to a file.
 
-Only root gives files to other users; any other user owns what a restore makes, so the user is not part of the state.
+Only root can give files to other users; any other user owns what a restore makes, so the user is not part of the state.
 """
 
 
@@ -42,6 +42,14 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     def is_file(self) -> bool:
         return self.kind in REGULAR
 
+    @property
+    def attributes(self) -> tuple[object, ...]:
+        return self.mode, self.uid, self.gid, self.xattrs
+
+    def is_same_kind(self, other: Entry) -> bool:
+        """Whether both are the same kind of file; how its content is stored does not matter."""
+        return self.kind == other.kind or (self.is_file and other.is_file)
+
 
 class State(msgspec.Struct, array_like=True, frozen=True):
     """A whole tree: its root directory, and which of its paths are one file under several names."""
@@ -53,8 +61,8 @@ class State(msgspec.Struct, array_like=True, frozen=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_entries = msgspec.msgpack.Decoder(list[Entry]).decode
-_decode_state = msgspec.msgpack.Decoder(State).decode
-_decode_pieces = msgspec.msgpack.Decoder(list[bytes]).decode
+decode_state = msgspec.msgpack.Decoder(State).decode
+decode_pieces = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 def digest_of(content: bytes | bytearray | memoryview) -> bytes:
@@ -70,10 +78,10 @@ def decode_directory(content: bytes) -> dict[bytes, Entry]:
 
 
 def with_entry_replaced(content: bytes, old: Entry, new: Entry) -> bytes | None:
-    """An encoded directory with one entry exchanged for another of the same name; None if it takes encoding it anew.
+    """An encoded directory with one entry replaced by another of the same name; None if it must be encoded again.
 
-    Nothing but this entry is read. A name or an attribute of another can hold the same bytes as the whole entry,
-    so these must be found in one place only.
+    Only this entry is read. The name or an attribute of another entry can hold the same bytes as this whole entry, so
+    the bytes must occur exactly once.
     """
     before = _encode(old)
     start = content.find(before)
@@ -86,13 +94,5 @@ def encode_state(root: Entry, links: tuple[tuple[bytes, ...], ...]) -> bytes:
     return _encode(State(FORMAT_VERSION, root, links))
 
 
-def decode_state(content: bytes) -> State:
-    return _decode_state(content)
-
-
 def encode_pieces(digests: list[bytes]) -> bytes:
     return _encode(digests)
-
-
-def decode_pieces(content: bytes) -> list[bytes]:
-    return _decode_pieces(content)

@@ -1,4 +1,4 @@
-"""Collecting garbage: removes the objects that no kept state needs, and gives their space back."""
+"""Garbage collection: removes the objects that no kept state needs, and returns their space to the disk."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from holdfast.content.store import ObjectStore
 
 
 def collect(objects: ObjectStore, reachable: Callable[[], set[bytes]], states: Callable[[], set[bytes]]) -> int:
-    """Remove every object not in ``reachable()`` and give the space back; the number of bytes freed.
+    """Remove every object not in ``reachable()``; returns the number of bytes freed.
 
-    Both functions are called while no process holds the store: what they see then is all there is.
+    Both functions are called while no process holds the store, so nothing is added after they have looked.
     """
     database, connection = objects.database, objects.database.connection
     with objects.holding.collecting():
@@ -19,7 +19,7 @@ def collect(objects: ObjectStore, reachable: Callable[[], set[bytes]], states: C
         objects.damage.load()
         outdated = objects.damage.noted - keep
         orphans = objects.catalogue.orphans(kept_states)
-        # The objects are listed in the same transaction: another process may unpack parcels at any moment.
+        # The objects are listed in the transaction that deletes them: another process may unpack parcels at any moment.
         with database.writing():
             rows = connection.execute("SELECT digest, length(data) FROM object").fetchall()
             doomed: list[tuple[bytes, int]] = [(digest, size) for digest, size in rows if digest not in keep]

@@ -1,8 +1,8 @@
-"""A stored state with some paths of it changed: a new state, made without touching any tree."""
+"""Makes a new state from a stored one by changing some of its paths, without touching any tree."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -19,9 +19,9 @@ def grafted(
 ) -> str:
     """The hash of the state that differs from ``state`` in these paths and in nothing else.
 
-    None takes a path away with all it holds. The entry of a directory stands for itself only: what it holds stays, and
-    is changed by paths of its own. ``links`` are the changed paths that share one file; a changed path leaves the
-    others it shared its file with.
+    None removes a path with all it holds. The entry of a directory stands for the directory alone: its own entries stay
+    unless their paths are changed too. ``links``: groups of changed paths that share one file. A changed path no longer
+    shares its file with the unchanged ones.
     """
     top = msgspec.structs.replace(changes.get(b"") or state.root, content=state.root.content)
     root = _changed(reader, batch, b"", top, _below(changes))
@@ -31,7 +31,7 @@ def grafted(
 
 
 def _below(changes: Mapping[bytes, Entry | None]) -> dict[bytes, dict[bytes, Entry | None]]:
-    """For every directory on the way to a change the names in it to look at; None for one that only leads further."""
+    """For every directory above a change, the names in it to change; ``_LEADS_ON`` for one that only leads further."""
     found: dict[bytes, dict[bytes, Entry | None]] = {}
     for path, entry in changes.items():
         directory, _, name = path.rpartition(b"/")
@@ -44,7 +44,7 @@ def _below(changes: Mapping[bytes, Entry | None]) -> dict[bytes, dict[bytes, Ent
 
 
 _LEADS_ON = Entry(b"", DIRECTORY, 0o755, 0, 0, 0, 0, b"")
-"""Stands for a directory that is not changed itself, but something below it is."""
+"""Stands for a directory that does not change itself, while something below it does."""
 
 
 def _changed(
@@ -61,7 +61,7 @@ def _changed(
             is_there = present is not None and present.kind == DIRECTORY
             made = present if wanted is _LEADS_ON else wanted
             if made is None or made.kind != DIRECTORY:
-                continue  # nothing can be changed below what is not a directory
+                continue  # only a directory can hold something to change
             content = present.content if present is not None and is_there else b""
             made = msgspec.structs.replace(made, name=name, content=content)
             listing[name] = _changed(reader, batch, join(path, name), made, below)
@@ -71,10 +71,11 @@ def _changed(
 def _is_changed(path: bytes, changes: Mapping[bytes, Entry | None]) -> bool:
     if path in changes:
         return True
-    return any(above in changes and changes[above] is None for above in _ancestors(path))
+    return any(above in changes and changes[above] is None for above in ancestors(path))
 
 
-def _ancestors(path: bytes) -> Iterable[bytes]:
+def ancestors(path: bytes) -> Iterator[bytes]:
+    """The directories above a path, the nearest first and the root last."""
     while path:
         path = path.rpartition(b"/")[0]
         yield path

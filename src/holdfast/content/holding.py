@@ -1,7 +1,7 @@
 """The lock of the content store: content that is added stays until the records name it.
 
-A process that adds content holds the store until the record that names the content is committed. Collecting garbage
-waits until no process holds the store, so it never removes what a checkpoint in the making needs.
+A process that adds content holds the store until the record that names the content is committed. Garbage collection
+waits until no process holds the store, so it never removes what an unfinished checkpoint needs.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 
 from holdfast.content.damage import Damage
 
-_NEWS_BYTES = 8
+_GENERATION_BYTES = 8
 
 
 class Holding:
-    """How this process holds the store, and what it may rely on meanwhile.
+    """Holds the store for this process, and knows what the process may rely on meanwhile.
 
-    The lock file contains a random number, the news: another one whenever something may have been collected, or was
-    found damaged.
+    The lock file contains a random number, the generation, which changes whenever content may have been collected or
+    was found damaged.
     """
 
     def __init__(self, path: Path, damage: Damage) -> None:
@@ -31,12 +31,12 @@ class Holding:
         self._mutex = threading.Lock()
         self._lock = -1
         self._holders = 0
-        self._news: bytes | None = None
-        self.sure: set[bytes] = set()
-        """States found in the store, or put into it, since the last news."""
+        self._generation: bytes | None = None
+        self.present: set[bytes] = set()
+        """States found in the store, or added to it, in this generation."""
 
     def hold(self) -> None:
-        """Let nothing be collected until ``release`` is called as often."""
+        """Let nothing be collected until ``release`` was called as often as this."""
         with self._mutex:
             if not self._holders:
                 self._lock_shared()
@@ -55,45 +55,45 @@ class Holding:
             self._lock = self._open()
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         try:
-            self._read_news()
+            self._read_generation()
         except BaseException:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             raise
 
-    def _read_news(self) -> None:
-        news = os.pread(self._lock, _NEWS_BYTES, 0)
-        if news != self._news:
-            self.sure.clear()
+    def _read_generation(self) -> None:
+        generation = os.pread(self._lock, _GENERATION_BYTES, 0)
+        if generation != self._generation:
+            self.present.clear()
             self._damage.load()
-            self._news = news
+            self._generation = generation
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """While this lasts no process holds the store, and each one that does later reads the news."""
+        """While this lasts no process holds the store; each one that holds it later sees a new generation."""
         descriptor = self._open()
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            _write_news(descriptor)
+            _begin_generation(descriptor)
             yield
         finally:
             os.close(descriptor)
 
     def note_damage(self) -> None:
-        """Have what was found damaged stored anew, by any process that finds its content."""
+        """Note the damage found, so that any process which meets the content stores it again."""
         if self._damage.note():
             with suppress(OSError):
                 descriptor = self._open()
                 try:
-                    _write_news(descriptor)
+                    _begin_generation(descriptor)
                 finally:
                     os.close(descriptor)
 
     def note_damage_now(self) -> None:
-        """The same, by this process too, which may hold the store."""
+        """The same, with effect at once for this process too, even if it holds the store."""
         self.note_damage()
         with self._mutex:
             if self._holders:
-                self._read_news()
+                self._read_generation()
 
     def close(self) -> None:
         if self._lock >= 0:
@@ -104,5 +104,5 @@ class Holding:
         return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def _write_news(lock: int) -> None:
-    os.pwrite(lock, secrets.token_bytes(_NEWS_BYTES), 0)
+def _begin_generation(lock: int) -> None:
+    os.pwrite(lock, secrets.token_bytes(_GENERATION_BYTES), 0)

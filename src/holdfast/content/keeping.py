@@ -1,8 +1,8 @@
-"""For which plans a content store keeps content, and in which records each of them is.
+"""The plans that a content store keeps content for, and the records that each of them is in.
 
-A plan is noted before content is stored for it, with the lease under which that happens: records in which the plan is
-missing, or has a lease of before, are not those that content was last stored for. It is noted as going before its
-records are deleted: if they no longer know it then, they have released its content.
+A plan is noted before content is stored for it, together with the lease under which that happens. Records in which the
+plan is missing, or has an earlier lease, are not the ones that content was last stored for. A plan is marked as going
+before its records are deleted: if the records no longer have it then, its content may be released.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import HoldfastError
 from holdfast.system.sqlite import Error, connect_to_look, is_empty
 
-if TYPE_CHECKING:  # some commands only look here for which records a home has, and open no store
+if TYPE_CHECKING:  # some commands only ask here which records a home has, and open no store
     from holdfast.content.database import ContentDatabase
 
 UNKNOWN = ""
-"""The id of records of which nothing is known, because an earlier version did not note them."""
+"""The id of unknown records: an earlier version did not note them."""
 
 
 class Mark(StrEnum):
@@ -29,34 +29,34 @@ class Mark(StrEnum):
     GOING = "going"
     """Its records are about to be deleted."""
     BEHIND = "behind"
-    """Its records were once older than what was stored for it: a backup of them was put back."""
+    """Its records were once older than the content stored for it: a backup of them was restored."""
 
 
 @dataclass(frozen=True)
 class RecordStore:
     records_id: str
     place: str
-    """For a person; in the home it is the name of the file, so that a moved home is still the same."""
+    """For a person; for records in the home only the name of the file, so that the home can be moved."""
 
 
 @dataclass(frozen=True)
 class KeptPlan:
     plan_id: str
-    """The plan at the root; content of subplans is kept with it."""
+    """The root plan; content of subplans is kept with it."""
     records_id: str
     token: int
-    """Of the last lease under which content was stored."""
+    """The token of the last lease under which content was stored."""
     owner: str
-    """That lease's."""
+    """The owner of that lease."""
     mark: Mark = Mark.KEPT
 
-    def is_of_before(self, token: int, owner: str) -> bool:
-        """Whether a process that holds that lease comes after the one that stored content last."""
+    def is_not_newer_than(self, token: int, owner: str) -> bool:
+        """Whether that lease is the one under which content was last stored, or a later one."""
         return self.token < token or (self.token, self.owner) == (token, owner)
 
 
 class Keeping:
-    """Two tables of the content store."""
+    """The tables ``record_store`` and ``kept_plan`` of the content store."""
 
     def __init__(self, database: ContentDatabase) -> None:
         self._database, self._rows = database, database.rows
@@ -69,14 +69,14 @@ class Keeping:
         return [_kept_plan(*row) for row in rows]
 
     def catalogued(self) -> set[str]:
-        """Ids of all plans, subplans too, of which snapshots are listed."""
+        """Ids of all plans, subplans too, that have snapshots in the catalogue."""
         sql = "SELECT DISTINCT substr(sandbox_id, 1, instr(sandbox_id, '/') - 1) FROM snapshot"
         return {str(row[0]) for row in self._rows(sql)}
 
     def take_over(self, stores: Sequence[RecordStore], plans: Iterable[KeptPlan], known: Collection[str]) -> None:
-        """Begin to note, in a new store or in one of an earlier version; what is in no records may be in unknown ones.
+        """Fill the tables, in a new store or in one of an earlier version.
 
-        ``known``: the ids of all plans of these records.
+        ``known``: the ids of all plans of these records. Other plans in the catalogue may belong to unknown records.
         """
         with self._database.writing():
             if self.stores():
@@ -89,7 +89,7 @@ class Keeping:
                 self._put(KeptPlan(plan_id, UNKNOWN, token=0, owner=""))
 
     def keep_for(self, plan: KeptPlan, place: str, *, is_durable: bool = False) -> None:
-        """Note the plan and the lease under which content is going to be stored for it."""
+        """Note the plan, and the lease under which content will be stored for it."""
         found = [each for each in self.plans() if (each.plan_id, each.records_id) == (plan.plan_id, plan.records_id)]
         noted = found[0] if found else None
         store = RecordStore(plan.records_id, place)
@@ -99,27 +99,24 @@ class Keeping:
             self._put_store(store)
             if noted is None:
                 self._put(plan)
-            elif not noted.is_of_before(plan.token, plan.owner):
+            elif not noted.is_not_newer_than(plan.token, plan.owner):
                 self._put(replace(noted, mark=Mark.BEHIND))
             else:
                 self._put(replace(plan, mark=noted.mark if noted.mark is Mark.BEHIND else Mark.KEPT))
 
     def let_go(self, plan_id: str, records_id: str) -> None:
-        """Its records are about to be deleted."""
+        """Mark a plan whose records are about to be deleted."""
         sql = "UPDATE kept_plan SET mark = ? WHERE plan_id = ? AND records_id = ?"
         with self._database.writing():
             self._database.connection.execute(sql, (Mark.GOING.value, plan_id, records_id))
 
     def forget(self, plans: Iterable[KeptPlan]) -> None:
-        """They are released; records of which nothing is kept need not be asked again."""
-        gone = list(plans)
-        if not gone:
-            return
-        with self._database.writing():
-            for each in gone:
-                self._database.connection.execute(
-                    "DELETE FROM kept_plan WHERE plan_id = ? AND records_id = ?", (each.plan_id, each.records_id)
-                )
+        """Delete the notes of plans whose content is released; records that nothing is kept for are not asked again."""
+        keys = [(each.plan_id, each.records_id) for each in plans]
+        if keys:
+            with self._database.writing():
+                sql = "DELETE FROM kept_plan WHERE plan_id = ? AND records_id = ?"
+                self._database.connection.executemany(sql, keys)
 
     def put(self, plan: KeptPlan) -> None:
         with self._database.writing():
@@ -130,20 +127,19 @@ class Keeping:
         self._database.connection.execute("INSERT OR REPLACE INTO kept_plan VALUES (?, ?, ?, ?, ?)", row)
 
     def _put_store(self, store: RecordStore) -> None:
-        self._database.connection.execute(
-            "INSERT OR REPLACE INTO record_store VALUES (?, ?)", (store.records_id, store.place)
-        )
+        row = (store.records_id, store.place)
+        self._database.connection.execute("INSERT OR REPLACE INTO record_store VALUES (?, ?)", row)
 
 
 def _kept_plan(plan_id: Any, records_id: Any, token: Any, owner: Any, mark: Any) -> KeptPlan:
-    """A damaged row still keeps its plan."""
+    """One row as a value; a damaged row still keeps its plan."""
     is_sound = isinstance(token, int) and mark in set(Mark)
     number, state = (token, Mark(mark)) if is_sound else (0, Mark.BEHIND)
     return KeptPlan(str(plan_id), str(records_id), number, str(owner), state)
 
 
 def kept_records(path: Path) -> dict[str, set[str]]:
-    """By place the ids of the records that the content store at ``path`` keeps content for."""
+    """By place, the ids of the records that the content store at ``path`` keeps content for."""
     sql = (
         "SELECT DISTINCT record_store.place, record_store.records_id FROM record_store "
         "JOIN kept_plan USING (records_id) WHERE kept_plan.mark != 'going'"
@@ -160,7 +156,7 @@ def kept_plans(path: Path) -> set[str]:
 
 
 def _looked_up(path: Path, sql: str) -> list[Any]:
-    """Nothing if it cannot be read: a command that needs the content says what is wrong with it."""
+    """The rows; none if the store cannot be read, because a command that needs the content will say why."""
     if is_empty(path):
         return []
     try:

@@ -9,25 +9,25 @@ _LEVEL, _THOROUGH_LEVEL = 1, 5
 
 
 def new_compressor(*, is_thorough: bool = False) -> zstandard.ZstdCompressor:
-    """``is_thorough``: for content that is packed in the background; it takes twice the time."""
+    """``is_thorough``: compress better in twice the time, for content that is packed in the background."""
     return zstandard.ZstdCompressor(level=_THOROUGH_LEVEL if is_thorough else _LEVEL)
 
 
 def pack(content: bytes, compressor: zstandard.ZstdCompressor) -> bytes:
-    """Compressed if that makes it smaller."""
+    """The content, compressed if that makes it smaller."""
     small = compressor.compress(content)
     return _ZSTD + small if len(small) < len(content) else _RAW + content
 
 
 def unpack(data: object, most_bytes: object, decompressor: zstandard.ZstdDecompressor) -> bytes | None:
-    """What was packed, if that is not more than so much; None if it is damaged."""
+    """The content that was packed; None if it is damaged or larger than ``most_bytes``."""
     if not isinstance(data, bytes) or not isinstance(most_bytes, int):
-        return None  # SQLite keeps whatever type it is given
+        return None  # a damaged SQLite column can have any type
     if data[:1] == _RAW:
         return data[1:]
     frame = data[1:]
     try:
-        # The frame says itself how large its content is, and that much memory is allocated before anything is unpacked.
+        # The frame states the size of its content, and that much memory is allocated before anything is unpacked.
         if zstandard.frame_content_size(frame) > most_bytes:
             return None
         return decompressor.decompress(frame, max_output_size=most_bytes)

@@ -1,7 +1,7 @@
 """Parcels: the new content of one small checkpoint, packed together and written as one row.
 
-A row for each object would write a page of the index of names for each of them, all over the file. A parcel is added at
-the end of its table; its objects get rows of their own later, those of many parcels at once and in the order of names.
+A row for each object would write a page of the index of digests for each of them, all over the file. A parcel is
+appended to its table. Its objects get rows of their own later, together with those of many parcels, ordered by digest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.content.format import DIGEST_BYTES, digest_of
 from holdfast.content.packing import new_compressor, pack, unpack
 
 MOST_OBJECTS, MOST_BYTES = 256, 512 << 10
-"""More than that gets rows of its own at once."""
+"""Content that exceeds this gets rows of its own at once."""
 _MOST_HEADERS_BYTES = 5 * (MOST_OBJECTS + 1)
 
 Parcel = tuple[bytes, bytes]
@@ -29,7 +29,7 @@ _decode = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 class ParcelTable:
-    """All parcels of a store, and what is in them."""
+    """All parcels of a store."""
 
     def __init__(self, database: ContentDatabase) -> None:
         self._database = database
@@ -41,7 +41,7 @@ class ParcelTable:
             return _packed(contents, self._compressor)
 
     def add(self, parcels: Sequence[Parcel]) -> None:
-        """In the transaction that stores their content."""
+        """Add parcels, in a transaction that the caller has begun."""
         for parcel in parcels:
             sql = "INSERT INTO parcel (digests, data) VALUES (?, ?)"
             self._database.connection.execute(sql, tuple(map(bytearray, parcel)))
@@ -50,9 +50,9 @@ class ParcelTable:
         return self._database.row("SELECT 1 FROM parcel LIMIT 1") is None
 
     def numbers(self) -> dict[bytes, list[int]]:
-        """The numbers of the parcels of all objects that may have no row of their own yet.
+        """By digest, the numbers of the parcels that hold the object.
 
-        An object that is neither here nor, before that, in a row may just have got its row: look for that again.
+        If an object had no row, and then is in no parcel either, it may have got its row in between: check again.
         """
         found: dict[bytes, list[int]] = {}
         for digests, number in self._database.rows("SELECT digests, number FROM parcel"):
@@ -61,7 +61,7 @@ class ParcelTable:
         return found
 
     def sound_among(self, digests: Sequence[bytes], number: int) -> dict[bytes, bytes]:
-        """The contents of those objects of one parcel that hold what their names say."""
+        """The contents of those objects of one parcel that match their digests."""
         row = self._database.row("SELECT digests, data FROM parcel WHERE number = ?", (number,))
         with self._database.mutex:
             contents = {} if row is None else _unpacked(row[0], row[1], self._decompressor)
@@ -69,9 +69,9 @@ class ParcelTable:
         return {digest: content for digest, content in found.items() if digest_of(content) == digest}
 
     def all_objects(self) -> tuple[list[Row], list[bytes]]:
-        """Everything that is in parcels, in the order of names; and the names of what is in damaged ones only.
+        """Rows for all objects in parcels, ordered by digest; and the digests of those in damaged parcels only.
 
-        In a transaction that the caller has begun, as are the next two.
+        Called in a transaction that the caller has begun, as are the next two.
         """
         rows: dict[bytes, Row] = {}
         lost: set[bytes] = set()
@@ -86,15 +86,15 @@ class ParcelTable:
         return [rows[digest] for digest in sorted(rows)], sorted(lost - rows.keys())
 
     def delete_all(self) -> int:
-        """How many bytes their contents took."""
+        """Delete all parcels; returns how many bytes their contents took."""
         packed_bytes = int(self._database.row("SELECT total(length(data)) FROM parcel")[0])
         self._database.connection.execute("DELETE FROM parcel")
         return packed_bytes
 
     def thin_out(self, keep: set[bytes]) -> int:
-        """Remove what is not needed from parcels for which there was no room to unpack them; the bytes freed.
+        """Remove what is not needed from parcels that could not be unpacked for lack of space; returns the bytes freed.
 
-        A state that stayed in one would still count as stored after what lies below it is gone.
+        A state that stayed in a parcel would still count as stored after the content it needs is gone.
         """
         freed_bytes, execute = 0, self._database.connection.execute
         for number, digests, data, size in execute("SELECT number, digests, data, length(data) FROM parcel").fetchall():
@@ -105,7 +105,7 @@ class ParcelTable:
             contents = _unpacked(digests, data, self._decompressor)
             sound = {digest: contents[digest] for digest in kept if digest in contents}
             names, packed = _packed(sound, self._compressor)
-            # The names of what was lost come last: there is nothing for them.
+            # The digests of lost objects come last: no content follows for them.
             names += b"".join(digest for digest in kept if digest not in sound)
             execute("DELETE FROM parcel WHERE number = ?", (number,))
             if names:
@@ -125,7 +125,7 @@ def _split(digests: object) -> list[bytes]:
 
 
 def _unpacked(digests: object, data: object, decompressor: zstandard.ZstdDecompressor) -> dict[bytes, bytes]:
-    """The contents by digest, not compared with it; nothing for those of a damaged parcel that are not there."""
+    """The contents by digest, unchecked; those missing from a damaged parcel are left out."""
     packed = unpack(data, MOST_BYTES + _MOST_HEADERS_BYTES, decompressor)
     try:
         contents = [] if packed is None else _decode(packed)

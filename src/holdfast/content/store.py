@@ -1,9 +1,9 @@
 """The content store: objects named by the digest of their content, in one SQLite file.
 
-An object never changes; one that is found damaged or missing is noted, and stored anew when its content comes again.
+An object never changes. One that is found damaged or missing is noted, and stored again when its content comes again.
 
-Parameters of frequent queries, and those of rows that are inserted, are given to SQLite as bytearrays: for bytes the
-module looks each time for an adapter, which takes longer than finding or writing a small object.
+Frequent queries and inserts pass bytearrays to SQLite: for bytes the module looks for an adapter each time, which takes
+longer than finding or writing a small object.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from holdfast.system.sqlite import no_space
 
 _ASKED_AT_ONCE = 500
 _UNPACK_FROM_BYTES = 512 << 10
-"""So much in parcels is given rows of its own."""
+"""Parcels are unpacked into rows once so much has been added to them."""
 _INSERT = "INSERT OR IGNORE INTO object VALUES (?, ?, ?)"
 
 
 class ObjectStore:
-    """Objects in and out; the other concepts of the store are its parts."""
+    """Reads and writes objects; its parts look after the rest of the store."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,9 +50,9 @@ class ObjectStore:
         self.keeping = Keeping(self.database)
         self._compressor, self._decompressor = new_compressor(), zstandard.ZstdDecompressor()
         self._parcelled_bytes = 0
-        """What came in parcels since they were last unpacked."""
+        """Bytes added in parcels since they were last unpacked."""
         self.has_full_parcels = False
-        """Whether so much has come in parcels that it is time to unpack them."""
+        """Whether it is time to unpack the parcels."""
 
     def close(self) -> None:
         if self._parcelled_bytes:
@@ -63,7 +63,7 @@ class ObjectStore:
             self.holding.close()
 
     def leave_as_it_is(self) -> None:
-        """Note nothing: if the structure of the file is damaged, every write can make it worse."""
+        """Write nothing to the file: if its structure is damaged, every write can make it worse."""
         self.database.is_malformed = True
 
     def content_bytes(self) -> int:
@@ -78,20 +78,20 @@ class ObjectStore:
     def _has_row(self, digest: bytes) -> bool:
         return self.database.row("SELECT 1 FROM object WHERE digest = ?", (digest,)) is not None
 
-    def surely_has(self, digest: bytes) -> bool:
-        """The same while the store is held, without a query if it was there before.
+    def has_while_held(self, digest: bytes) -> bool:
+        """Whether an undamaged object is there; for a process that holds the store, and usually without a query.
 
-        Only collecting removes anything, and a process that holds the store knows whether that happened since.
+        Only garbage collection removes objects, and a process that holds the store knows whether it has run.
         """
-        if digest in self.holding.sure:
+        if digest in self.holding.present:
             return True
         if digest in self.damage.noted or not self.has(digest):
             return False
-        self.holding.sure.add(digest)
+        self.holding.present.add(digest)
         return True
 
     def known_among(self, digests: Sequence[bytes]) -> set[bytes]:
-        """Those that need not be stored again; one that is in a parcel only is not among them."""
+        """Those that have a sound row, and so need not be stored again; objects in parcels only are left out."""
         found: set[bytes] = set()
         for start in range(0, len(digests), _ASKED_AT_ONCE):
             asked = tuple(map(bytearray, digests[start : start + _ASKED_AT_ONCE]))
@@ -100,12 +100,12 @@ class ObjectStore:
         return found - self.damage.noted
 
     def read(self, digest: bytes) -> bytes:
-        """The content of that name, checked against it."""
+        """The content of an object, checked against its digest."""
         content = self._sound_row(digest)
         return self._read_parcelled([digest])[digest] if content is None else content
 
     def read_all(self, digests: Iterable[bytes]) -> dict[bytes, bytes]:
-        """The contents of these names, each checked against it; all are in memory at once."""
+        """The contents of these objects, each checked against its digest; all are in memory at once."""
         wanted = list(dict.fromkeys(digests))
         found: dict[bytes, bytes] = {}
         for start in range(0, len(wanted), _ASKED_AT_ONCE):
@@ -121,7 +121,7 @@ class ObjectStore:
         return self._sound(rows).get(digest)
 
     def _sound(self, rows: Iterable[tuple[bytes, object, object]]) -> dict[bytes, bytes]:
-        """The contents of those rows that hold what their names say."""
+        """The contents of those rows that match their digests."""
         found = {}
         with self.database.mutex:  # zstd contexts are not safe to share between threads
             for digest, data, size in rows:
@@ -151,7 +151,7 @@ class ObjectStore:
         return found
 
     def unsound_among(self, digests: Sequence[bytes]) -> set[bytes]:
-        """Those that are missing or damaged; the contents of all are in memory at once."""
+        """Those that are missing or damaged; all contents are in memory at once."""
         try:
             self.read_all(digests)
         except ContentError:
@@ -159,8 +159,8 @@ class ObjectStore:
         return set()
 
     def damaged(self) -> list[bytes]:
-        """The names of all objects whose content does not match them."""
-        # A digest that is no longer one names nothing, and what it named is missing.
+        """The digests of all objects whose content does not match."""
+        # A damaged key is no longer a blob; the object that it named counts as missing.
         rows = self.database.rows("SELECT digest FROM object WHERE typeof(digest) = 'blob'")
         digests = {row[0] for row in rows} | self.parcels.numbers().keys()
         return [digest for digest in digests if not self._is_sound(digest)]
@@ -185,7 +185,7 @@ class ObjectStore:
         snapshots: Sequence[Snapshot],
         unnamed: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Everything in one durable transaction; ``unnamed`` is what it changes of the bytes that nothing names."""
+        """Write everything in one durable transaction; ``unnamed``: the change in bytes that no checkpoint names."""
         if rows or parcels:
             added_bytes = sum(len(row[2]) for row in rows) + sum(len(data) for _, data in parcels)
             self.room.refuse_without(added_bytes)
@@ -195,12 +195,12 @@ class ObjectStore:
             self.catalogue.add(snapshots)
             self.tally.add_unnamed(unnamed)
         self.damage.forget(healed)
-        self.holding.sure.update(state for _, _, state, _ in snapshots)
+        self.holding.present.update(state for _, _, state, _ in snapshots)
         self._parcelled_bytes += sum(len(data) for _, data in parcels)
         self.has_full_parcels = self._parcelled_bytes >= _UNPACK_FROM_BYTES
 
     def _put_rows(self, rows: Sequence[Row]) -> list[bytes]:
-        """The names of those that were damaged and are sound now."""
+        """Write rows; returns the digests of those that were damaged and are sound now."""
         connection = self.database.connection
         damaged = self.damage.noted | self.damage.found
         healed = [row for row in rows if row[0] in damaged] if damaged else []
@@ -211,7 +211,7 @@ class ObjectStore:
         return names
 
     def unpack_parcels(self) -> None:
-        """Give what came in parcels rows of its own, if possible: until then it is read from the parcels."""
+        """Give objects in parcels rows of their own, if possible; until then they are read from the parcels."""
         if self.database.is_malformed or self.database.is_read_only:
             return
         with suppress(HoldfastError, OSError):
@@ -224,12 +224,12 @@ class ObjectStore:
                     raise no_space(self.path)
                 self.damage.load()
                 for digest in self.known_among([row[0] for row in rows]):
-                    self._sound_row(digest)  # or what is sound would be dropped for it
-                # The parcels first, so that the rows find their pages free.
+                    self._sound_row(digest)  # finds a damaged row, which would win over the sound object otherwise
+                # The parcels go first, so that the rows can use their pages.
                 packed_bytes = self.parcels.delete_all()
                 healed = self._put_rows(rows)
                 self.tally.add_uncounted(rows_bytes - packed_bytes)
-                # The names of what is lost stay, and are noted: its content is stored anew when it comes again.
+                # Lost objects keep their digests and are noted: their content is stored again when it comes again.
                 unknown = [digest for digest in lost if not self._has_row(digest)]
                 self.database.connection.executemany(_INSERT, [(digest, 0, b"") for digest in unknown])
             self.damage.forget(healed)

@@ -1,9 +1,9 @@
-"""How much a collection of garbage could free, noted in the content store for the next process.
+"""Counts how much a garbage collection could free, in the content store, for the next process.
 
-All content that came for a sandbox is counted once: as unnamed when it is stored, with a checkpoint as soon as that
-names it, and as given up when the checkpoint is deleted. Notes are made in the transaction that stores the content, or
-before the record of a checkpoint is deleted: after a kill they say too much, which a collection corrects, and never
-too little.
+All content stored for a sandbox is counted once: as unnamed when it is stored, with a checkpoint as soon as one names
+it, and as given up when that checkpoint is deleted. The counts are written in the transaction that stores the content,
+or before the record of a checkpoint is deleted. So after a kill they may be too high, which a collection corrects, but
+never too low.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ _CHECKPOINTS = "given_up_checkpoints"
 _STILL_NEEDED = "still_needed_bytes"
 
 _COLLECT_AFTER_BYTES = 16 << 20
-"""Collecting reads every directory that is kept, so it waits until there is so much that may be freed."""
+"""A collection reads every directory that is kept, so it waits until it may free so much."""
 _COLLECT_AFTER_CHECKPOINTS = 64
-"""Content that was given up while others needed it is not noted when they no longer do: after so many, try."""
+"""Content may be given up while other checkpoints need it, and nothing notes when they no longer do. So a collection is
+tried after so many checkpoints were given up."""
 
 _ADD = (
     "INSERT INTO meta VALUES (?1, ?2) "
@@ -29,7 +30,7 @@ _ADD = (
 
 
 class Tally:
-    """Rows of ``meta``; a damaged one counts as what is left of it.
+    """The counts, which are rows of ``meta``; a damaged number counts as what can still be read of it.
 
     ``add_unnamed``, ``add_uncounted`` and ``collected`` are called in a transaction that the caller has begun.
     """
@@ -38,7 +39,7 @@ class Tally:
         self._database = database
 
     def add_unnamed(self, added: Mapping[str, int]) -> None:
-        """Bytes by sandbox: more if they are stored, fewer if a checkpoint names them from now on."""
+        """Add bytes by sandbox: positive for content that is stored, negative if a checkpoint names it from now on."""
         for sandbox, size_bytes in added.items():
             self._add(_UNNAMED + sandbox, size_bytes)
             if size_bytes < 0:
@@ -46,22 +47,22 @@ class Tally:
                 self._database.connection.execute(sql, (_UNNAMED + sandbox,))
 
     def unnamed_bytes(self, sandbox: str) -> int:
-        """How much was stored of what is in that sandbox, or was, that no checkpoint names yet."""
+        """How much content that was stored for that sandbox no checkpoint names yet."""
         return self._number(_UNNAMED + sandbox)
 
     def note_given_up(self, checkpoints: int, size_bytes: int) -> None:
-        """So many checkpoints, with which so much came, are about to be given up."""
+        """Note that so many checkpoints, for which so much was stored, are about to be given up."""
         with self._database.writing_unsynced():
             self._add(_CHECKPOINTS, checkpoints)
             self._add(_GIVEN_UP, size_bytes)
 
     def add_uncounted(self, size_bytes: int) -> None:
-        """What content takes more than it was counted with; with which checkpoint it goes is not known."""
+        """Note that content takes more space than was counted; it is unknown which checkpoint needs it."""
         if size_bytes > 0:
             self._add(_STILL_NEEDED, size_bytes)
 
     def postpone(self) -> None:
-        """Nothing could be freed, and it is not worth trying again before more was given up."""
+        """Note that nothing could be freed: do not try again before more is given up."""
         with self._database.writing_unsynced():
             given_up = self._number(_GIVEN_UP)
             self._database.connection.execute("DELETE FROM meta WHERE key IN (?, ?)", (_GIVEN_UP, _CHECKPOINTS))
@@ -75,7 +76,7 @@ class Tally:
         return is_due and given_up + self._number(_STILL_NEEDED) >= _COLLECT_AFTER_BYTES
 
     def collected(self, freed_bytes: int) -> None:
-        """Everything that is in the store now is named, and needed."""
+        """Note a collection: a checkpoint names and needs everything that is left in the store."""
         sql = "SELECT total(CAST(value AS INTEGER)) FROM meta WHERE key GLOB ?"
         unnamed = int(self._database.row(sql, (f"{_UNNAMED}*",))[0])
         given_up = self._number(_GIVEN_UP) + self._number(_STILL_NEEDED)

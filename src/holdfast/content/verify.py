@@ -1,4 +1,4 @@
-"""Reading saved states back: which of the objects a state needs are missing or damaged."""
+"""Finds which of the objects that a saved state needs are missing or damaged, by reading them."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ _NONE: frozenset[bytes] = frozenset()
 
 
 class Verifier:
-    """Reads every object once, however many states need it, and remembers what is bad below each."""
+    """Reads every object once, however many states need it, and remembers which are bad."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
-        # Not the manager's reader: it may know a directory from memory that is damaged on the disk.
+        # Not the manager's reader, which may have a directory in its cache that is damaged on the disk.
         self._reader = StateReader(objects)
         self._bad: dict[bytes, frozenset[bytes]] = {}
         self.missing: set[bytes] = set()
-        """Those of the bad objects that are not in the store at all."""
+        """The bad objects that are not in the store at all."""
 
     @property
     def objects_read(self) -> int:
         return len(self._bad)
 
     def bad_objects_of(self, state_hash: str) -> frozenset[bytes]:
-        """The names of all objects the state needs and cannot have."""
+        """The digests of all missing or damaged objects that the state needs."""
         name = bytes.fromhex(state_hash)
         if self._object(name):
             return frozenset((name,))
         return self._below(self._reader.state(state_hash).root)
 
     def _object(self, digest: bytes) -> frozenset[bytes]:
-        """The object itself, if it is bad; what it names is not checked."""
+        """The object, if it is bad; the objects that it names are not checked."""
         known = self._bad.get(digest)
         if known is None:
             try:
@@ -51,10 +51,10 @@ class Verifier:
         try:
             return self._objects.has(digest)
         except ContentError:
-            return True  # where it should be, nothing can be read
+            return True  # the place where it should be cannot be read
 
     def _below(self, root: Entry) -> frozenset[bytes]:
-        """Children before their directory, without recursion: trees can be deeper than Python's stack."""
+        """The bad objects below a directory. Without recursion, because trees can be deeper than Python's stack."""
         pending = [root]
         finished: dict[bytes, frozenset[bytes]] = {}
         while pending:

@@ -1,4 +1,4 @@
-"""Records written and read one by one or by a condition, inside of transactions that a lease may guard."""
+"""Reads and writes records one by one or by a condition, inside transactions that a lease may guard."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Access:
     def __init__(self, engine: Engine, home: Path) -> None:
         self._engine = engine
         self.skipped: list[str] = []
-        """``table key`` of damaged records that were left out where others of their kind were asked for."""
+        """``table key`` of each damaged record that was left out of an answer."""
         self.home = home
-        """Whose records they are; in PostgreSQL other homes may have theirs there as well."""
+        """The home whose records these are; a PostgreSQL database may hold those of other homes too."""
 
     @property
     def dialect(self) -> Dialect:
@@ -59,7 +59,7 @@ class Access:
 
     @contextmanager
     def transaction(self, lease: Lease | None = None) -> Iterator[None]:
-        """All or nothing; with a lease, only while that lease is the plan's. Inside another one, a part of it."""
+        """All or nothing; with a lease, only while the plan has that lease. Inside another one, a part of it."""
         with self._engine.transaction():
             if lease is not None:
                 self._verify(lease)
@@ -67,12 +67,11 @@ class Access:
 
     @once
     def records_id(self) -> str:
-        """What a content store knows these records by."""
+        """The id by which a content store knows these records."""
         rows = self.execute("SELECT records_id FROM record_store")
         if len(rows) != 1:
             raise DatabaseError(
-                f"The table record_store has {len(rows)} rows in place of one, so it is not known which records these "
-                "are.",
+                f"The table record_store has {len(rows)} rows instead of one, so these records cannot be identified.",
                 hint="Put the database back from a backup.",
             )
         return str(rows[0][0])
@@ -83,16 +82,13 @@ class Access:
         return self._engine.place
 
     def save(self, record: Record) -> None:
-        """Write the record, in place of the one with its key; of a plan the row, its steps are a ``Revision``."""
+        """Write the record, replacing the one with its key; the steps of a plan are a record of their own."""
         table = TABLE_OF[type(record)]
         updates = ", ".join(f"{name} = excluded.{name}" for name in table.names if name not in table.key)
-        self.write(record, f" ON CONFLICT ({', '.join(table.key)}) DO UPDATE SET {updates}")
+        self.insert(record, f" ON CONFLICT ({', '.join(table.key)}) DO UPDATE SET {updates}")
 
-    def insert(self, record: Record) -> None:
-        """Write a record whose key must be new."""
-        self.write(record)
-
-    def write(self, record: Record, on_conflict: str = "") -> None:
+    def insert(self, record: Record, on_conflict: str = "") -> None:
+        """Write a record whose key must be new, unless ``on_conflict`` says otherwise."""
         table = TABLE_OF[type(record)]
         values = ", ".join("?" for _ in table.names)
         sql = f"INSERT INTO {table.name} ({', '.join(table.names)}) VALUES ({values}){on_conflict}"
@@ -113,7 +109,7 @@ class Access:
         )
 
     def find(self, model: type[M], *key: str | int, sound_only: bool = False) -> M | None:
-        """None also for a damaged record, if only a sound one will do; otherwise that is an error."""
+        """The record, or None; a damaged one is an error, or None with ``sound_only``."""
         return first(self.select(model, _by_key(TABLE_OF[model]), *key, sound_only=sound_only))
 
     def has(self, model: type[Record], *key: str | int) -> bool:
@@ -122,20 +118,20 @@ class Access:
         return bool(self.execute(f"SELECT 1 FROM {table.name} WHERE {_by_key(table)}", *key))
 
     def delete(self, model: type[Record], *key: str | int) -> None:
-        """Delete the record and what belongs to it: a group's checkpoints, everything of a plan."""
+        """Delete the record and all that belongs to it: the checkpoints of a group, everything of a plan."""
         table = TABLE_OF[model]
         self.execute(f"DELETE FROM {table.name} WHERE {_by_key(table)}", *key)
 
     def by_prefix(self, model: type[M], prefix: str, *, sound_only: bool = False) -> list[M]:
         table = TABLE_OF[model]
         column = f"{table.name}.{table.key[0]}"
-        # Not LIKE: the two databases differ about upper and lower case in it.
+        # Not LIKE: the two databases treat upper and lower case differently in it.
         where, parameters = f"substr({column}, 1, ?) = ?", (len(prefix), prefix.upper())
         return self.select(model, where, *parameters, order=column, sound_only=sound_only)
 
     def next_sequence(self, model: type[Decision | CheckpointGroup | StepRun], plan_id: str) -> int:
-        """The number of the plan's next record of that kind; it stays free until the transaction around it ends."""
-        # Two transactions that both work on the plan take turns from here on.
+        """The number of the plan's next record of that kind; no other transaction can take it until this one ends."""
+        # From here on, two transactions that work on the plan take turns.
         self.execute(f"SELECT plan_id FROM plan WHERE plan_id = ?{self._engine.dialect.row_lock}", plan_id)
         last = f"SELECT coalesce(max(sequence), 0) FROM {TABLE_OF[model].name} WHERE plan_id = ?"
         return int(self.execute(last, plan_id)[0][0]) + 1
@@ -145,20 +141,20 @@ class Access:
         return [fields_of(table, row) for row in self.execute(select_sql(table))]
 
     def now(self) -> datetime:
-        """The database's time: what one machine writes is compared with it on another, whose clock may be wrong."""
+        """The time of the database: machines compare each other's times, and their own clocks may be wrong."""
         return self._engine.now()
 
     def _verify(self, lease: Lease) -> None:
-        current = self.find_locked(lease)
+        current = self.find_locked_lease(lease.plan_id)
         if not self.still_holds(lease, current):
             by = f"now in use by {_holder(current)}" if current is not None and current.owner else "no longer leased"
             raise LeaseLostError(
-                f"Plan {lease.plan_id} is {by}; this process was taken for dead and must not change it any more.",
+                f"Plan {lease.plan_id} is {by}; this process was taken for dead and must no longer change the plan.",
                 hint=f"Look at the plan with `holdfast plan status {lease.plan_id}`.",
             )
 
-    def find_locked(self, lease: Lease) -> Lease | None:
-        return first(self.select(Lease, "plan_id = ?", lease.plan_id, lock=True))
+    def find_locked_lease(self, plan_id: str) -> Lease | None:
+        return first(self.select(Lease, "plan_id = ?", plan_id, lock=True))
 
     @staticmethod
     def still_holds(lease: Lease, current: Lease | None) -> bool:
@@ -239,13 +235,13 @@ def loaded_plan(table: Table, row: Row, home: Path) -> Record:
 
 
 def record_alone(table: Table, row: Row, home: Path) -> Record:
-    """Of a plan without its steps, which are a record of their own."""
+    """A record; of a plan without its steps, which are a record of their own."""
     fields = with_home(table.model, fields_of(table, row), home)
     return record_of(table, {**fields, "steps": ()} if table.model is Plan else fields)
 
 
 def problem_with(load: Callable[[Table, Row, Path], Record], table: Table, row: Row) -> str | None:
-    """Why the row cannot be relied on."""
+    """Why the row cannot be loaded; None if it can."""
     try:
         load(table, row, Path())
     except DamagedRecordError as error:

@@ -1,4 +1,4 @@
-"""The records for Alembic's own command, and what its migrations need in order to go back a step and lose nothing."""
+"""Opens the records for Alembic's own command, and helps its migrations to downgrade without losing anything."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy.exc
 from alembic import op
 from alembic.util import CommandError
 from blake3 import blake3
 from sqlalchemy import Connection, text
 
-from holdfast.db.engine import Dialect, SqliteDialect
+from holdfast.db.engine import SqliteDialect
+from holdfast.db.schema import migrating
 from holdfast.db.store import FILE, postgres
 from holdfast.errors import HoldfastError
 from holdfast.system.sqlite import is_empty, is_read_only
@@ -22,21 +22,14 @@ from holdfast.system.sqlite import is_empty, is_read_only
 
 @contextmanager
 def records_to_migrate(url: str | None, home: Path) -> Iterator[Connection]:
-    """A connection in one transaction that is alone with the schema; our errors become Alembic's."""
-    with our_errors_as_alembics():
-        dialect: Dialect = _in_home(home) if url is None else postgres(url)
-        try:
-            with dialect.sqlalchemy_engine().begin() as connection:
-                if dialect.schema_lock:
-                    connection.exec_driver_sql(dialect.schema_lock)
-                yield connection
-        except sqlalchemy.exc.DBAPIError as error:
-            raise dialect.translated(error.orig or error) from error
+    """The connection of ``migrating``; our errors become Alembic's."""
+    with our_errors_as_alembics(), migrating(_in_home(home) if url is None else postgres(url)) as connection:
+        yield connection
 
 
 @contextmanager
 def our_errors_as_alembics() -> Iterator[None]:
-    """Alembic's command prints its own, and a traceback for others."""
+    """Turn our errors into Alembic's: its command prints those, and a traceback for all others."""
     try:
         yield
     except HoldfastError as error:
@@ -46,28 +39,28 @@ def our_errors_as_alembics() -> Iterator[None]:
 def _in_home(home: Path) -> SqliteDialect:
     path = home / FILE
     if is_empty(path):
-        raise CommandError(f"There are no records in {home}. Set HOLDFAST_HOME; the first plan makes them.")
+        raise CommandError(f"There are no records in {home}. Set HOLDFAST_HOME; the first plan creates them.")
     if is_read_only(path):
         raise CommandError(f"The records {path} are read-only.")
     return SqliteDialect(path)
 
 
-# Going back
+# Downgrading
 
 
 def refuse_while_in_use() -> None:
-    """A process that works on a plan needs the columns it knows."""
+    """Refuse while a process works on a plan: it needs the columns it knows."""
     in_use = _rows("SELECT plan_id, host, pid FROM lease WHERE owner IS NOT NULL")
     if in_use:
         plan_id, host, pid = in_use[0]
         raise CommandError(
-            f"Nothing was changed: plan {plan_id} is in use by process {pid} on {host}, or was when that died. "
-            f"Wait for it, or put the plan right with `holdfast plan resume {plan_id}`."
+            f"Nothing was changed: plan {plan_id} is in use by process {pid} on {host}, or that process died while it "
+            f"used the plan. Wait for it, or recover the plan with `holdfast plan resume {plan_id}`."
         )
 
 
 def drop_columns(table: str, *columns: str) -> None:
-    """Refuses if there is anything in them: it would be lost, and the checksums of their rows count it."""
+    """Drop columns; refuses if they hold anything, which would be lost and is part of the rows' checksums."""
     for column in columns:
         found = _rows(f"SELECT count(*) FROM {table} WHERE {column} IS NOT NULL")[0][0]
         if found:
@@ -77,7 +70,7 @@ def drop_columns(table: str, *columns: str) -> None:
 
 
 def forget(table: str, key: str, columns: Sequence[str], where: str) -> None:
-    """Empty these columns where nothing is lost by it; a row that is damaged stays, and is refused later."""
+    """Empty these columns in rows that lose nothing by it; a damaged row stays, and is refused later."""
     result = op.get_bind().execute(text(f"SELECT * FROM {table} WHERE {where}"))
     for row in result.mappings().all():
         values = {name: value for name, value in row.items() if name != "checksum"}
@@ -97,7 +90,7 @@ def refuse_with_any(table: str, what: str) -> None:
 
 
 def would_lose(what: str) -> CommandError:
-    return CommandError(f"Nothing was changed: going back to the revision before would lose {what}.")
+    return CommandError(f"Nothing was changed: downgrading to the previous revision would lose {what}.")
 
 
 def _rows(sql: str) -> Sequence[Any]:
@@ -105,7 +98,7 @@ def _rows(sql: str) -> Sequence[Any]:
 
 
 def _checksum(values: dict[str, Any]) -> str:
-    """As docs/format.md has it; not that of ``rows``, which knows only the columns there are now."""
+    """The checksum as docs/format.md describes it; the one in ``rows`` knows only the present columns."""
     counted = {name: value for name, value in values.items() if value is not None}
     return blake3(json.dumps(counted, default=repr, sort_keys=True, separators=(",", ":")).encode()).hexdigest(
         length=16

@@ -20,7 +20,7 @@ Row = tuple[Any, ...]
 
 
 class Dialect(Protocol):
-    """What differs between the two databases; statements are written once, with ``?`` for their parameters."""
+    """What differs between the two databases; statements are written once, with ``?`` for each parameter."""
 
     begin: str
     row_lock: str
@@ -29,7 +29,7 @@ class Dialect(Protocol):
     """The statement, if any, that lets one transaction at a time work on the schema."""
     table_names: str
     clock: str
-    """Asks the database what time it is; empty if its clock is that of this machine."""
+    """The statement that asks the database for the time; empty if its clock is that of this machine."""
     errors: tuple[type[Exception], ...]
 
     @property
@@ -68,7 +68,7 @@ class Engine:
     def execute(self, sql: str, parameters: Sequence[Stored] = ()) -> list[Row]:
         with self._lock:
             # After a failed statement PostgreSQL answers COMMIT with a silent rollback, and SQLite may already have
-            # rolled back, so that the statements which follow would be committed one by one.
+            # rolled back, so that the following statements would be committed one by one.
             if self._depth and self._failed:
                 raise DatabaseError(
                     "A statement of this transaction failed, so nothing of it is saved.",
@@ -86,7 +86,7 @@ class Engine:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing, and only this thread meanwhile; inside another transaction it becomes a part of that one."""
+        """All or nothing, while other threads wait; inside another transaction it becomes a part of that one."""
         with self._lock:
             begin, commit, undo = self._boundaries()
             self._failed = self._failed and self._depth > 0
@@ -109,7 +109,7 @@ class Engine:
         return f"SAVEPOINT {point}", release, (f"ROLLBACK TO SAVEPOINT {point}", release)
 
     def _undo(self, statements: Sequence[str]) -> None:
-        # What went wrong first is what the caller must hear; and what cannot be undone here, the database has undone.
+        # The caller must get the first error; and if undoing fails here, the database has undone it itself.
         with suppress(DatabaseError):
             for statement in statements:
                 self._run(statement)
@@ -120,7 +120,7 @@ class Engine:
             self.execute(self.dialect.schema_lock)
 
     def now(self) -> datetime:
-        """The time by the one clock that all who share the records share."""
+        """The time by the one clock that is common to all processes that share the records."""
         if not self.dialect.clock:
             return datetime.now(UTC)
         at: datetime = self.execute(self.dialect.clock)[0][0]
@@ -131,9 +131,9 @@ class Engine:
 
 
 class SqliteDialect:
-    # A transaction that begins as a reader cannot always become a writer; one that begins as a writer waits its turn.
+    # A transaction that begins as a reader cannot always become a writer; one that begins as a writer waits for others.
     begin = "BEGIN IMMEDIATE"
-    # One writer at a time for the whole file: BEGIN IMMEDIATE is every lock there is.
+    # SQLite allows one writer at a time for the whole file, so BEGIN IMMEDIATE locks every row.
     row_lock = ""
     schema_lock = ""
     table_names = "SELECT name FROM sqlite_master WHERE type = 'table'"
@@ -150,7 +150,7 @@ class SqliteDialect:
     def connect(self) -> Any:
         return sqlite.connect(self._path)
 
-    def place(self, connection: Any) -> str:  # noqa: ARG002 - the file is enough to know
+    def place(self, connection: Any) -> str:  # noqa: ARG002 - the path is enough
         return self._path.name
 
     def statement(self, sql: str) -> str:
@@ -186,7 +186,7 @@ _POSTGRES_MEANINGS = {
 
 class PostgresDialect:
     begin = "BEGIN"
-    # What an UPDATE takes itself: rows that refer to this one may still be inserted meanwhile.
+    # The lock that an UPDATE takes itself: other transactions may still insert rows that refer to this one.
     row_lock = " FOR NO KEY UPDATE"
     schema_lock = "SELECT pg_advisory_xact_lock(5230428764)"
     table_names = "SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = current_schema()"
@@ -197,7 +197,7 @@ class PostgresDialect:
             import psycopg
         except ImportError as error:
             raise DatabaseError(
-                "The records are to be in PostgreSQL, but the package psycopg is not installed.",
+                "The records are configured to be in PostgreSQL, but the package psycopg is not installed.",
                 hint="Install it: pip install 'holdfast[postgres]'",
             ) from error
         self._url = url
@@ -215,9 +215,9 @@ class PostgresDialect:
             connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT_SECONDS}s'")
             return connection
         except psycopg.ProgrammingError as error:
-            # The driver's own words may quote a part of the password.
+            # Not the driver's message, which may quote a part of the password.
             raise DatabaseError(
-                "The database URL is not one that PostgreSQL understands.",
+                "PostgreSQL does not understand the database URL.",
                 hint="Write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, special characters percent-encoded.",
             ) from error
         except psycopg.OperationalError as error:
@@ -258,7 +258,7 @@ def _sqlalchemy_engine(url: str, dialect: Dialect, **options: Any) -> sqlalchemy
 
     engine = sqlalchemy.create_engine(url, creator=dialect.connect, poolclass=sqlalchemy.NullPool, **options)
 
-    # Our connections begin no transaction by themselves, so without this every statement of a migration would commit.
+    # Our connections do not begin transactions themselves, so without this every statement of a migration would commit.
     @sqlalchemy.event.listens_for(engine, "begin")
     def begin(connection: sqlalchemy.Connection) -> None:
         connection.exec_driver_sql(dialect.begin)

@@ -1,4 +1,4 @@
-"""What an operation writes down before its first change: one typed entry for each kind, stored as JSON.
+"""The journal entry that an operation writes before its first change: one type for each kind, stored as JSON.
 
 ``Entry.of(operation)`` reads the entry of an operation, ``entry.begun(plan_id)`` makes an operation of an entry. The
 keys and their order are part of the stored format; a field with a default was not written by the first versions.
@@ -19,19 +19,19 @@ from holdfast.system.ids import new_id
 class Entry(Record, frozen=True, kw_only=True):
     """What every entry has: its kind, and the groups that must stay until the operation has ended.
 
-    The states that it needs are in the field ``states``, which every kind has (``states_needed_by``).
+    Every kind also has a field ``states`` with the states that it needs (``states_needed_by``).
     """
 
     kind: ClassVar[OperationKind]
 
     @classmethod
     def of(cls, operation: Operation) -> Self:
-        """The entry of an operation, which is one of this class: of a kind, or of one of several kinds."""
+        """The entry of an operation, which must be an instance of this class."""
         try:
             entry = _ENTRY_OF[operation.kind].model_validate(operation.data)
         except msgspec.ValidationError as error:
             raise DamagedRecordError(
-                f"The journal entry of operation {operation.operation_id} is not one this version understands: {error}",
+                f"This version cannot read the journal entry of operation {operation.operation_id}: {error}",
                 hint="It was written by another version of Holdfast; use that one, or a newer one.",
             ) from error
         if not isinstance(entry, cls):
@@ -58,11 +58,11 @@ class Entry(Record, frozen=True, kw_only=True):
 
 
 class SandboxEntry(Entry, frozen=True, kw_only=True):
-    """The files of sandboxes are turned into these states, which were taken from the target group."""
+    """The files of sandboxes are restored to these states, which were taken from the target group."""
 
     target_group_id: str
     left_group_id: str | None
-    """The group that holds what was there before: the files are put back to it if the operation fails."""
+    """The group with the files as they were before; they are restored to it if the operation fails."""
     reason: str
     states: dict[str, str]
 
@@ -79,7 +79,7 @@ class RollbackEntry(SandboxEntry, frozen=True, kw_only=True):
     recovery: DecisionSpec | None = None
     """The decision to roll back, if a failure and not a person made it."""
     is_unkept: bool = False
-    """The left group does not hold all of what was there before, because a person asked not to keep it."""
+    """The left group does not hold all earlier content, because a person asked not to keep it."""
 
 
 class RestorePathsEntry(SandboxEntry, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class RestorePathsEntry(SandboxEntry, frozen=True, kw_only=True):
 
 
 class BranchEntry(Record, frozen=True, kw_only=True):
-    """The move of a branch of the user; what the fields mean is said at ``git.branches.BranchMove``."""
+    """The move of a branch of the user; ``git.branches.BranchMove`` explains the fields."""
 
     ref: str | None
     old: str | None
@@ -96,15 +96,15 @@ class BranchEntry(Record, frozen=True, kw_only=True):
 
 
 class RealFilesEntry(Entry, frozen=True, kw_only=True):
-    """The real files are changed, and for git index and branch, by resource."""
+    """The real files of each resource are changed; in a git repository also the index and a branch."""
 
     token: str = ""
-    """What the names of temporary files of this operation contain; nothing in the first versions."""
+    """A part of the names of this operation's temporary files; empty in the first versions."""
     states: dict[str, str]
     """``RESOURCE/old`` and ``RESOURCE/new``: what is replaced, and by what; ``RESOURCE/index``: the index before."""
     branches: dict[str, BranchEntry]
     indexes: dict[str, str]
-    """Digests of the indexes that this operation writes, so that they can be told from what another program wrote."""
+    """Digests of the indexes that this operation writes, to tell them from those that another program wrote."""
 
 
 class ApplyEntry(RealFilesEntry, frozen=True, kw_only=True):
@@ -123,7 +123,7 @@ _ENTRY_OF: dict[OperationKind, type[Entry]] = {
 def states_needed_by(fields: Mapping[str, Any]) -> dict[str, str]:
     """The states that an operation still needs, from the fields of its row.
 
-    The row need not be understood for that: whatever a later version has begun, its states are kept.
+    The entry itself is not read, so that states are kept for operations of later versions too.
     """
     is_applied = (fields["state"], fields["kind"]) == (OperationState.DONE, OperationKind.APPLY)
     is_needed = is_applied or fields["state"] == OperationState.BEGUN

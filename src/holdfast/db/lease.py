@@ -1,4 +1,4 @@
-"""One process at a time on a plan: taking its lease, keeping it alive, noticing that its owner is dead."""
+"""One process at a time on a plan: takes its lease, keeps it alive, and notices that an owner is dead."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from holdfast.system.machine import Process, boot_id, end, pid_namespace, proces
 HEARTBEAT_SECONDS = 10.0
 LISTEN_SECONDS = 0.5
 EXPIRES_AFTER = timedelta(seconds=60)
-"""How long an owner that we cannot see may be silent before it counts as dead, and a stopped one before it is ended."""
+"""How long an owner that we cannot see may be silent before it counts as dead, a stopped one before it is killed."""
 
 END_SECONDS = 5.0
-"""How long a stopped owner, once killed, may take to be gone."""
+"""How long a stopped owner may take to end after it was killed."""
 _UNSEEN = Process(None, is_stopped=False, group=None)
 
 
@@ -32,7 +32,7 @@ _UNSEEN = Process(None, is_stopped=False, group=None)
 def leased(
     store: Store, plan_id: str, command: str, *, on_stop_request: Callable[[], None] = lambda: None
 ) -> Iterator[Lease]:
-    """The right to change the plan, for as long as this lasts; whoever holds it can be asked to stop."""
+    """Hold the right to change the plan; ``on_stop_request`` is called if another process asks this one to stop."""
     end_if_stopped(store, plan_id)
     lease = store.leases.acquire(_asked_for(store, plan_id, command), is_dead=lambda held: is_dead(store, held))
     over = threading.Event()
@@ -43,12 +43,12 @@ def leased(
     try:
         yield lease
     except BaseException:
-        # What went wrong first is what the caller must hear; a lease that stays is that of a dead process soon.
+        # The caller must get the first error; a lease that stays will soon belong to a dead process.
         with suppress(HoldfastError):
             _let_go(store, lease, over, keeper)
         raise
     else:
-        with suppress(DatabaseFullError):  # what was done is done, and must not be told as if it were not
+        with suppress(DatabaseFullError):  # the work is done, and must not be reported as failed
             _let_go(store, lease, over, keeper)
 
 
@@ -80,7 +80,7 @@ def _asked_for(store: Store, plan_id: str, command: str) -> Lease:
 def _keep(store: Store, lease: Lease, over: threading.Event, on_stop_request: Callable[[], None]) -> None:
     beat_at = time.monotonic() + HEARTBEAT_SECONDS
     while not over.wait(LISTEN_SECONDS):
-        # A missed beat is no reason to stop: every transaction checks the lease by itself.
+        # A missed heartbeat is no reason to stop: every transaction checks the lease itself.
         with suppress(HoldfastError):
             if time.monotonic() >= beat_at:
                 beat_at = time.monotonic() + HEARTBEAT_SECONDS
@@ -91,10 +91,10 @@ def _keep(store: Store, lease: Lease, over: threading.Event, on_stop_request: Ca
 
 
 def is_dead(store: Store, lease: Lease) -> bool:
-    """Whether its owner can no longer be at work; a stopped one can, as soon as it is continued.
+    """Whether its owner can no longer be at work; a stopped process still can, as soon as it is continued.
 
-    What runs is known of this machine only, and a host name does not tell which one that is. Of all others only their
-    silence tells, by the clock of the database.
+    Only the processes of this machine are known, and a host name does not identify a machine. An owner on another
+    machine is judged by its silence alone, by the clock of the database.
     """
     if not _is_of_this_machine(store, lease):
         return _is_silent(store, lease)
@@ -109,7 +109,7 @@ def is_dead(store: Store, lease: Lease) -> bool:
 def _is_of_this_machine(store: Store, lease: Lease) -> bool:
     if lease.machine_id is not None:
         return lease.machine_id == find_machine_id(store.home)
-    # An earlier version took it. No two machines were started as the same boot.
+    # An earlier version took the lease. No two machines have the same boot id.
     return (lease.host, lease.boot_id) == (platform.node(), boot_id())
 
 
@@ -118,13 +118,13 @@ def _is_silent(store: Store, lease: Lease) -> bool:
 
 
 def holder_of(store: Store, plan_id: str) -> Lease | None:
-    """Who may change the plan now, if anybody who is not dead."""
+    """The lease of the process that may change the plan now; None if there is none, or its owner is dead."""
     lease = store.find(Lease, plan_id)
     return lease if lease is not None and lease.owner is not None and not is_dead(store, lease) else None
 
 
 def refuse_if_held(store: Store, plan_id: str) -> None:
-    """For those who only look: what they saw would not be so any more."""
+    """Refuse to read a plan that another process may be changing."""
     holder = holder_of(store, plan_id)
     if holder is not None:
         raise in_use(holder)
@@ -133,9 +133,9 @@ def refuse_if_held(store: Store, plan_id: str) -> None:
 def end_if_stopped(store: Store, plan_id: str) -> None:
     """Kill an owner that is stopped and has been silent for long.
 
-    It looks at its lease only when it records something, and may have been stopped just before it starts a step or
-    puts a file in place: continued, it would do that once more. Done before the lease is asked for: it may have been
-    stopped inside of a transaction, and then nobody else can begin one.
+    It checks its lease only when it records something, and may have been stopped just before it starts a step or puts a
+    file in place: if it were continued, it would still do that. Called before the lease is acquired: the owner may have
+    been stopped inside a transaction, and then no other process can begin one.
     """
     lease = store.find(Lease, plan_id)
     if lease is None or lease.owner is None or is_dead(store, lease) or not _is_silent(store, lease):

@@ -1,4 +1,4 @@
-"""Paths of sandboxes in records: stored without the home, and those of this home once they are loaded."""
+"""Paths of sandboxes in records: stored relative to the home, and made absolute when they are loaded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def without_home(record: Record, home: Path) -> Record:
 
 
 def with_home(model: type[Record], fields: dict[str, Any], home: Path) -> dict[str, Any]:
-    """The fields of a record as they were loaded, with the paths of this home in them."""
+    """The stored fields of a record, with its paths in this home."""
     if model is Plan:
         plan_id = str(fields["plan_id"])
         resources = [

@@ -1,4 +1,4 @@
-"""What may be asked of the records, concept by concept: plans, decisions, runs, groups, operations, leases, damage."""
+"""The queries on the records, by concept: plans, decisions, runs, groups, operations, leases, damage."""
 
 from __future__ import annotations
 
@@ -32,28 +32,30 @@ from holdfast.system.ids import new_id
 
 @dataclass(frozen=True)
 class DamagedRecord:
-    """A record that is not what was written; what else its row says is not relied on."""
+    """A record that is not as it was written; the other fields of its row are not used."""
 
     table: str
     key: str
     plan_id: str | None
-    """Whose it says it is."""
+    """The plan that it names."""
 
     def __str__(self) -> str:
         return f"{self.table} {self.key}"
 
 
-class PlanRecords:
-    """Projects, plans and their subplans."""
-
+class _Queries:
     def __init__(self, records: Access) -> None:
         self._records = records
 
+
+class PlanRecords(_Queries):
+    """Projects, plans and their subplans."""
+
     def project_for(self, root: str | os.PathLike[str]) -> Project:
-        """The project of that root folder, made if there is none yet; a damaged record is written anew."""
+        """The project of that root folder, created if there is none yet; a damaged record is replaced."""
         with self._records.transaction():
             project = Project(project_id=new_id(), root=os.fspath(root), created_at=now())
-            self._records.write(project, " ON CONFLICT (root) DO NOTHING")
+            self._records.insert(project, " ON CONFLICT (root) DO NOTHING")
             project_id = cast("str", self.find_project_id(root))
             found = self._records.find(Project, project_id, sound_only=True)
             if found is None:
@@ -62,24 +64,24 @@ class PlanRecords:
             return found
 
     def find_project_id(self, root: str | os.PathLike[str]) -> str | None:
-        """That of the project of that root folder, whose record holds nothing else that is needed, damaged or not."""
+        """The id of the project of that root folder, even if its record is damaged: nothing else in it is needed."""
         rows = self._records.execute("SELECT project_id FROM project WHERE root = ?", os.fspath(root))
         return rows[0][0] if rows else None
 
     def of_project(self, project_id: str | None, limit: int | None = None) -> list[Plan]:
-        """The plans of a project, or of all, newest first, without damaged ones; subplans have a parent to ask."""
+        """The plans of a project, or of all projects, newest first, without damaged ones and without subplans."""
         return self._plans_of(project_id, limit, sound_only=True)
 
     def next_sequence(self) -> int:
-        """The number of the next plan; two that are made at the same moment may get the same."""
+        """The number of the next plan; two plans that are created at the same moment may get the same."""
         return int(self._records.execute("SELECT COALESCE(MAX(sequence), 0) + 1 FROM plan")[0][0])
 
     def latest(self, project_id: str) -> Plan | None:
-        """Not the one before it, if its record is damaged: that is not what was meant."""
+        """The newest plan; an error if its record is damaged, because the one before it is not what was meant."""
         return first(self._plans_of(project_id, limit=1))
 
     def _plans_of(self, project_id: str | None, limit: int | None, *, sound_only: bool = False) -> list[Plan]:
-        # Not by the clock, which may have been set back; those without a number are older than all that have one.
+        # Not by the clock, which may have been set back; plans without a number are older than all that have one.
         order = "plan.sequence DESC NULLS LAST, plan.created_at DESC, plan.plan_id DESC"
         where = "plan.parent_plan_id IS NULL" + ("" if project_id is None else " AND plan.project_id = ?")
         parameters = () if project_id is None else (project_id,)
@@ -93,11 +95,11 @@ class PlanRecords:
         return self._records.select(Plan, "plan.parent_plan_id = ?", plan_id, order=order, sound_only=sound_only)
 
     def ids_below(self, plan_id: str) -> list[str]:
-        """The ids of its subplans, whatever else is known of them."""
+        """The ids of its subplans, damaged ones too."""
         return [row[0] for row in self._records.execute("SELECT plan_id FROM plan WHERE parent_plan_id = ?", plan_id)]
 
     def root_of(self, plan: Plan) -> Plan:
-        """The plan that it is a subplan of, over all levels; itself if it is none."""
+        """The topmost plan that it is a subplan of; the plan itself if it is not a subplan."""
         while plan.parent_plan_id is not None:
             plan = self._records.get(Plan, plan.parent_plan_id)
         return plan
@@ -111,11 +113,8 @@ class PlanRecords:
         return {str(row[0]) for row in self._records.execute("SELECT plan_id FROM plan")}
 
 
-class DecisionRecords:
+class DecisionRecords(_Queries):
     """The decisions of a plan."""
-
-    def __init__(self, records: Access) -> None:
-        self._records = records
 
     def of(self, plan_id: str, *, sound_only: bool = False) -> list[Decision]:
         return self._records.select(Decision, "plan_id = ?", plan_id, order="sequence", sound_only=sound_only)
@@ -132,16 +131,13 @@ class DecisionRecords:
         return first(self._records.select(Decision, where, plan_id, order="sequence", limit=1))
 
     def latest_attempt(self, plan_id: str) -> int:
-        """The highest attempt there has been, also one that a rollback took the plan back from."""
+        """The highest attempt so far, even if the plan was rolled back from it."""
         sql = "SELECT coalesce(max(attempt), 1) FROM decision WHERE plan_id = ?"
         return int(self._records.execute(sql, plan_id)[0][0])
 
 
-class RunRecords:
+class RunRecords(_Queries):
     """The runs of steps and validations."""
-
-    def __init__(self, records: Access) -> None:
-        self._records = records
 
     def of(self, plan_id: str, *, sound_only: bool = False) -> list[StepRun]:
         return self._records.select(StepRun, "plan_id = ?", plan_id, order="sequence", sound_only=sound_only)
@@ -150,7 +146,10 @@ class RunRecords:
         return first(self._records.select(StepRun, "plan_id = ?", plan_id, order="sequence DESC", limit=1))
 
     def latest_in_force(self, plan_id: str) -> StepRun | None:
-        """Not always the latest of all: a rollback may bring an older one back. One without a decision never goes."""
+        """The latest run that is not superseded: after a rollback that may be an older one.
+
+        Runs without a decision are never superseded, and do not count here.
+        """
         where = "plan_id = ? AND is_superseded = 0 AND decision_id IS NOT NULL"
         return first(self._records.select(StepRun, where, plan_id, order="sequence DESC", limit=1))
 
@@ -159,48 +158,42 @@ class RunRecords:
         return self._records.select(StepRun, where, plan_id, *statuses, order="sequence")
 
     def unfinished(self, plan_id: str) -> list[StepRun]:
-        """Those that run, or wait for a person; going back gives up the waiting."""
+        """The runs that are running or wait for a person; a rollback ends the waiting."""
         unfinished = self._records.select(StepRun, "plan_id = ? AND finished_at IS NULL", plan_id, order="sequence")
         return [run for run in unfinished if not run.is_superseded]
 
 
-class GroupRecords:
-    """The moments of a plan, each over all its resources."""
-
-    def __init__(self, records: Access) -> None:
-        self._records = records
+class GroupRecords(_Queries):
+    """The checkpoint groups of a plan, each over all its resources."""
 
     def of(self, plan_id: str, *, sound_only: bool = False) -> list[CheckpointGroup]:
         return self._records.select(CheckpointGroup, "plan_id = ?", plan_id, order="sequence", sound_only=sound_only)
 
     def first(self, plan_id: str) -> CheckpointGroup:
-        """What the plan began with. Damage to others does not matter; the second is never taken for it."""
+        """The group that the plan began with; an error if it is damaged, because no other group can replace it."""
         return self._records.select(CheckpointGroup, "plan_id = ?", plan_id, order="sequence", limit=1)[0]
 
     def ids(self, plan_id: str) -> list[str]:
-        """In their order, damaged ones too."""
+        """The ids of all groups in their order, damaged ones too."""
         sql = "SELECT group_id FROM checkpoint_group WHERE plan_id = ? ORDER BY sequence"
         return [row[0] for row in self._records.execute(sql, plan_id)]
 
 
-class CheckpointRecords:
-    """One row for each resource at a moment; only sound ones, because a group holds all that one is needed for."""
+class CheckpointRecords(_Queries):
+    """One row for each resource in a group.
 
-    def __init__(self, records: Access) -> None:
-        self._records = records
+    Damaged checkpoints are left out of lists: all that is needed of them is in their group.
+    """
 
     def of(self, plan_id: str) -> list[Checkpoint]:
-        """Those that are sound: a group holds all that a checkpoint is needed for."""
         order = "sequence, checkpoint_id"
         return self._records.select(Checkpoint, "plan_id = ?", plan_id, order=order, sound_only=True)
 
     def of_group(self, group_id: str) -> list[Checkpoint]:
-        """Those that are sound; there may be none."""
         order = "sequence, checkpoint_id"
         return self._records.select(Checkpoint, "group_id = ?", group_id, order=order, sound_only=True)
 
     def by_prefix(self, prefix: str) -> list[Checkpoint]:
-        """Those that are sound."""
         return self._records.by_prefix(Checkpoint, prefix, sound_only=True)
 
     def count_by_group(self, plan_id: str) -> dict[str, int]:
@@ -214,53 +207,47 @@ class CheckpointRecords:
         return int(self._records.execute("SELECT count(*) FROM checkpoint_metadata WHERE plan_id = ?", plan_id)[0][0])
 
 
-class OperationRecords:
-    """What was begun, so that it can be finished or undone."""
-
-    def __init__(self, records: Access) -> None:
-        self._records = records
+class OperationRecords(_Queries):
+    """Operations, which are recorded when they begin so that they can be finished or undone."""
 
     def unfinished(self, plan_id: str, *, sound_only: bool = False) -> list[Operation]:
-        # One whose state is none of those there are is damaged, and may be one of these.
+        # Not ``state = BEGUN``: a damaged operation may have an unknown state, and may be unfinished.
         where, ended = "plan_id = ? AND state NOT IN (?, ?)", (OperationState.DONE, OperationState.UNDONE)
         order = "created_at, operation_id"
         return self._records.select(Operation, where, plan_id, *ended, order=order, sound_only=sound_only)
 
     def unfinished_changes(self, store_id: str) -> list[Operation]:
-        """Every apply and unapply that is under way, or was cut short, of the plans with that content store.
+        """Every apply and unapply that is running or was interrupted, of the plans with that content store.
 
-        Without damaged ones: what they did to real files is told by the marks on those.
+        Damaged ones are left out: marks on the real files tell what those did.
         """
         where = "state = ? AND kind IN (?, ?) AND plan_id IN (SELECT plan_id FROM plan WHERE store_id = ?)"
         parameters = (OperationState.BEGUN, OperationKind.APPLY, OperationKind.UNAPPLY, store_id)
         return self._records.select(Operation, where, *parameters, order="created_at, operation_id", sound_only=True)
 
     def applied(self, plan_id: str) -> Operation | None:
-        """The apply that brought the plan into the real files, if that is where it is."""
+        """The apply that brought the plan's result into the real files, if it was not undone."""
         where = "plan_id = ? AND state = ? AND kind = ?"
         parameters = (plan_id, OperationState.DONE, OperationKind.APPLY)
         order = "created_at DESC, operation_id DESC"
         return first(self._records.select(Operation, where, *parameters, order=order, limit=1))
 
 
-class DamagedRecords:
-    """What is no longer what was written: named, so that it can be shown and deleted."""
-
-    def __init__(self, records: Access) -> None:
-        self._records = records
+class DamagedRecords(_Queries):
+    """Records that are not as they were written, found so that they can be shown and deleted."""
 
     def plans(self) -> list[str]:
         """The ids of plans whose own records, or steps, are damaged; subplans too."""
         return [row[0] for row in self._records.execute(PLANS) if problem_with(loaded_plan, TABLE_OF[Plan], row)]
 
     def parent_of_plan(self, plan_id: str) -> str | None:
-        """What a damaged plan says it is a subplan of, if that is a plan."""
+        """The parent that a damaged plan names, if there is such a plan."""
         rows = self._records.execute("SELECT parent_plan_id FROM plan WHERE plan_id = ?", plan_id)
         parent = rows[0][0] if rows else None
         return parent if isinstance(parent, str) and self._records.has(Plan, parent) else None
 
     def checkpoints(self, plan_id: str | None = None, *, prefix: str = "") -> list[DamagedCheckpoint]:
-        """Those of a plan, or of all, whose ids begin so: damaged ones, and those of a damaged group."""
+        """Damaged checkpoints, and those of damaged groups, of a plan or of all plans, whose ids have that prefix."""
         unsound_groups = self._unsound_groups(plan_id)
         return [
             each
@@ -281,12 +268,12 @@ class DamagedRecords:
         return self._records.execute(f"{sql} WHERE plan_id = ? ORDER BY {order}", plan_id)
 
     def parent_of_group(self, group_id: str) -> str | None:
-        """What a damaged group says it came after."""
+        """The parent that a damaged group names."""
         rows = self._records.execute("SELECT parent_group_id FROM checkpoint_group WHERE group_id = ?", group_id)
         return rows[0][0] if rows else None
 
     def records(self) -> list[DamagedRecord]:
-        """Every record that is no longer what was written, or not understood."""
+        """Every record that is not as it was written, or that this version cannot read."""
         return [
             DamagedRecord(table.name, key_text(table, row), _plan_named_by(table, row))
             for table in TABLES
@@ -295,39 +282,36 @@ class DamagedRecords:
         ]
 
     def leases(self) -> list[str]:
-        """The ids of the plans whose leases are damaged: nobody can take them, or change anything under them."""
+        """The ids of the plans whose leases are damaged: no process can take such a lease, or use it."""
         table = TABLE_OF[Lease]
         return [row[0] for row in self._records.execute(select_sql(table)) if problem_with(loaded, table, row)]
 
 
-class LeaseRecords:
-    """Who may change a plan."""
-
-    def __init__(self, records: Access) -> None:
-        self._records = records
+class LeaseRecords(_Queries):
+    """The leases: which process may change a plan."""
 
     def tokens(self) -> dict[str, int]:
-        """The number of the last lease of every plan, subplans too; 0 of one that never had any."""
+        """The token of the last lease of every plan, subplans too; 0 for a plan that never had one."""
         plan_ids = PlanRecords(self._records).ids()
         return dict.fromkeys(plan_ids, 0) | {each.plan_id: each.token for each in self._leases()}
 
     def plans_with_content(self, store_id: str) -> list[tuple[str, int, str]]:
-        """The plans, without subplans, of which checkpoints are in that content store.
+        """The plans, without subplans, that have checkpoints in that content store.
 
-        Of each the id, and the number and the owner of its last lease: 0 if that is not known, empty if there is none.
+        Each with its id, and the token and the owner of its last lease: 0 if unknown, and empty if there is none.
         """
         sql = "SELECT plan_id FROM plan WHERE parent_plan_id IS NULL AND head_group_id IS NOT NULL AND store_id = ?"
         leases = {each.plan_id: (each.token, each.owner or "") for each in self._leases(sound_only=True)}
         return [(plan_id, *leases.get(plan_id, (0, ""))) for (plan_id,) in self._records.execute(sql, store_id)]
 
     def acquire(self, asked: Lease, *, is_dead: Callable[[Lease], bool]) -> Lease:
-        """Make its owner the one who may change the plan, unless somebody who is not dead is that already."""
+        """Give the plan's lease to the owner in ``asked``, unless another process holds it that is not dead."""
         plan_id = asked.plan_id
         with self._records.transaction():
             held = self._locked_lease(plan_id)
             if held.owner is not None and not is_dead(held):
                 raise in_use(held)
-            at = self._records.now()  # whoever had it may have kept us waiting
+            at = self._records.now()  # we may have waited for the lock
             lease = asked.model_copy(update={"token": held.token + 1, "acquired_at": at, "heartbeat_at": at})
             self._records.save(lease)
             return lease
@@ -335,36 +319,36 @@ class LeaseRecords:
     def _locked_lease(self, plan_id: str) -> Lease:
         if not self._records.has(Plan, plan_id):
             raise self._records.missing(Plan, plan_id)
-        # A row that is not there cannot be locked, so the first owner makes one that nobody owns.
+        # Only an existing row can be locked, so the first owner inserts one without an owner.
         at = self._records.now()
-        nobody = Lease(plan_id=plan_id, token=0, owner=None, acquired_at=at, heartbeat_at=at)
-        self._records.write(nobody, " ON CONFLICT (plan_id) DO NOTHING")
-        return self._records.select(Lease, "plan_id = ?", plan_id, lock=True)[0]
+        unowned = Lease(plan_id=plan_id, token=0, owner=None, acquired_at=at, heartbeat_at=at)
+        self._records.insert(unowned, " ON CONFLICT (plan_id) DO NOTHING")
+        return cast("Lease", self._records.find_locked_lease(plan_id))
 
     def _leases(self, *, sound_only: bool = False) -> list[Lease]:
         return self._records.select(Lease, "plan_id IS NOT NULL", sound_only=sound_only)
 
     def heartbeat(self, lease: Lease) -> Lease:
-        """Say that the owner is alive; the lease as it is now, perhaps with a request to stop."""
+        """Note that the owner is alive; returns the present lease, perhaps with a request to stop."""
         with self._records.transaction(lease):
             alive = self._records.get(Lease, lease.plan_id).model_copy(update={"heartbeat_at": self._records.now()})
             self._records.save(alive)
             return alive
 
     def request_stop(self, plan_id: str) -> Lease | None:
-        """Ask whoever works on the plan to stop; who that is, or None if nobody does."""
+        """Ask the process that works on the plan to stop; returns its lease, or None if there is no such process."""
         with self._records.transaction():
-            found = self._records.select(Lease, "plan_id = ?", plan_id, lock=True)
-            if not found or found[0].owner is None:
+            held = self._records.find_locked_lease(plan_id)
+            if held is None or held.owner is None:
                 return None
-            asked = found[0].model_copy(update={"stop_requested": True})
+            asked = held.model_copy(update={"stop_requested": True})
             self._records.save(asked)
             return asked
 
     def release(self, lease: Lease) -> None:
-        """Nobody owns the plan then; if somebody else does already, it stays theirs."""
+        """Give the lease up; if another process has taken it already, it keeps it."""
         with self._records.transaction():
-            if self._records.still_holds(lease, self._records.find_locked(lease)):
+            if self._records.still_holds(lease, self._records.find_locked_lease(lease.plan_id)):
                 released = {"owner": None, "heartbeat_at": self._records.now(), "stop_requested": None}
                 self._records.save(lease.model_copy(update=released))
 

@@ -1,4 +1,4 @@
-"""A record as a row and back, with a checksum that notices what the disk changed in between."""
+"""Turns a record into a row and back, with a checksum that reveals what the disk changed in between."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.model import Record
 
 _CHECKSUM_BYTES = 16
 _ESCAPE = "\x1a"
-# No database takes half a surrogate pair (Python's form of a file name that is not UTF-8), PostgreSQL no NUL.
+# No database stores half a surrogate pair (Python's form of a file name that is not UTF-8), and PostgreSQL no NUL.
 _UNSTORABLE = re.compile(f"[\x00{_ESCAPE}\ud800-\udfff]")
 _ESCAPED = re.compile(f"{_ESCAPE}([0-9a-f]{{4}})")
 
@@ -40,7 +40,7 @@ def _jsonable(value: Any) -> Any:
 
 
 def _stored_time(value: datetime) -> str:
-    """UTC, always of the same width, so that it sorts as text."""
+    """The time in UTC, always with the same width, so that it sorts as text."""
     return value.astimezone(UTC).isoformat(timespec="microseconds")
 
 
@@ -74,7 +74,7 @@ def row_of(table: Table, record: Record) -> list[Stored]:
 
 
 def fields_of(table: Table, row: Sequence[Any]) -> dict[str, Any]:
-    """What the record is made of, if the row is what was once written."""
+    """The fields of the record, if the row is as it was written."""
     if row[-1] != _checksum(table, row[:-1]):
         raise _damaged(table, row, "its checksum does not match")
     try:
@@ -99,7 +99,7 @@ def record_of(table: Table, fields: Mapping[str, Any]) -> Record:
     except msgspec.ValidationError as error:
         key = " ".join(str(fields[name]) for name in table.key)
         raise DamagedRecordError(
-            f"The record {key} in table {table.name} is not one this version understands: {error}",
+            f"This version cannot read the record {key} in table {table.name}: {error}",
             hint="It was written by another version of Holdfast; use that one, or a newer one.",
         ) from error
 
@@ -113,8 +113,8 @@ def _converted(conversions: Mapping[Kind, Callable[[Any], Any]], kind: Kind, val
 
 
 def _checksum(table: Table, row: Sequence[Any]) -> str:
-    # Without what is null, so that a later version can add a column and the checksums of old rows stay right.
+    # Without nulls, so that a later version can add a column and the checksums of old rows stay right.
     values = {name: value for name, value in zip(table.names, row, strict=False) if value is not None}
-    # A damaged value can be of any type; repr makes it one that does not match.
+    # A damaged value can have any type; its repr does not match.
     text = json.dumps(values, default=repr, sort_keys=True, separators=(",", ":"))
     return blake3(text.encode()).hexdigest(length=_CHECKSUM_BYTES)

@@ -1,14 +1,19 @@
-"""Brings the database to this version's schema: made anew, or migrated from an older one, in one transaction."""
+"""Brings the database to this version's schema: creates it, or migrates an older one, in one transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from holdfast.db.engine import Engine
+from holdfast.db.engine import Dialect, Engine
 from holdfast.db.tables import TABLES
 from holdfast.errors import DatabaseError
 from holdfast.system.ids import new_id
+
+if TYPE_CHECKING:
+    import sqlalchemy
 
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """The migrations in order, known without importing Alembic; the last is what ``tables.py`` says."""
@@ -17,25 +22,26 @@ ALEMBIC_INI = Path(__file__).with_name("alembic.ini")
 """For Alembic's own command: ``alembic -c``."""
 _NOTHING_YET = ""
 
-# As Alembic makes it.
+# As Alembic creates it.
 VERSION_TABLE = """CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 )"""
 
 RECORD_STORE_TABLE = "CREATE TABLE record_store (records_id TEXT NOT NULL, PRIMARY KEY (records_id))"
-"""One row: the id of these records, made with them and never changed."""
+"""It has one row: the id of these records, which never changes."""
 
 
 def ensure_schema(engine: Engine, refuse_new: Callable[[], None] = lambda: None) -> None:
-    """``refuse_new`` is called before tables are made in a database that has none."""
+    """Create or migrate the tables if needed; ``refuse_new`` is called before they are created in an empty database."""
     version = _version(engine)
     if version == HEAD:
         return
     if engine.dialect.is_read_only:
         raise DatabaseError(
-            f"The records are read-only, and of an earlier version ({version or 'none'}) than this Holdfast ({HEAD}).",
-            hint="Copy the home to where you can write, and set HOLDFAST_HOME to the copy.",
+            f"The records are read-only, and their version ({version or 'none'}) is not the one of this Holdfast "
+            f"({HEAD}).",
+            hint="Copy the home to a place where you can write, and set HOLDFAST_HOME to the copy.",
         )
     with engine.transaction():
         engine.lock_schema()
@@ -56,20 +62,28 @@ def ensure_schema(engine: Engine, refuse_new: Callable[[], None] = lambda: None)
 
 def upgrade(engine: Engine, revision: str) -> None:
     """Run the migrations up to that revision on a connection of their own, in one transaction."""
-    import sqlalchemy.exc
     from alembic import command
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(ALEMBIC_INI.with_name("migrations")).replace("%", "%%"))
+    with migrating(engine.dialect) as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+
+
+@contextmanager
+def migrating(dialect: Dialect) -> Iterator[sqlalchemy.Connection]:
+    """A connection in one transaction, in which no other process changes the schema."""
+    import sqlalchemy.exc
+
     try:
-        with engine.dialect.sqlalchemy_engine().begin() as connection:
-            if engine.dialect.schema_lock:
-                connection.exec_driver_sql(engine.dialect.schema_lock)
-            config.attributes["connection"] = connection
-            command.upgrade(config, revision)
+        with dialect.sqlalchemy_engine().begin() as connection:
+            if dialect.schema_lock:
+                connection.exec_driver_sql(dialect.schema_lock)
+            yield connection
     except sqlalchemy.exc.DBAPIError as error:
-        raise engine.dialect.translated(error.orig or error) from error
+        raise dialect.translated(error.orig or error) from error
 
 
 def _version(engine: Engine) -> str | None:

@@ -1,4 +1,4 @@
-"""The records of Holdfast: what may be asked of them and done to them; the only module that speaks SQL."""
+"""Opens the records of Holdfast; ``Store`` reads and writes them."""
 
 from __future__ import annotations
 
@@ -19,25 +19,18 @@ from holdfast.db.queries import (
     RunRecords,
 )
 from holdfast.db.schema import ensure_schema
-from holdfast.errors import (
-    ConfigError,
-    DatabaseError,
-)
-from holdfast.model import (
-    CheckpointGroup,
-    Operation,
-    Plan,
-)
+from holdfast.errors import ConfigError, DatabaseError
+from holdfast.model import CheckpointGroup, Operation, Plan
 from holdfast.system.sqlite import is_empty
 
 FILE = "holdfast.db"
-"""The records in a home."""
+"""The name of the records' file in a home."""
 
 
 def open_store(url: str | None, home: Path, kept: Mapping[str, Collection[str]] = MappingProxyType({})) -> Store:
-    """The records in ``home``, or in PostgreSQL if ``url`` says so; made or brought up to date if need be.
+    """Open the records in ``home``, or in PostgreSQL if there is a ``url``; they are created or migrated if needed.
 
-    ``kept``: by place the ids of records for which the home keeps content; others in their place are refused.
+    ``kept``: by place, the ids of the records that the home keeps content for; other records there are refused.
     """
     # Not even opened: SQLite would remove the write-ahead log of an empty file.
     if url is None and kept.get(FILE) and is_empty(home / FILE):
@@ -62,24 +55,24 @@ def open_store(url: str | None, home: Path, kept: Mapping[str, Collection[str]] 
 
 
 def _lost(place: str, home: Path) -> DatabaseError:
-    anew = (
+    start = (
         f"move the folder {home} away, or set HOLDFAST_HOME to another one"
         if place == FILE
         else "use another database, or none; then `holdfast checkpoint release` gives up what is kept for the old one"
     )
     return DatabaseError(
-        f"{home / 'objects.db'} keeps content for records in {place}, and those are not there: the records are "
-        "missing, empty or others.",
-        hint=f"Put the records back from a backup; their content is still there. To start anew, {anew}.",
+        f"{home / 'objects.db'} keeps content for records in {place}, but these records are missing or empty, or they "
+        "are other records.",
+        hint=f"Put the records back from a backup; their content is still there. To start again without them, {start}.",
     )
 
 
 def postgres(url: str) -> PostgresDialect:
     scheme, separator, _ = url.partition("://")
     if scheme != "postgresql" or not separator:
-        # Not the whole of it: it may hold a password.
+        # Not the whole URL: it may hold a password.
         raise ConfigError(
-            f"The database URL begins with {scheme!r}, which is none of the databases Holdfast knows."
+            f"The database URL begins with {scheme!r}, and Holdfast does not support that database."
             if separator
             else "The database URL has no scheme.",
             hint="Use postgresql://..., or no URL at all for SQLite in HOLDFAST_HOME.",
@@ -88,7 +81,7 @@ def postgres(url: str) -> PostgresDialect:
 
 
 class Store(Access):
-    """All records: read and written one by one as ``Access`` does, and asked by concept."""
+    """All records: read and written one by one by ``Access``, and queried by concept."""
 
     def __init__(self, engine: Engine, home: Path) -> None:
         super().__init__(engine, home)
@@ -104,9 +97,11 @@ class Store(Access):
     def referenced_states(self, store_id: str) -> set[str]:
         """Every state that a group, an unfinished operation or a merged subplan in that content store needs.
 
-        Refuses if any record that could name one is damaged, of whichever plan: a damaged one may be another's.
+        Refuses if any record that could name a state is damaged, whatever plan it names: that name may be damaged too.
         """
-        from holdfast.db.journal import states_needed_by  # only a collection asks, and every command opens the store
+        from holdfast.db.journal import (
+            states_needed_by,
+        )  # only a collection needs it, and every command opens the store
 
         plans = [fields for fields in self.all_fields(Plan) if fields["store_id"] == store_id]
         kept = {fields["plan_id"] for fields in plans}

@@ -1,6 +1,6 @@
-"""The tables, and how the fields of each record lie in them, in what SQLite and PostgreSQL have in common.
+"""The tables, and the columns for the fields of each record, in SQL that SQLite and PostgreSQL have in common.
 
-A record belongs to its plan and goes with it: deleting a plan deletes its subplans and all their records.
+A record belongs to its plan: deleting a plan deletes its subplans and all their records.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Column:
     kind: Kind = Kind.TEXT
     optional: bool = False
     field: str = ""
-    """The record's field, where it is not called like the column."""
+    """The record's field, if its name differs from the column's."""
     is_later: bool = False
-    """A later version added it, so it stands at the end of the table."""
+    """A later version added it, so it is at the end of the table."""
 
     @property
     def ddl(self) -> str:

@@ -1,4 +1,4 @@
-"""CorrectionService: undo a decision and all that followed from it, or add to a plan, and go on from there."""
+"""CorrectionService: reverts a decision with all that followed from it, or appends steps to a plan."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from holdfast.model import (
     Correction,
     Decision,
     DecisionType,
+    FileChange,
     Lease,
     Moment,
     Plan,
@@ -29,35 +30,34 @@ from holdfast.model import (
     is_within,
     numbers_of,
 )
-from holdfast.names import valid_text
 from holdfast.rollback.rollback import full_impact, refuse_if_disabled
 from holdfast.tools import Toolbox
 
 
 @dataclass(frozen=True)
 class Target:
-    """The moment just before a decision."""
+    """The moment just before a decision, to which reverting the decision rolls the plan back."""
 
     checkpoint: Checkpoint
     undone: tuple[int, ...]
-    """Sequence numbers of decisions that the checkpoint's group holds and that are not in force at that moment."""
+    """Sequence numbers of decisions that the checkpoint's group holds and that must not be in force."""
     group: CheckpointGroup
-    """Without these."""
+    """The checkpoint's group without these decisions."""
 
 
 @dataclass(frozen=True)
 class CorrectionPreview:
-    """What a correction will do, for the dry run and for the question asked before the real one."""
+    """What a correction will do, for the dry run and for the question before the real correction."""
 
     plan: Plan
     """As it is now."""
     decision: Decision
     rollback: RollbackDecision | None
-    """What the plan goes back to; None if nothing is undone."""
-    files: tuple[str, ...]
+    """The rollback; None if nothing is undone."""
+    files: tuple[FileChange, ...]
     superseded: tuple[Decision, ...]
     subplans: tuple[Plan, ...]
-    """Those that will be invalidated."""
+    """Subplans that will be invalidated."""
     impact: RollbackImpact
     resumes_at: int
     steps: tuple[Step, ...]
@@ -68,28 +68,36 @@ class CorrectionPreview:
         return self.rollback.checkpoint if self.rollback is not None else None
 
 
+@dataclass(frozen=True)
+class CorrectionResult:
+    plan: Plan
+    impact: RollbackImpact | None
+    """None if this very correction had been cut short, and was only finished now."""
+
+
 class CorrectionService:
+    """Previews and carries out corrections."""
+
     def __init__(self, service: CheckpointService, tools: Toolbox) -> None:
         self._service, self._tools = service, tools
 
-    def is_under_way(self, decision: Decision, guidance: str) -> bool:
-        """Whether this very correction was begun and cut short: whoever takes the plan's lease next finishes it."""
+    def is_interrupted(self, decision: Decision, guidance: str) -> bool:
+        """Whether this correction was begun and interrupted; the next command that takes the lease finishes it."""
         entries = map(Entry.of, self._service.store.operations.unfinished(decision.plan_id))
+        corrections = (entry.correction for entry in entries if isinstance(entry, RollbackEntry))
+        # Reverting a correction also keeps undone what it had undone, which are earlier decisions (``target_of``).
         return any(
-            isinstance(entry, RollbackEntry)
-            and entry.correction is not None
-            and entry.correction.guidance == guidance
-            and entry.reason == _reason(decision)
-            for entry in entries
+            each and each.guidance == guidance and max(each.undone, default=0) == decision.sequence
+            for each in corrections
         )
 
-    # Undoing
+    # Reverting
 
     def preview_revert(self, plan: Plan, decision: Decision, new_steps: tuple[Step, ...] | None) -> CorrectionPreview:
-        """What reverting will undo, or the refusal; changes nothing."""
+        """What reverting will undo; refuses what reverting would refuse, and changes nothing."""
         refuse_if_disabled(plan)
         history = self._service.history(plan)
-        target = self._target_of(history, decision)
+        target = self.target_of(history, decision)
         _refuse_if_applied(consequences_of(history, target.group))
         rollback = self._service.rollback.decide(plan, target.checkpoint, undone=target.undone)
         expected = self._service.rollback.expected(rollback)
@@ -98,7 +106,7 @@ class CorrectionService:
             plan=plan,
             decision=decision,
             rollback=rollback,
-            files=tuple(f"{each.resource}: {valid_text(each.file)}" for each in expected.changes),
+            files=expected.changes,
             superseded=consequences.superseded,
             subplans=tuple(subplan for subplan in consequences.subplans if not subplan.is_superseded),
             impact=full_impact(plan, self._service, self._tools, consequences),
@@ -108,10 +116,9 @@ class CorrectionService:
         )
 
     def revert(self, lease: Lease, preview: CorrectionPreview, guidance: str, compensate: Compensate) -> RollbackResult:
-        """Go back to just before the decision; it and all that followed from it are superseded by the guidance."""
+        """Roll back to just before the decision; the guidance supersedes it and all that followed from it."""
         decision, rollback = preview.decision, preview.rollback
         assert rollback is not None
-        self._service.sandboxes.states_now(preview.plan)  # a question may lie between, and not every write is reported
         correction = Correction(
             question=decision.question,
             guidance=guidance,
@@ -125,16 +132,16 @@ class CorrectionService:
         )
 
     def check_revert(self, plan: Plan, decision: Decision) -> Target:
-        """Everything that could refuse, but for a look at files and content; what reverting goes back to."""
+        """Refuse what reverting would refuse, as far as that is known without reading files and content."""
         refuse_if_disabled(plan)
         history = self._service.history(plan)
-        target = self._target_of(history, decision)
+        target = self.target_of(history, decision)
         _refuse_if_applied(consequences_of(history, target.group))
         self._service.rollback.check_position(history, target.group)
         return target
 
     def find_refusal(self, plan: Plan, decision: Decision) -> str | None:
-        """Why this decision cannot be reverted as things are; None if it can."""
+        """Why this decision cannot be reverted at present; None if it can."""
         if plan.parent_plan_id is not None:
             return goes_on_with_parent(plan)
         try:
@@ -144,7 +151,7 @@ class CorrectionService:
         return None
 
     def correctable_for(self, plan: Plan, decision: Decision) -> Decision | None:
-        """The decision to revert in order to undo this one: itself or, of a subplan, the one that spawned that."""
+        """The decision to revert in order to undo this one: itself, or the one that spawned its subplan."""
         store = self._service.store
         if plan.parent_plan_id is None:
             return decision if self.find_refusal(plan, decision) is None else None
@@ -152,21 +159,18 @@ class CorrectionService:
         while plan.parent_plan_id != root.plan_id:
             plan = store.get(Plan, plan.parent_plan_id or "")
         spawning = store.find(Decision, plan.spawn_decision_id or "")
-        # A step with a decision of its own can also be undone by that.
+        # If the step states a decision of its own, reverting that undoes the subplan as well.
         parent = store.find(Decision, spawning.parent_decision_id or "") if spawning is not None else None
         found = (each for each in (spawning, parent) if each is not None and self.find_refusal(root, each) is None)
         return next(found, None)
 
-    def target_of(self, plan: Plan, decision: Decision) -> Target:
-        """What reverting this decision would go back to."""
-        return self._target_of(self._service.history(plan), decision)
-
-    def _target_of(self, history: History, decision: Decision) -> Target:
+    def target_of(self, history: History, decision: Decision) -> Target:
+        """What reverting this decision would roll the plan back to."""
         checkpoint = self._checkpoint_before(history, decision)
         group = self._service.store.get(CheckpointGroup, checkpoint.group_id)
         undone = {decision.sequence}
         if decision.is_correction:
-            # What it undid itself stays undone.
+            # What the correction undid stays undone.
             [first, *_] = self._groups_with(decision)
             undone.update(
                 each for each in numbers_of(group.active_decisions) if not is_within(each, first.active_decisions)
@@ -177,28 +181,28 @@ class CorrectionService:
         plan_id = history.plan.plan_id
         if decision.parent_decision_id is None:
             raise StateError(
-                f"Decision {decision.decision_id} is what the plan is for: nothing comes before it.",
-                hint=f"Correct one that followed from it (`holdfast plan tree {plan_id}`), or go back to the "
+                f"Decision {decision.decision_id} is the plan's goal: nothing comes before it.",
+                hint=f"Correct one that followed from it (`holdfast plan tree {plan_id}`), or roll back to the "
                 f"start (`holdfast checkpoint list {plan_id}`).",
             )
         found = self._checkpoints_before(history, decision)
-        # A decision that was itself rolled back, as after a failure, may stand right before where the plan is now.
+        # A rolled-back decision, as after a failure, may come directly before the plan's present position.
         leads_here = bool(found) and found[0].group_id not in history.superseded_groups
         if decision.is_superseded and not leads_here:
             raise StateError(
-                f"Decision {decision.decision_id} is superseded already: it is not part of what led here.",
+                f"Decision {decision.decision_id} is already superseded: it does not belong to the present state.",
                 hint="Roll back to a checkpoint of that time first, or correct a decision that is in force.",
             )
         if not found:
             raise StateError(
-                f"There is no checkpoint of decision {decision.decision_id} to go back to.",
-                hint="None was taken when it was made, or it was pruned. Those there are: "
-                f"`holdfast checkpoint list {plan_id}`.",
+                f"There is no checkpoint of decision {decision.decision_id} to roll back to.",
+                hint="None was taken when it was made, or it was pruned. "
+                f"`holdfast checkpoint list {plan_id}` shows those that exist.",
             )
         return found[0]
 
     def _checkpoints_before(self, history: History, decision: Decision) -> list[Checkpoint]:
-        """Those taken when it was made. Others name it as well: the step it started has ended, or failed."""
+        """The checkpoints taken when the decision was made; those from the end of its step name it, too."""
         store = self._service.store
         if decision.is_correction:
             return self._before_correction(decision)
@@ -210,17 +214,17 @@ class CorrectionService:
         return [each for group in made for each in self._service.checkpoints_at(group)]
 
     def _undone_runs(self, history: History, decision: Decision) -> list[StepRun]:
-        """The runs that the decision started, or that it brought to their end in the place of a tool."""
+        """The runs that the decision started, or that it ended by a skip or by resolving conflicts."""
         started = [run for run in history.runs if run.decision_id == decision.decision_id]
         if started or decision.type is not DecisionType.USER_INTERVENTION:
             return started
         ended = [run for run in history.runs if run.decision_id == decision.parent_decision_id]
         is_skip = any(decision.decision_id == group.decision_id for group in self._groups_with(decision))
-        # A tool may have recorded what a person told it, in the middle of its run: that has a moment of its own.
+        # Other interventions were recorded by a tool during its run, and have a checkpoint of their own.
         return ended if is_skip or any(map(history.spawned_by, ended)) else []
 
     def _before_correction(self, correction: Decision) -> list[Checkpoint]:
-        """Those of what it went back to; of steps that were added, those of what was there."""
+        """The checkpoints of what the correction rolled back to or, if it appended steps, of the state before it."""
         store = self._service.store
         for first in self._groups_with(correction)[:1]:
             before = store.find(CheckpointGroup, first.parent_group_id or "")
@@ -229,22 +233,22 @@ class CorrectionService:
         return []
 
     def _groups_with(self, decision: Decision) -> list[CheckpointGroup]:
-        """Those that hold it as one that led there, the first of them first."""
+        """The groups that hold the decision as one in force, oldest first."""
         groups = self._service.store.groups.of(decision.plan_id)
         return [each for each in groups if is_within(decision.sequence, each.active_decisions)]
 
-    # Adding
+    # Appending
 
     def preview_append(self, plan: Plan, decision: Decision, new_steps: tuple[Step, ...]) -> CorrectionPreview:
-        """Nothing is undone, so the new steps are all there is to say; or the refusal. Changes nothing."""
+        """The preview of appending steps, which undoes nothing; refuses what appending would refuse."""
         if plan.state in (PlanState.APPLIED, PlanState.CANCELLED):
             raise StateError(f"Plan {plan.plan_id} is {plan.state}.", hint="Make a new plan for the new work.")
-        half_done = self._service.history(plan).cut_short
-        if half_done is not None and _is_taken_up(plan, half_done):
+        half_done = self._service.history(plan).half_done_run
+        if half_done is not None and _is_resumed(plan, half_done):
             raise StateError(
-                f"Step {half_done.step_index + 1} ({half_done.step}) did not come to its end: going on may take the "
-                "plan back to before it, and what you add now with it.",
-                hint=f"Go on first: `holdfast plan resume {plan.plan_id}`.",
+                f"Step {half_done.step_index + 1} ({half_done.step}) has not finished: resuming may roll the plan back "
+                "to before it, which would remove the steps you add now.",
+                hint=f"Resume first: `holdfast plan resume {plan.plan_id}`.",
             )
         if plan.head_group_id is not None:
             self._service.sandboxes.check(plan)
@@ -266,7 +270,7 @@ class CorrectionService:
         )
 
     def append(self, lease: Lease, preview: CorrectionPreview, guidance: str) -> Plan:
-        """The steps become new work at the end."""
+        """Append the steps to the plan."""
         correction = Correction(
             question=f"What else has to be done after: {preview.decision.question}",
             guidance=guidance,
@@ -275,15 +279,15 @@ class CorrectionService:
         )
         plan = preview.plan
         if plan.head_group_id is not None:
-            # Whatever takes the plan back after a failure finds a group that has the new steps.
+            # So that a rollback after a failure finds a group that has the new steps.
             occasion = Occasion((Moment.MANUAL,), source="correct", reason="steps are added at the end")
             plan = self._service.create_checkpoint(plan, lease, occasion)
         with self._service.store.transaction(lease):
             return record_correction(self._service.store, plan, correction)
 
 
-def _is_taken_up(plan: Plan, half_done: StepRun) -> bool:
-    """Whether going on looks back at this run: to undo it, or to go on with its subplans."""
+def _is_resumed(plan: Plan, half_done: StepRun) -> bool:
+    """Whether resuming undoes this run, or continues its subplans."""
     return half_done.group_before_id is not None or bool(plan.steps[half_done.step_index].subplans)
 
 
@@ -292,10 +296,10 @@ def _reason(decision: Decision) -> str:
 
 
 def _refuse_if_applied(consequences: Consequences) -> None:
-    """What a subplan brought into the real files cannot be taken back by going back in its parent."""
+    """Rolling back a parent cannot undo what a subplan has applied to the real files."""
     if consequences.applied:
         listed = ", ".join(f"{subplan.name} ({subplan.plan_id})" for subplan in consequences.applied)
         raise StateError(
-            f"The correction would undo subplans whose result is in the real files already: {listed}.",
+            f"The correction would undo subplans whose results are already in the real files: {listed}.",
             hint="Correct a decision that came after them, or add steps that undo their work: `--mode append`.",
         )

@@ -1,4 +1,4 @@
-"""Looking at the decisions of a plan: all of them as a tree, and one with what it did and what depends on it."""
+"""Explains the decisions of a plan: all as a tree, or one with what it changed and what depends on it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from holdfast.names import display_ids
 from holdfast.tools import Toolbox
 
 _ENDINGS = (Trigger.ON_ERROR, Moment.BEFORE_ROLLBACK)
-"""Groups of these moments hold what a step that did not work out had done."""
+"""Groups of these moments hold the work of a step that did not succeed."""
 
 
 @dataclass(frozen=True)
 class DecisionCheckpoint:
-    """A moment that belongs to a decision, by the first checkpoint of its group."""
+    """A moment of a decision: the first checkpoint of a group that names the decision."""
 
     checkpoint: Checkpoint
     display_id: str
@@ -30,55 +30,61 @@ class DecisionCheckpoint:
 
 @dataclass(frozen=True)
 class DecisionNode:
+    """A decision in the tree."""
+
     decision: Decision
     step: str | None
     checkpoints: tuple[DecisionCheckpoint, ...]
-    """Oldest first; the first is what correcting the decision goes back to."""
+    """Oldest first; correcting the decision rolls back to the first."""
     children: tuple[DecisionNode, ...]
     subplans: tuple[DecisionTree, ...]
-    """What the decision spawned."""
+    """The trees of the subplans that the decision spawned."""
 
 
 @dataclass(frozen=True)
 class DecisionTree:
+    """The decisions of a plan and its subplans."""
+
     plan: Plan
     roots: tuple[DecisionNode, ...]
-    """The one that defined the plan."""
+    """The decision that defined the plan."""
     superseded: int
-    """How many decisions of this plan are superseded, shown or not."""
+    """How many decisions of this plan are superseded, whether they are shown or not."""
 
 
 @dataclass(frozen=True)
 class Explanation:
+    """One decision, with what it changed and what depends on it."""
+
     plan: Plan
     decision: Decision
     parent: Decision | None
     step: str | None
     run: StepRun | None
-    """How its step went."""
+    """The run of its step."""
     checkpoint: DecisionCheckpoint | None
-    """What correcting it goes back to; None if it has none, or none any more."""
+    """Correcting the decision rolls back to it; None if none was taken, or it was pruned."""
     changes: tuple[FileDiff, ...] | None
-    """What its step changed after it; None if that was not recorded."""
+    """What its step changed after the decision; None if that was not recorded."""
     dependents: tuple[Decision, ...]
     """Later decisions that correcting this one supersedes."""
     subplans: tuple[Plan, ...]
-    """What it spawned, and what these depend on it for."""
+    """The subplans that it or its dependents spawned."""
     refusal: str | None
-    """Why it cannot be reverted."""
+    """Why it cannot be reverted; None if it can."""
     correctable: Decision | None
-    """What to correct in order to undo it: itself or, of a subplan, what spawned that; None if neither can be."""
+    """The decision to correct in order to undo it: itself, or the one that spawned its subplan; None if neither can."""
 
 
 def decision_tree(plan: Plan, service: CheckpointService, *, with_superseded: bool = False) -> DecisionTree:
-    return _Growing(plan, service, with_superseded).tree()
+    return _TreeBuilder(plan, service, with_superseded).tree()
 
 
 class _Records:
-    """What is recorded of a plan's decisions, read once."""
+    """The records of a plan's decisions, read once; damaged ones are left out."""
 
     def __init__(self, plan: Plan, service: CheckpointService) -> None:
-        self.plan, self.service = plan, service
+        self.plan, self.service, self.history = plan, service, service.history(plan)
         self.decisions = service.store.decisions.of(plan.plan_id, sound_only=True)
         self.by_id = {decision.decision_id: decision for decision in self.decisions}
         self.runs = {run.decision_id: run for run in service.store.runs.of(plan.plan_id, sound_only=True)}
@@ -86,23 +92,22 @@ class _Records:
         self.subplans = service.store.plans.below(plan.plan_id, sound_only=True)
         listed = service.list_checkpoints(plan.plan_id)
         shown = display_ids(checkpoint.checkpoint_id for checkpoint in listed)
-        left = service.history(plan).superseded_groups
+        superseded = self.history.superseded_groups
         self._first: dict[str, DecisionCheckpoint] = {}
         sound = {group.group_id for group in self.groups}
         for each in [each for each in listed if each.group_id in sound]:
-            view = DecisionCheckpoint(each, shown[each.checkpoint_id], each.group_id in left)
+            view = DecisionCheckpoint(each, shown[each.checkpoint_id], each.group_id in superseded)
             self._first.setdefault(each.group_id, view)
 
     def checkpoints_of(self, decision: Decision) -> tuple[DecisionCheckpoint, ...]:
         found = (each for each in self._first.values() if each.checkpoint.decision_id == decision.decision_id)
-        # A rollback names the decision of the moment it went back to, or the one to go back, which has no other.
-        is_to_go_back = decision.type is DecisionType.ERROR_RECOVERY
-        return tuple(
-            each for each in found if is_to_go_back or Moment.ROLLBACK not in each.checkpoint.metadata.triggers
-        )
+        # The group of a rollback names the decision of its target or, after a failure, the decision to roll back; only
+        # the latter has no other group.
+        is_recovery = decision.type is DecisionType.ERROR_RECOVERY
+        return tuple(each for each in found if is_recovery or Moment.ROLLBACK not in each.checkpoint.metadata.triggers)
 
     def run_of(self, decision: Decision | None) -> StepRun | None:
-        """Of its step; a decision that a tool recorded belongs to the run of the tool."""
+        """The run of its step; a decision that a tool recorded belongs to the run of the tool."""
         while decision is not None and decision.step_index is not None:
             if decision.decision_id in self.runs:
                 return self.runs[decision.decision_id]
@@ -120,7 +125,7 @@ class _Records:
         return [subplan for subplan in self.subplans if subplan.spawn_decision_id == decision.decision_id]
 
 
-class _Growing:
+class _TreeBuilder:
     def __init__(self, plan: Plan, service: CheckpointService, with_superseded: bool) -> None:
         self._records = _Records(plan, service)
         self._with_superseded = with_superseded
@@ -138,7 +143,7 @@ class _Growing:
         return self._with_superseded or not decision.is_superseded
 
     def _shown_parent(self, decision: Decision) -> str | None:
-        """A correction inside a step hangs on a decision that is superseded with that step."""
+        """The nearest parent that is shown: a correction may have a parent that is superseded with its step."""
         parent = self._records.by_id.get(decision.parent_decision_id or "")
         while parent is not None and not self._is_shown(parent):
             parent = self._records.by_id.get(parent.parent_decision_id or "")
@@ -163,7 +168,7 @@ def explain_decision(plan: Plan, service: CheckpointService, tools: Toolbox, dec
     checkpoints = records.checkpoints_of(decision)
     corrections, target = CorrectionService(service, tools), None
     with suppress(StateError, DamagedRecordError):
-        target = corrections.target_of(plan, decision)
+        target = corrections.target_of(records.history, decision)
     dependents = tuple(_dependents(records, decision, target))
     undone = {each.decision_id for each in (decision, *dependents)}
     return Explanation(
@@ -183,7 +188,7 @@ def explain_decision(plan: Plan, service: CheckpointService, tools: Toolbox, dec
 
 def _dependents(records: _Records, decision: Decision, target: Target | None) -> Iterator[Decision]:
     if target is not None:
-        superseded = consequences_of(records.service.history(records.plan), target.group).superseded
+        superseded = consequences_of(records.history, target.group).superseded
         yield from (each for each in superseded if each.decision_id != decision.decision_id)
     elif not decision.is_superseded:
         yield from (each for each in records.decisions if each.sequence > decision.sequence and not each.is_superseded)
@@ -192,7 +197,7 @@ def _dependents(records: _Records, decision: Decision, target: Target | None) ->
 def _changes(
     records: _Records, decision: Decision, checkpoints: tuple[DecisionCheckpoint, ...]
 ) -> tuple[FileDiff, ...] | None:
-    """From the moment of the decision to the end of its step."""
+    """What changed from the moment of the decision to the end of its step."""
     if not checkpoints or decision.step_index is None:
         return None
     groups = {group.group_id: group for group in records.groups}
@@ -208,7 +213,7 @@ def _changes(
 def _group_after(
     groups: dict[str, CheckpointGroup], before: CheckpointGroup, step_index: int
 ) -> CheckpointGroup | None:
-    """The first group on a way that leads on from there that was taken when the step had ended."""
+    """The first descendant of the group that was taken when the step had ended."""
     followed = {before.group_id}
     for group in groups.values():
         if group.parent_group_id not in followed:

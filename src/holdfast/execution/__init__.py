@@ -1,1 +1,1 @@
-"""Running a plan: its steps, its subplans, and going on after it was cut short."""
+"""Runs a plan: its steps and subplans, and resumes it after an interruption."""

@@ -1,4 +1,4 @@
-"""The beginning of an execution: what is made or put right before the first step runs."""
+"""The beginning of an execution: creates or repairs what the first step needs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.apply.real_folders import reading
-from holdfast.checkpoints.missing import make_anew, make_sandboxes
+from holdfast.checkpoints.missing import make_sandboxes, recreate_missing
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.errors import ConflictError
 from holdfast.events import Listener, SandboxesMadeAnew, SandboxMade
 from holdfast.execution.conflicts import refuse_unresolved
-from holdfast.execution.recorder import Recorder, occasion_of
+from holdfast.execution.recorder import ExecutionRecorder, occasion_of
 from holdfast.execution.rollbacks import Rollbacks
 from holdfast.execution.standing import Choices, Standing
 from holdfast.model import (
@@ -32,8 +32,8 @@ from holdfast.model import (
     StepRun,
     Trigger,
 )
-from holdfast.sandbox import sandbox_for
-from holdfast.sandbox.forking import fork
+from holdfast.sandbox.making import fork
+from holdfast.sandbox.protocol import sandbox_for
 from holdfast.system.machine import boot_id
 from holdfast.system.stopping import stoppable
 from holdfast.tools import Toolbox
@@ -44,24 +44,24 @@ class Begun:
     """A plan that is ready for its next step."""
 
     plan: Plan
-    made_anew: tuple[str, ...] = ()
-    """Resources whose sandboxes were gone and are made anew."""
+    recreated: tuple[str, ...] = ()
+    """Resources whose missing sandboxes were re-created."""
     divided: Standing | None = None
-    """If the next step goes on with the subplans of a run that was cut short."""
+    """Set if the next step continues the subplans of an interrupted run."""
 
 
 def with_all_sandboxes(
     plan: Plan, lease: Lease, service: CheckpointService, tell: Listener
 ) -> tuple[Plan, tuple[str, ...]]:
-    """The plan with sandboxes that were gone made anew; what was resolved in one is to be resolved again."""
+    """Re-create the missing sandboxes of a plan; conflicts that were resolved in one must be resolved again."""
     if plan.state is PlanState.APPLIED:
         return plan, ()
-    plan, made = make_anew(plan, lease, service, tell)
+    plan, made = recreate_missing(plan, lease, service, tell)
     if made and plan.state is PlanState.CONSTRAINED:
         try:
             refuse_unresolved(plan, service.store.runs.latest_in_force(plan.plan_id), service)
         except ConflictError as error:
-            gone = f"The sandbox of {', '.join(made)} was gone and is made anew."
+            gone = f"The sandbox of {', '.join(made)} was missing and has been re-created."
             raise ConflictError(f"{gone} {error.message}", hint=error.hint, paths=error.paths) from error
     if made:
         tell(SandboxesMadeAnew(made))
@@ -69,9 +69,11 @@ def with_all_sandboxes(
 
 
 class Beginning:
+    """Prepares one execution of a plan."""
+
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: ExecutionRecorder,
         rollbacks: Rollbacks,
         tools: Toolbox,
         choices: Choices,
@@ -83,33 +85,33 @@ class Beginning:
         self._include_ignored, self._cancelled = include_ignored, cancelled
 
     def begin(self, standing: Standing) -> Begun:
-        """Raises ``Stopped`` if it is stopped while sandboxes are made."""
+        """Prepare the plan for its next step; raises ``Stopped`` on a stop request while sandboxes are created."""
         plan = standing.plan.changed(phase=Phase.EXECUTE, state=PlanState.PROCESSING, error=None)
-        unused = self._recorder.service.history(plan).never_begun
+        unused = self._recorder.service.history(plan).decisions_without_run
         self._recorder.save(plan, *(each.model_copy(update={"is_superseded": True}) for each in unused))
         if plan.head_group_id is None:
             with stoppable(self._cancelled):
                 return Begun(self._start_from_nothing(plan.changed(boot_id=boot_id())))
-        made_anew = self._make_missing(standing)
+        recreated = self._recreate_missing(standing)
         plan = self._after_interruption(plan, standing).changed(state=PlanState.PROCESSING, boot_id=boot_id())
         self._recorder.save(plan)
-        goes_on = standing.is_divided and standing.lost_since is None
-        return Begun(plan, made_anew, standing if goes_on else None)
+        continues_subplans = standing.is_divided and standing.lost_since is None
+        return Begun(plan, recreated, standing if continues_subplans else None)
 
-    def _make_missing(self, standing: Standing) -> tuple[str, ...]:
+    def _recreate_missing(self, standing: Standing) -> tuple[str, ...]:
         with stoppable(self._cancelled):
             make_sandboxes(standing.missing, standing.recorded, self._recorder.service)
-        made_anew = tuple(resource.name for resource in standing.missing)
-        if made_anew:
-            self._recorder.tell(SandboxesMadeAnew(made_anew))
-        return made_anew
+        recreated = tuple(resource.name for resource in standing.missing)
+        if recreated:
+            self._recorder.tell(SandboxesMadeAnew(recreated))
+        return recreated
 
     def _after_interruption(self, plan: Plan, standing: Standing) -> Plan:
-        """The plan with a step that was cut short undone, or skipped, unless its subplans go on."""
+        """Undo or skip an interrupted step, unless its subplans continue."""
         run = standing.run
         if standing.lost_since is not None:
-            gone = f"{standing.missing[0].name} was gone"
-            return self._rollbacks.roll_back(plan, standing.lost_since.group_id, gone).plan
+            reason = f"{standing.missing[0].name} was gone"
+            return self._rollbacks.roll_back(plan, standing.lost_since.group_id, reason).plan
         if run is None or standing.is_divided:
             return plan
         if standing.skips(self._tools, self._choices):
@@ -119,14 +121,14 @@ class Beginning:
         return plan
 
     def _skip(self, plan: Plan, run: StepRun) -> Plan:
-        """Take the step as done, with the files as it left them; a person said so."""
+        """Count the step as done, with the files as it left them, because a person chose to skip it."""
         store = self._recorder.store
         spec = DecisionSpec(
             type=DecisionType.USER_INTERVENTION,
             question=f"{run.step} was interrupted: is it run again?",
             chosen="no, it counts as done",
         )
-        decision = self._recorder.service.decision(plan, spec, run.step_index, run.decision_id)
+        decision = self._recorder.new_decision(plan, spec, run.step_index, run.decision_id)
         run = run.model_copy(update={"status": RunStatus.SUCCEEDED, "error": "interrupted, and skipped"})
         first = store.get(Decision, run.decision_id or "").sequence
         made = [each.sequence for each in store.decisions.in_force_from(run.plan_id, first)]
@@ -145,7 +147,7 @@ class Beginning:
                 service.manager.forget(Path(resource.sandbox_path))
                 resources.append(self._make_sandbox(plan, resource))
                 self._recorder.tell(SandboxMade(resources[-1]))
-        # The store that it was made with may have been lost since.
+        # The content store may have been replaced since the plan was created.
         plan = plan.changed(resources=tuple(resources), store_id=service.manager.objects.store_id)
         occasion = Occasion((Moment.PRE_EXECUTE,), source="execute", reason="before the first step")
         return self._recorder.checkpoint(plan, occasion)

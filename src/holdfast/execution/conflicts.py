@@ -1,4 +1,4 @@
-"""Conflicts between subplans that a person resolves: what is open, and waiting for it."""
+"""Conflicts between subplans, which a person resolves: which are still open, and the plan that waits for them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from holdfast.system.directories import with_ancestors
 _MARKS = (b"<<<<<<< ", b">>>>>>> ")
 
 
-def waiting_again(plan: Plan, lease: Lease, service: CheckpointService) -> Plan | None:
-    """The plan as it waits for a person, if a step of it does: whatever ended its execution, all is still there."""
+def restore_waiting(plan: Plan, lease: Lease, service: CheckpointService) -> Plan | None:
+    """Set the plan to wait for a person again if one of its steps does, however the execution ended; otherwise None."""
     runs = service.store.runs.unfinished(plan.plan_id)
     constrained = [run for run in runs if run.status is RunStatus.CONSTRAINED]
     if not constrained:
@@ -31,7 +31,10 @@ def waiting_again(plan: Plan, lease: Lease, service: CheckpointService) -> Plan 
 
 
 def refuse_unresolved(plan: Plan, run: StepRun | None, service: CheckpointService, *, take_as_is: bool = False) -> None:
-    """Refuse to go on with a constrained plan while a conflict is as the merge left it; ``run``: the last in force."""
+    """Refuse to go on with a constrained plan while a conflict is as the merge left it; ``run``: the last in force.
+
+    ``take_as_is``: the person says that all conflicts of this plan are resolved.
+    """
     if run is None or run.status is not RunStatus.CONSTRAINED:
         return
     subplans = service.history(plan).spawned_by(run)
@@ -69,12 +72,12 @@ def _unresolved(
 
 
 def _at_or_above(reader: StateReader, state: State, path: bytes) -> Entry | None:
-    """The entry at that path, or the one in the place of a folder that it would lie in."""
-    on_the_way = (reader.find(state, place) for place in sorted(with_ancestors([path])))
-    return next((each for each in on_the_way if each is None or each.kind != DIRECTORY), reader.find(state, path))
+    """The entry at that path, or the first above it that is not a folder; None if it or a folder above is missing."""
+    down_to_it = (reader.find(state, place) for place in sorted(with_ancestors([path])))
+    return next((each for each in down_to_it if each is None or each.kind != DIRECTORY), reader.find(state, path))
 
 
 def _conflict_lines(plan: Plan, conflicts: Sequence[Conflict]) -> str:
-    """One line a conflict: the file to edit, and why."""
+    """One line for each conflict: the file to edit, and the reason."""
     roots = {each.name: Path(each.sandbox_path) for each in plan.resources}
     return "\n".join(f"  {name_text(str(roots[each.resource] / each.path))}: {each.reason}" for each in conflicts)

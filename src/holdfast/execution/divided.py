@@ -1,4 +1,4 @@
-"""DividedStep: a step with subplans, from spawning them to their merged result."""
+"""DividedStep: runs a step that has subplans, from spawning them to their merged result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.events import StepStarted
 from holdfast.execution.folders import plan_folder
-from holdfast.execution.recorder import Recorder, occasion_of
+from holdfast.execution.recorder import ExecutionRecorder, occasion_of
 from holdfast.execution.standing import Standing
 from holdfast.execution.steps import StepRecords
 from holdfast.execution.subplans import ExecuteSubplan, SubplanRunner
@@ -30,15 +30,17 @@ from holdfast.system.trees import remove_tree
 
 
 class DividedStep:
+    """Runs the steps of one execution that have subplans."""
+
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: ExecutionRecorder,
         records: StepRecords,
         execute_subplan: ExecuteSubplan,
         cancelled: threading.Event,
         begun: Standing | None,
     ) -> None:
-        """``begun``: if the next step goes on with the subplans of a run that was cut short."""
+        """``begun``: given if the next step continues the subplans of an interrupted run."""
         self._recorder, self._store, self._records = recorder, recorder.store, records
         self._execute_subplan, self._cancelled, self._begun = execute_subplan, cancelled, begun
 
@@ -49,7 +51,7 @@ class DividedStep:
             plan, run, decision = self._start(plan, index)
             subplans: list[Plan] = []
         else:
-            run, subplans = self._taken_up(begun.run), list(begun.subplans)
+            run, subplans = self._continued(begun.run), list(begun.subplans)
             decision = self._store.get(Decision, run.decision_id or "")
         if not subplans:
             plan, subplans = self._spawn(plan, run, decision)
@@ -60,15 +62,15 @@ class DividedStep:
         plan, run = runner.run(plan)
         return self._records.end(plan, run, decision, []), run
 
-    def _taken_up(self, run: StepRun) -> StepRun:
-        """A run that was cut short, running again; one that waited for a person is taken up when that is recorded."""
+    def _continued(self, run: StepRun) -> StepRun:
+        """Save an interrupted run as running again; one that waited for a person is saved with the resolution."""
         if run.status is not RunStatus.CONSTRAINED:
             run = run.model_copy(update={"status": RunStatus.RUNNING, "error": None, "finished_at": None})
             self._recorder.save(run)
         return run
 
     def _start(self, plan: Plan, index: int) -> tuple[Plan, StepRun, Decision]:
-        """Record that the step starts; a decision of its own comes before the one to divide it."""
+        """Record that the step starts; if the step states a decision, that comes before the one to divide it."""
         step, triggers = plan.steps[index], [Trigger.BEFORE_STEP, Trigger.ON_DECISION]
         for subplan in self._store.plans.below(plan.plan_id):
             remove_tree(plan_folder(subplan))  # the sandbox of an earlier try; its checkpoints stay
@@ -77,10 +79,10 @@ class DividedStep:
         return self._records.start(plan, index, step.decision, triggers)
 
     def _spawn(self, plan: Plan, run: StepRun, decision: Decision) -> tuple[Plan, list[Plan]]:
-        """Make the step's subplans, with a decision to divide it if the step has one of its own."""
+        """Create the step's subplans; if the step states a decision, also record the decision to divide it."""
         step = plan.steps[run.step_index]
         if step.decision is not None:
-            decision = self._recorder.service.decision(plan, _spawn_spec(step), run.step_index, run.decision_id)
+            decision = self._recorder.new_decision(plan, _spawn_spec(step), run.step_index, run.decision_id)
         subplans = [_spawned(plan, subplan, decision) for subplan in step.subplans]
         records = list(_records_of(subplans))
         if step.decision is None:
@@ -107,7 +109,7 @@ def _spawn_spec(step: Step) -> DecisionSpec:
 
 
 def _spawned(plan: Plan, subplan: Subplan, decision: Decision) -> Plan:
-    """The subplan as it is before anything of it has run."""
+    """The plan of a subplan that has not started."""
     folder, plan_id, at = plan_folder(plan).parent, new_id(), now()
     resources = tuple(
         resource.model_copy(update={"sandbox_path": str(folder / plan_id / resource.name)})

@@ -1,4 +1,4 @@
-"""PlanExecutor: runs the steps of a plan that remain, with a checkpoint at every write and every decision."""
+"""PlanExecutor: runs the remaining steps of a plan, with a checkpoint at every write and every decision."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from holdfast.checkpoints.service import CheckpointService
 from holdfast.errors import HoldfastError, LeaseLostError
 from holdfast.events import Event, InSubplan, Listener
 from holdfast.execution.beginning import Beginning
-from holdfast.execution.calls import Calls
-from holdfast.execution.conflicts import refuse_unresolved, waiting_again
+from holdfast.execution.conflicts import refuse_unresolved, restore_waiting
 from holdfast.execution.divided import DividedStep
 from holdfast.execution.failure import FailureHandling
-from holdfast.execution.recorder import Recorder
+from holdfast.execution.recorder import ExecutionRecorder
 from holdfast.execution.result import ExecutionResult
 from holdfast.execution.rollbacks import Compensator, Rollbacks
 from holdfast.execution.standing import (
@@ -28,9 +27,10 @@ from holdfast.execution.standing import (
     refuse_to_skip_nothing,
     standing_of,
 )
-from holdfast.execution.step import StepRunner
+from holdfast.execution.step_runner import StepRunner
 from holdfast.execution.steps import StepExecutor, StepRecords
 from holdfast.execution.subplans import ExecuteSubplan
+from holdfast.execution.tool_calls import ToolCalls
 from holdfast.execution.validation import Validation
 from holdfast.model import Lease, Moment, Plan, PlanState, RunStatus, StepRun
 from holdfast.system.progress import watched_by
@@ -40,6 +40,8 @@ __all__ = ["AfterInterruption", "Choices", "ExecutionResult", "PlanExecutor"]
 
 
 class PlanExecutor:
+    """Runs plans; each subplan gets an executor of its own."""
+
     def __init__(
         self,
         service: CheckpointService,
@@ -50,24 +52,24 @@ class PlanExecutor:
         listener: Listener | None = None,
         cancelled: threading.Event | None = None,
     ) -> None:
-        """``include_ignored``: what git ignores and is to be in the sandboxes all the same."""
+        """``include_ignored``: files that git ignores and that the sandboxes contain nevertheless."""
         self._service, self._runner, self._include_ignored = service, runner, include_ignored
         self._choices, self._listener = choices or Choices(), listener
         self._cancelled = cancelled or threading.Event()
 
     def execute(self, plan: Plan, lease: Lease) -> ExecutionResult:
-        """Run what remains; a failed step is a result, an error is what stops us from running it safely."""
+        """Run what remains. A failed step is a result; an error is raised if the plan cannot be run safely."""
         standing = standing_of(plan, self._service)
         self._refuse(standing)
-        recorder = Recorder(self._service, lease, self._listener)
+        recorder = ExecutionRecorder(self._service, lease, self._listener)
         rollbacks = Rollbacks(recorder, Compensator(self._service, self._runner, self._listener))
         try:
             result = self._execute(standing, recorder, rollbacks)
             return replace(result, effects=rollbacks.effects, set_aside=tuple(rollbacks.set_aside))
         except HoldfastError as error:
             if not isinstance(error, LeaseLostError):
-                self.broken_off(plan, lease, error.message)
-                # The step may have removed its own sandbox: going on makes it anew, but also runs the step again.
+                self.record_error(plan, lease, error.message)
+                # The step may have removed its own sandbox: resuming re-creates it too, but also runs the step again.
                 with suppress(HoldfastError):
                     make_recorded_sandboxes(self._service.store.get(Plan, plan.plan_id), self._service)
             raise
@@ -77,10 +79,10 @@ class PlanExecutor:
         is_resolved = self._choices.conflicts_are_resolved
         refuse_unresolved(plan, standing.run, self._service, take_as_is=is_resolved)
         refuse_to_repeat(standing, self._service, tools, self._choices)
-        if plan.parent_plan_id is None:  # what is skipped may be in any of the subplans
+        if plan.parent_plan_id is None:  # the step to skip may be in any of the subplans
             refuse_to_skip_nothing(standing, self._service, tools, self._choices)
 
-    def _execute(self, standing: Standing, recorder: Recorder, rollbacks: Rollbacks) -> ExecutionResult:
+    def _execute(self, standing: Standing, recorder: ExecutionRecorder, rollbacks: Rollbacks) -> ExecutionResult:
         try:
             begun = Beginning(
                 recorder,
@@ -91,8 +93,8 @@ class PlanExecutor:
                 cancelled=self._cancelled,
             ).begin(standing)
         except Stopped:
-            return self.stopped_at_the_start(standing.plan, recorder.lease)
-        calls, records = Calls(recorder, self._runner, self._cancelled), StepRecords(recorder)
+            return self.record_stopped_at_start(standing.plan, recorder.lease)
+        calls, records = ToolCalls(recorder, self._runner, self._cancelled), StepRecords(recorder)
         failures = FailureHandling(recorder, rollbacks)
         execute_subplan = self._subplans_under(recorder, rollbacks)
         divided = DividedStep(recorder, records, execute_subplan, self._cancelled, begun.divided)
@@ -100,9 +102,9 @@ class PlanExecutor:
         validation = Validation(recorder, calls)
         with self._service.sandboxes.watching(begun.plan):
             result = _run_remaining(begun.plan, steps, divided, validation, failures, recorder, self._cancelled)
-        return replace(result, made_anew=begun.made_anew)
+        return replace(result, made_anew=begun.recreated)
 
-    def _subplans_under(self, recorder: Recorder, rollbacks: Rollbacks) -> ExecuteSubplan:
+    def _subplans_under(self, recorder: ExecutionRecorder, rollbacks: Rollbacks) -> ExecuteSubplan:
         def execute_subplan(subplan: Plan, service: CheckpointService) -> Plan:
             def tell(event: Event) -> None:
                 recorder.tell(InSubplan(subplan, event))
@@ -122,17 +124,19 @@ class PlanExecutor:
 
         return execute_subplan
 
-    def stopped_at_the_start(self, plan: Plan, lease: Lease) -> ExecutionResult:
-        """Record that it was stopped while sandboxes were made; going on makes them anew."""
+    def record_stopped_at_start(self, plan: Plan, lease: Lease) -> ExecutionResult:
+        """Record that the plan was stopped while its sandboxes were created; resuming creates them again."""
         plan = self._service.store.get(Plan, plan.plan_id)
-        recorder = Recorder(self._service, lease, self._listener)
-        return ExecutionResult(recorder.ended(plan, PlanState.CANCELLED, "stopped while its sandboxes were made"))
+        recorder = ExecutionRecorder(self._service, lease, self._listener)
+        return ExecutionResult(
+            recorder.save_stopped(plan, PlanState.CANCELLED, "stopped while its sandboxes were made")
+        )
 
-    def broken_off(self, plan: Plan, lease: Lease, error: str) -> None:
-        """Record why it does not go on, unless it waits for a person again."""
+    def record_error(self, plan: Plan, lease: Lease, error: str) -> None:
+        """Record the error that ended the execution, unless a step waits for a person."""
         plan = self._service.store.get(Plan, plan.plan_id)
-        if waiting_again(plan, lease, self._service) is None:
-            Recorder(self._service, lease, self._listener).ended(plan, PlanState.ERRORED, error)
+        if restore_waiting(plan, lease, self._service) is None:
+            ExecutionRecorder(self._service, lease, self._listener).save_stopped(plan, PlanState.ERRORED, error)
 
 
 def _run_remaining(
@@ -141,13 +145,13 @@ def _run_remaining(
     divided: DividedStep,
     validation: Validation,
     failures: FailureHandling,
-    recorder: Recorder,
+    recorder: ExecutionRecorder,
     cancelled: threading.Event,
 ) -> ExecutionResult:
-    """The run loop: every step that remains, then the validations."""
+    """The run loop: every remaining step, then the validations."""
     for index in range(plan.next_step, len(plan.steps)):
         if cancelled.is_set():
-            return ExecutionResult(recorder.ended(plan, PlanState.CANCELLED, "stopped between two steps"))
+            return ExecutionResult(recorder.save_stopped(plan, PlanState.CANCELLED, "stopped between two steps"))
         plan, run = (divided if plan.steps[index].subplans else steps).run(plan, index)
         if run.status is RunStatus.INTERRUPTED:
             return _stopped(plan, run, recorder)
@@ -166,5 +170,5 @@ def _run_remaining(
     return ExecutionResult(recorder.checkpoint(plan, occasion))
 
 
-def _stopped(plan: Plan, run: StepRun, recorder: Recorder) -> ExecutionResult:
-    return ExecutionResult(recorder.ended(plan, PlanState.CANCELLED, f"stopped during {run.step}"), run)
+def _stopped(plan: Plan, run: StepRun, recorder: ExecutionRecorder) -> ExecutionResult:
+    return ExecutionResult(recorder.save_stopped(plan, PlanState.CANCELLED, f"stopped during {run.step}"), run)

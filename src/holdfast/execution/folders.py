@@ -1,4 +1,4 @@
-"""Where a plan's files lie in the home: its sandboxes, and what an execution keeps beside them."""
+"""The folders of a plan in the home: its sandboxes, and what an execution keeps beside them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.model import Plan
 
 
 def plan_folder(plan: Plan) -> Path:
-    """Holds the sandboxes of all its resources."""
+    """The folder with the sandboxes of all its resources."""
     return Path(plan.resources[0].sandbox_path).parent
 
 

@@ -1,4 +1,4 @@
-"""Merging the result of a subplan with what its parent has, and clearing away what is no longer needed after that."""
+"""Merges the result of a subplan with the files of its parent, and removes what is no longer needed after that."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.content.difference import Difference
 from holdfast.execution.folders import conflict_folder, plan_folder
 from holdfast.model import CheckpointGroup, Conflict, MergeStrategy, Plan, RunStatus
 from holdfast.names import name_text
-from holdfast.sandbox import sandbox_for
+from holdfast.sandbox.protocol import sandbox_for
 from holdfast.snapshot.merge import Merged, PathConflict, merge_states
 from holdfast.snapshot.selection import change
 from holdfast.system.directories import shown, with_ancestors
@@ -27,9 +27,9 @@ def base_of(subplan: Plan, service: CheckpointService) -> dict[str, str]:
 def merge(
     plan: Plan, subplan: Plan, strategy: MergeStrategy, service: CheckpointService, batch: Batch
 ) -> tuple[dict[str, str], tuple[Conflict, ...]]:
-    """The states of the plan's sandboxes with the subplan's result, stored with ``batch``; no sandbox is changed.
+    """Merge the subplan's result with the plan's files and store that with ``batch``; the states and the conflicts.
 
-    Of everything in conflict, the versions of both sides are kept as files.
+    No sandbox is changed. The versions of both sides of every conflict are kept as files.
     """
     ours = service.sandboxes.states_now(plan, thorough=False)
     theirs = service.store.get(CheckpointGroup, subplan.head_group_id or "").states
@@ -48,7 +48,7 @@ def merge(
         for resource in plan.resources
     }
     versions = conflict_folder(plan) / subplan.plan_id
-    remove_tree(versions)  # a merge that was cut short may have left some
+    remove_tree(versions)  # an interrupted merge may have left some
     sides = {"ours": ours, "theirs": theirs}
     conflicts = tuple(
         conflict
@@ -85,7 +85,7 @@ def _conflicts_of(
 def _keep_versions(
     folder: Path, state_hash: str, conflicts: Sequence[PathConflict], service: CheckpointService
 ) -> list[bytes]:
-    """Write one side of everything in conflict into a folder, to look at and to take from; the paths that it has."""
+    """Write one side's version of every conflict into a folder for the user; the paths that this side has."""
     reader = service.manager.reader
     state = reader.state(state_hash)
     held = [each for each in conflicts if each.path and reader.find(state, each.path) is not None]
@@ -105,7 +105,7 @@ def conflict_text(subplan: Plan, conflicts: Sequence[Conflict]) -> str:
 
 
 def clear_away(plan: Plan, merged: Sequence[Plan]) -> None:
-    """The sandboxes of subplans whose results came in, and the versions of files in a conflict that is resolved."""
+    """Remove the sandboxes of merged subplans, and the versions of files whose conflicts are resolved."""
     kept = conflict_folder(plan)
     for subplan in merged:
         remove_tree(plan_folder(subplan))
@@ -114,8 +114,8 @@ def clear_away(plan: Plan, merged: Sequence[Plan]) -> None:
         kept.rmdir()
 
 
-def clear_away_what_came_back(plan: Plan, service: CheckpointService) -> None:
-    """Clear away again, after every step with subplans that has ended: a power cut may bring it back."""
+def clear_away_again(plan: Plan, service: CheckpointService) -> None:
+    """Repeat ``clear_away`` for every finished step with subplans: a power cut may have undone the removal."""
     history = service.history(plan)
     if history.subplans:
         for run in history.runs:

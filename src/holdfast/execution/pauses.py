@@ -1,4 +1,4 @@
-"""Checkpoints while a program runs that does not ask for any: whenever it has written something and then been quiet."""
+"""Checkpoints while a program runs: one whenever it has written something and then paused."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from holdfast.errors import SandboxError, described
 
 _LOOK_SECONDS = 0.1
 _PATIENCE_SECONDS = 10.0
-"""How long the operating system may refuse what a checkpoint needs; a file may be gone while it is read."""
+"""How long errors of the operating system are tolerated; a file may disappear while it is read."""
 
 
 @contextmanager
 def settling(
     heard: Callable[[], object], settle_seconds: float, take: Callable[[], None], stop: threading.Event
 ) -> Iterator[None]:
-    """While this lasts, ``take`` is called whenever the sandboxes changed and then stayed as they are for that long.
+    """In this context, ``take`` is called whenever the sandboxes changed and then did not change for that long.
 
-    ``heard`` returns something else whenever they have changed. If a checkpoint cannot be taken, the program is stopped
-    (``stop`` is set) and the error is raised at the end: nothing goes on unprotected.
+    ``heard`` returns another value whenever they have changed. If a checkpoint cannot be taken, the program is stopped
+    (``stop`` is set) and the error is raised at the end: no program goes on without checkpoints.
     """
     over = threading.Event()
     failures: list[Exception] = []
@@ -32,7 +32,7 @@ def settling(
         except OSError as error:
             failures.append(SandboxError(f"No checkpoint could be taken: {described(error)}."))
             stop.set()
-        except Exception as error:  # noqa: BLE001 - raised in a thread, it would be lost
+        except Exception as error:  # noqa: BLE001 - an exception in a thread would be lost
             failures.append(error)
             stop.set()
 

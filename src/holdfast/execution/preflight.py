@@ -1,4 +1,4 @@
-"""What would stop a plan from running safely, all of it at once, found before anything runs."""
+"""Checks before a plan runs: finds everything that would stop it from running safely, and reports it at once."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 
 from holdfast.errors import HoldfastError, SandboxError, StateError, UsageError
 from holdfast.model import Plan, all_steps
-from holdfast.sandbox import sandbox_for
 from holdfast.sandbox.making import clear_away
+from holdfast.sandbox.protocol import sandbox_for
 from holdfast.tools import Toolbox
 
 
 def check_plan(plan: Plan, tools: Toolbox, home: Path) -> None:
-    """Refuse a plan that cannot be run safely; with every reason. ``home`` is where the sandboxes will be made."""
+    """Refuse a plan that cannot be run safely, with all reasons. ``home``: where its sandboxes will be created."""
     _refuse([*_tool_problems(plan, tools), *_resource_problems(plan, home)])
 
 
 def check_space(plan: Plan, home: Path, include_ignored: Collection[str]) -> None:
-    """Refuse a plan whose sandboxes would not fit there; what is left of an attempt to make them is removed first."""
+    """Refuse a plan whose sandboxes do not fit on the disk; remains of an earlier attempt are removed first."""
     for resource in plan.resources:
         clear_away(Path(resource.sandbox_path))
     sandboxes = [sandbox_for(plan, resource, include_ignored=include_ignored) for resource in plan.resources]
@@ -33,7 +33,7 @@ def check_space(plan: Plan, home: Path, include_ignored: Collection[str]) -> Non
 
 
 def check_steps(plan: Plan, tools: Toolbox) -> None:
-    """Only its steps: its resources are in sandboxes already."""
+    """Refuse steps that cannot be run safely; the resources are in sandboxes already."""
     _refuse(list(_tool_problems(plan, tools)))
 
 
@@ -73,7 +73,7 @@ def _resource_problems(plan: Plan, home: Path) -> Iterator[HoldfastError]:
 
 
 def _refuse_overlap(folder: Path, home: Path) -> None:
-    """Neither may lie in the other. Compared as the file system does: also through symlinks and bind mounts."""
+    """Neither may lie in the other; symlinks and bind mounts are seen through."""
     if _is_same_or_inside(folder, home):
         raise SandboxError(
             f"{folder} is, or lies inside of, Holdfast's own home ({home}), which holds only its own files.",
@@ -91,7 +91,7 @@ def _is_same_or_inside(inner: Path, outer: Path) -> bool:
     try:
         return any(place.samefile(outer) for place in (inner, *inner.parents))
     except OSError:
-        return inner.is_relative_to(outer.resolve())  # one of them is not there, or closed to us
+        return inner.is_relative_to(outer.resolve())  # one of them does not exist, or may not be read
 
 
 def _megabytes(count: int) -> str:

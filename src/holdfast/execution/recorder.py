@@ -1,4 +1,4 @@
-"""Recorder: what happens while a plan runs, recorded under the plan's lease and told to the listener."""
+"""ExecutionRecorder: saves what happens while a plan runs, under its lease, and tells the listener."""
 
 from __future__ import annotations
 
@@ -6,21 +6,34 @@ import threading
 from collections.abc import Collection
 from pathlib import Path
 
+from holdfast.checkpoints.correction import next_decision
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.events import CheckpointTaken, Event, Listener
-from holdfast.model import CheckpointGroup, Lease, Plan, PlanState, Record, Step, StepRun, Trigger, now
+from holdfast.model import (
+    CheckpointGroup,
+    Decision,
+    DecisionSpec,
+    Lease,
+    Plan,
+    PlanState,
+    Record,
+    Step,
+    StepRun,
+    Trigger,
+    now,
+)
 from holdfast.system.ids import new_id
 from holdfast.system.place import refuse_replaced
 
 
-class Recorder:
-    """The one way in which an execution writes records and tells events."""
+class ExecutionRecorder:
+    """The only way in which an execution writes records and sends events."""
 
     def __init__(self, service: CheckpointService, lease: Lease, listener: Listener | None) -> None:
         self.service, self.store, self.lease = service, service.store, lease
         self._listener = listener
-        self._telling = threading.RLock()  # subplans tell from threads of their own
+        self._telling = threading.RLock()  # subplans run in threads of their own
 
     def tell(self, event: Event) -> None:
         if self._listener is not None:
@@ -32,8 +45,8 @@ class Recorder:
             for record in records:
                 self.store.save(record)
 
-    def ended(self, plan: Plan, state: PlanState, error: str) -> Plan:
-        """The plan, which does not go on now, with why."""
+    def save_stopped(self, plan: Plan, state: PlanState, error: str) -> Plan:
+        """Save that the plan does not go on for now, and why."""
         plan = plan.changed(state=state, error=error)
         self.save(plan)
         return plan
@@ -41,7 +54,7 @@ class Recorder:
     def trigger(
         self, plan: Plan, triggers: list[Trigger], occasion: Occasion, records: Collection[Record] = ()
     ) -> Plan:
-        """Save plan and records, with a checkpoint if the plan's policy wants one at this moment."""
+        """Save plan and records, with a checkpoint if the plan's policy asks for one of these triggers."""
         before = plan.head_group_id
         plan = self.service.auto_create_if_configured(plan, self.lease, triggers, occasion, records=list(records))
         return self._told(plan, before)
@@ -57,7 +70,7 @@ class Recorder:
         return plan
 
     def group_just_taken(self, plan: Plan) -> CheckpointGroup:
-        """The plan's head; read only if it is not the group that was recorded last."""
+        """The plan's head group; it is read from the records only if this process did not write it last."""
         taken = self.service.last_group
         if taken is not None and taken.group_id == plan.head_group_id:
             return taken
@@ -66,7 +79,7 @@ class Recorder:
     def new_run(
         self, plan: Plan, index: int, name: str, *, try_number: int = 1, decision_id: str | None = None
     ) -> StepRun:
-        """A run that starts now."""
+        """A run that starts now; it is not saved yet."""
         return StepRun(
             run_id=new_id(),
             plan_id=plan.plan_id,
@@ -79,15 +92,19 @@ class Recorder:
             started_at=now(),
         )
 
+    def new_decision(self, plan: Plan, spec: DecisionSpec, step_index: int | None, parent: str | None) -> Decision:
+        """The plan's next decision, not saved yet; its parent is the plan's root decision if none is given."""
+        return next_decision(self.store, plan, spec, step_index, parent)
+
 
 def refuse_replaced_sandboxes(plan: Plan) -> None:
-    """No step is started in what a symlink in the place of a sandbox leads to."""
+    """Refuse to start a step if a symlink stands in the place of a sandbox."""
     for resource in plan.resources:
         refuse_replaced(Path(resource.sandbox_path))
 
 
 def occasion_of(step: Step, run: StepRun, reason: str, *, decision_id: str | None = None) -> Occasion:
-    """The occasion for a checkpoint around a step; tied to the decision that started it if to no other."""
+    """The occasion for a checkpoint around a step; its decision is the one that started the run, or the given one."""
     return Occasion(
         triggers=(),
         reason=reason,

@@ -1,4 +1,4 @@
-"""ExecutionResult: what came of executing a plan."""
+"""ExecutionResult: how the execution of a plan ended."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class ExecutionResult:
     failed_run: StepRun | None = None
     """The run that failed, of a step or of a validation."""
     failure_group: CheckpointGroup | None = None
-    """Holds the files as they were when it failed; None if no group does, and they are only in the sandboxes."""
+    """The group with the files as they were at the failure; None if they are only in the sandboxes."""
     returned_to: CheckpointGroup | None = None
     """The group that the failure policy rolled the plan back to."""
     effects: tuple[EffectsOutside, ...] = ()
-    """Of each rollback on the way, if steps that it undid had any."""
+    """For each rollback during the execution: effects outside of the sandboxes of the steps that it undid."""
     set_aside: tuple[str, ...] = ()
-    """The places that rollbacks on the way moved to what no checkpoint holds and what stood in the way."""
+    """Paths to which rollbacks moved files that stood in the way and that no checkpoint holds."""
     made_anew: tuple[str, ...] = ()
-    """Resources whose sandboxes were gone and are made anew."""
+    """Resources whose missing sandboxes were re-created."""
     was_done: bool = False
     """The plan was complete or applied already, and nothing was run."""
 

@@ -1,4 +1,4 @@
-"""What resuming a plan would do after a crash, a kill, a failure or a cancel; changes nothing."""
+"""The preview of resuming a plan after a crash, a kill, a failure or a cancel; it changes nothing."""
 
 from __future__ import annotations
 
@@ -17,36 +17,38 @@ from holdfast.tools import Toolbox
 
 @dataclass(frozen=True)
 class ResumePreview:
+    """What resuming a plan would do."""
+
     plan: Plan
     """As it is now."""
     choices: Choices
     steps: tuple[Step, ...]
-    """As they are when what was begun is finished."""
+    """The steps in force once unfinished operations are finished."""
     step_index: int | None
-    """The step that would run next; None if all are done and only the result is checked again."""
+    """The step that would run next; None if all are done and only the validations run again."""
     skipped: str | None = None
-    """The step that was cut short and counts as done."""
+    """The interrupted step that counts as done."""
     group_id: str | None = None
-    """The group the sandboxes would be taken back to first: the step there did not come to its end, or was lost."""
+    """The group to which the plan would be rolled back first, because a step after it was interrupted or lost."""
     operations: tuple[OperationKind, ...] = ()
-    """What was begun and would be finished (a rollback) or undone (an apply) first."""
+    """Unfinished operations that would first be finished (a rollback) or undone (an apply)."""
     subplans: tuple[str, ...] = ()
-    """Of a step with subplans that was cut short: those that are not done."""
+    """The subplans of an interrupted step that are not done."""
     can_skip: bool = False
-    """The step is a program, and would be run again although what it made could be kept."""
+    """The interrupted step is a program: it would run again, but a person may keep its files and skip it."""
     made_anew: tuple[str, ...] = ()
-    """Resources whose sandboxes are gone and would be made anew from the last checkpoint."""
+    """Resources whose missing sandboxes would be re-created from the last checkpoint."""
     is_lost: bool = False
-    """Steps did something since that checkpoint, so they would be run again."""
+    """Steps have run since that checkpoint, and their work is lost, so they would run again."""
 
     @property
     def runs_nothing(self) -> bool:
-        """Only the sandboxes are made anew: nothing is left to run, or a person has to resolve conflicts in them."""
+        """Only sandboxes are re-created: nothing is left to run, or a person must first resolve conflicts in them."""
         return bool(self.made_anew) and self.plan.state in (PlanState.COMPLETE, PlanState.CONSTRAINED)
 
 
 def preview_resume(plan: Plan, service: CheckpointService, tools: Toolbox, choices: Choices) -> ResumePreview:
-    """Refuses what resuming would refuse, as far as that can be known before what a crash left is put right."""
+    """Compute the preview; refuses what resuming would refuse, as far as is known before a crash is recovered from."""
     operations = service.store.operations.unfinished(plan.plan_id)
     if plan.state in (PlanState.COMPLETE, PlanState.APPLIED) and not operations:
         return _of_finished(plan, choices)
@@ -85,7 +87,7 @@ def _of_finished(plan: Plan, choices: Choices) -> ResumePreview:
 
 
 def _gone(plan: Plan, missing: Sequence[Resource], service: CheckpointService) -> Iterator[str]:
-    """Resources whose sandboxes would be made anew, also those of subplans that the plan waits for."""
+    """Resources whose sandboxes would be re-created, also those of subplans that the plan waits for."""
     yield from (resource.name for resource in missing)
     if plan.state is PlanState.CONSTRAINED:
         for subplan in service.store.plans.below(plan.plan_id):
@@ -95,26 +97,25 @@ def _gone(plan: Plan, missing: Sequence[Resource], service: CheckpointService) -
 
 
 def _in_place(standing: Standing, tools: Toolbox, choices: Choices) -> ResumePreview:
-    """From where it goes on if all that its steps did is there."""
+    """The preview if the sandboxes hold all that steps did."""
     plan, run = standing.plan, standing.run
     is_skipped = standing.skips(tools, choices)
     step = plan.interrupted_step(run)
     next_step = plan.next_step + is_skipped
-    is_undone = run is not None and not standing.is_divided and not is_skipped
     return ResumePreview(
         plan=plan,
         choices=choices,
         steps=plan.steps,
         step_index=next_step if next_step < len(plan.steps) else None,
         skipped=run.step if run is not None and is_skipped else None,
-        group_id=run.group_before_id if run is not None and is_undone else None,
+        group_id=None if run is None or standing.is_divided or is_skipped else run.group_before_id,
         subplans=tuple(each.name for each in standing.subplans if each.state is not PlanState.COMPLETE),
         can_skip=not is_skipped and step is not None and step.is_program,
     )
 
 
 def _at(plan: Plan, back: Plan, choices: Choices, group: CheckpointGroup | None = None) -> ResumePreview:
-    """From where it goes on once it was rolled back."""
+    """The preview if the plan is first rolled back to the position ``back``."""
     return ResumePreview(
         plan=plan,
         choices=choices,
@@ -125,7 +126,7 @@ def _at(plan: Plan, back: Plan, choices: Choices, group: CheckpointGroup | None 
 
 
 def _after_rollback(plan: Plan, service: CheckpointService, choices: Choices, operation: Operation) -> ResumePreview:
-    """From where it goes on when a rollback, perhaps with a correction, was cut short and is finished first."""
+    """The preview if an interrupted rollback, perhaps with a correction, is finished first."""
     back = service.history(plan).position_at(service.rollback.target_of(operation))
     correction = RollbackEntry.of(operation).correction
     back = back.changed(steps=(correction and correction.steps) or back.steps)

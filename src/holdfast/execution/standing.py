@@ -1,6 +1,6 @@
-"""Standing: where a plan would go on, and why; and what keeps it from going on without a person's word.
+"""Standing: where a plan would go on, and why; and the refusals that only a person's choice can lift.
 
-It is computed once for a preview or an execution, which then ask it instead of the records.
+It is computed once for each preview or execution, which then ask it instead of the records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.tools import Toolbox
 
 
 class AfterInterruption(StrEnum):
-    """What becomes of a step that was cut short and may have done something outside of the sandboxes already."""
+    """What to do with an interrupted step that may already have had effects outside of the sandboxes."""
 
     RERUN = "rerun"
     SKIP = "skip"
@@ -28,11 +28,11 @@ class AfterInterruption(StrEnum):
 
 @dataclass(frozen=True)
 class Choices:
-    """What a person decided before going on."""
+    """What a person chose before the plan goes on."""
 
     interrupted_step: AfterInterruption | None = None
     conflicts_are_resolved: bool = False
-    """Also if a file in conflict is as the merge left it."""
+    """Even if a file in conflict is still as the merge left it."""
 
 
 @dataclass(frozen=True)
@@ -42,27 +42,27 @@ class Standing:
     plan: Plan
     history: History
     run: StepRun | None
-    """The run of the next step that did not come to its end: it is undone, skipped or gone on with."""
+    """The unfinished run of the next step, which is undone, skipped or continued."""
     is_divided: bool
-    """The subplans of that run go on; otherwise its step starts from before it."""
+    """The subplans of that run continue; otherwise its step starts again."""
     subplans: tuple[Plan, ...]
-    """Those that go on, in their order; empty if the run had not spawned them yet."""
+    """The subplans that continue, in their order; empty if the run had not spawned them yet."""
     missing: tuple[Resource, ...]
-    """Those whose sandboxes are gone."""
+    """Resources whose sandboxes are missing."""
     recorded: Mapping[str, str]
-    """The states from which missing sandboxes are made anew; empty if none is missing."""
+    """The states from which missing sandboxes are re-created; empty if none is missing."""
     lost_since: CheckpointGroup | None
-    """The last group, if a sandbox is gone and what steps did since that group went with it."""
+    """The last group, if a missing sandbox held work of steps that this group does not hold."""
 
     def skips(self, tools: Toolbox, choices: Choices) -> bool:
-        """Whether the step that was cut short counts as done, because a person said so."""
+        """Whether the interrupted step counts as done, because a person chose so."""
         return choices.interrupted_step is AfterInterruption.SKIP and _may_count_as_done(self.plan, self.run, tools)
 
 
 def standing_of(plan: Plan, service: CheckpointService) -> Standing:
     history = service.history(plan)
-    run, missing = history.under_way, tuple(missing_sandboxes(plan))
-    is_divided = _goes_on_divided(plan, run)
+    run, missing = history.unfinished_run, tuple(missing_sandboxes(plan))
+    is_divided = _continues_subplans(plan, run)
     subplans = tuple(history.spawned_by(run)) if run is not None and is_divided else ()
     states = recorded_states(history) if missing else None
     return Standing(
@@ -77,7 +77,7 @@ def standing_of(plan: Plan, service: CheckpointService) -> Standing:
     )
 
 
-def _goes_on_divided(plan: Plan, run: StepRun | None) -> bool:
+def _continues_subplans(plan: Plan, run: StepRun | None) -> bool:
     if run is None or run.step_index >= len(plan.steps) or run.status is RunStatus.FAILED:
         return False
     return bool(plan.steps[run.step_index].subplans)
@@ -87,7 +87,7 @@ def _goes_on_divided(plan: Plan, run: StepRun | None) -> bool:
 
 
 def refuse_to_repeat(standing: Standing, service: CheckpointService, tools: Toolbox, choices: Choices) -> None:
-    """What steps did outside of the sandboxes, also those of subplans that go on, is not silently done twice."""
+    """Refuse to repeat effects outside of the sandboxes, also of subplans that continue, without a person's choice."""
     plan, run = standing.plan, standing.run
     if standing.lost_since is not None:
         _refuse_to_lose(standing, standing.lost_since, service, tools, choices)
@@ -111,7 +111,7 @@ def refuse_to_repeat(standing: Standing, service: CheckpointService, tools: Tool
 def _refuse_to_lose(
     standing: Standing, head: CheckpointGroup, service: CheckpointService, tools: Toolbox, choices: Choices
 ) -> None:
-    """A sandbox is gone, and steps that count as done are run again: also what they did outside."""
+    """Refuse to run finished steps again for a missing sandbox if that repeats effects outside, or ignores a skip."""
     plan = standing.plan
     undone = consequences_of(standing.history, head)
     effects = effects_outside(plan, service, tools, undone).side_effects_not_undone
@@ -132,20 +132,20 @@ def _refuse_to_lose(
 
 
 def _is_repeated(effect: SideEffect, service: CheckpointService, tools: Toolbox) -> bool:
-    """Whether it was perhaps done, and doing it again does it twice; a step that failed is tried again in any case."""
+    """Whether running the step again may repeat the effect; a step that failed is tried again in any case."""
     run = service.store.get(StepRun, effect.run_id)
     step = service.store.get(Plan, run.plan_id).steps[run.step_index]
     return run.status is not RunStatus.FAILED and _cannot_repeat(step, tools)
 
 
 def _cannot_repeat(step: Step, tools: Toolbox) -> bool:
-    """Whether it may have done something that doing again does twice."""
+    """Whether running the step again would repeat an effect outside of the sandboxes."""
     declared = tools.declaration_for(step)
     return declared.side_effects and not declared.idempotent
 
 
 def refuse_to_skip_nothing(standing: Standing, service: CheckpointService, tools: Toolbox, choices: Choices) -> None:
-    """A step that a person wants left out must not run."""
+    """Refuse a skip if no interrupted step can be skipped: the step that the person means would run."""
     is_skip = choices.interrupted_step is AfterInterruption.SKIP
     if is_skip and not _can_skip(standing.plan, standing.run, service, tools):
         raise StateError(
@@ -158,11 +158,11 @@ def refuse_to_skip_nothing(standing: Standing, service: CheckpointService, tools
 def _can_skip(plan: Plan, run: StepRun | None, service: CheckpointService, tools: Toolbox) -> bool:
     below = (each for each in service.store.plans.below(plan.plan_id) if not each.is_superseded)
     return _may_count_as_done(plan, run, tools) or any(
-        _can_skip(each, service.history(each).under_way, service, tools) for each in below
+        _can_skip(each, service.history(each).unfinished_run, service, tools) for each in below
     )
 
 
 def _may_count_as_done(plan: Plan, run: StepRun | None, tools: Toolbox) -> bool:
-    """Whether a person may say of a step that was cut short that it is not run again."""
+    """Whether a person may count the interrupted step as done."""
     step = plan.interrupted_step(run)
     return step is not None and (step.is_program or _cannot_repeat(step, tools))

@@ -1,4 +1,4 @@
-"""One step of a plan: its start and its end in the records, with their checkpoints, and its retries."""
+"""StepExecutor runs a step with its retries; StepRecords records the start and the end of a step, with checkpoints."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from holdfast.checkpoints.history import records_every_step
 from holdfast.events import StepFinished
-from holdfast.execution.calls import Calls
 from holdfast.execution.failure import FailureHandling
-from holdfast.execution.recorder import Recorder, occasion_of, refuse_replaced_sandboxes
+from holdfast.execution.recorder import ExecutionRecorder, occasion_of, refuse_replaced_sandboxes
+from holdfast.execution.tool_calls import ToolCalls
 from holdfast.model import (
     CheckpointGroup,
     Decision,
@@ -28,30 +28,32 @@ from holdfast.tools import Toolbox, ToolDeclaration
 
 
 class StepRecords:
-    def __init__(self, recorder: Recorder) -> None:
+    """Records the start and the end of steps."""
+
+    def __init__(self, recorder: ExecutionRecorder) -> None:
         self._recorder, self._store = recorder, recorder.store
 
     def start(
         self, plan: Plan, index: int, spec: DecisionSpec, triggers: list[Trigger], *, try_number: int = 1
     ) -> tuple[Plan, StepRun, Decision]:
-        """Record that the step starts, with its decision, and protect what it may change."""
+        """Record that the step starts, with its decision, and take a checkpoint of what it may change."""
         refuse_replaced_sandboxes(plan)
         step, service = plan.steps[index], self._recorder.service
-        decision = service.decision(plan, spec, index, parent=None)
+        decision = self._recorder.new_decision(plan, spec, index, parent=None)
         run = self._recorder.new_run(plan, index, step.name, try_number=try_number, decision_id=decision.decision_id)
         before = plan.head_group_id
         plan = self._recorder.trigger(plan, triggers, occasion_of(step, run, f"before {step.name}"), [decision])
-        # Without a trigger now, the last group will do if nothing has changed since.
+        # If no trigger took a group, the last one serves if nothing has changed since.
         if plan.head_group_id != before or service.is_as_at(plan, self._store.get(CheckpointGroup, before or "")):
             run = run.model_copy(update={"group_before_id": plan.head_group_id})
         with self._store.transaction(self._recorder.lease):
-            for record in self._tried_before(plan, run):
+            for record in self._superseded_by(plan, run):
                 self._store.save(record)
             self._store.insert(run)
         return plan, run, decision
 
-    def _tried_before(self, plan: Plan, run: StepRun) -> Sequence[Record]:
-        """What is left of a try of the same step that nothing undid, superseded: it is no part of what leads on."""
+    def _superseded_by(self, plan: Plan, run: StepRun) -> Sequence[Record]:
+        """The records of an earlier try of the same step that was not rolled back, marked as superseded."""
         last = self._store.runs.latest(plan.plan_id)
         if last is None or last.is_superseded or last.step_index != run.step_index:
             return []
@@ -72,13 +74,13 @@ class StepRecords:
         ]
 
     def end(self, plan: Plan, run: StepRun, first: Decision, triggers: list[Trigger]) -> Plan:
-        """Record how the step ended; if it succeeded, all decisions in force since ``first`` led on."""
+        """Record how the step ended; if it succeeded, the plan adopts all decisions in force since ``first``."""
         if run.status is RunStatus.SUCCEEDED:
             step = plan.steps[run.step_index]
             made = self._store.decisions.in_force_from(run.plan_id, first.sequence)
             plan = plan.advanced_past(run.step_index, [each.sequence for each in made])
             if not records_every_step(plan):
-                # Nothing but the files will say what it did, so they are on the disk before it counts as done.
+                # Only the files will show what the step did, so they must be on the disk before it counts as done.
                 os.sync()
             plan = self._recorder.trigger(plan, triggers, occasion_of(step, run, f"after {step.name}"), [run])
         else:
@@ -90,11 +92,11 @@ class StepRecords:
 class StepExecutor:
     """Runs steps that call a tool."""
 
-    def __init__(self, tools: Toolbox, records: StepRecords, calls: Calls, failures: FailureHandling) -> None:
+    def __init__(self, tools: Toolbox, records: StepRecords, calls: ToolCalls, failures: FailureHandling) -> None:
         self._tools, self._records, self._calls, self._failures = tools, records, calls, failures
 
     def run(self, plan: Plan, index: int) -> tuple[Plan, StepRun]:
-        """Run the step, as often as it says if it fails; the plan after it, and how its last run ended."""
+        """Run the step, with its retries if it fails; the plan after it, and its last run."""
         try_number = 1
         while True:
             plan, run = self._run_once(plan, index, try_number)

@@ -1,8 +1,8 @@
 """SubplanRunner: runs the subplans of a step in sandboxes forked from its plan's, and merges their results.
 
-They run under the lease of the plan at the root. Results come into the parent's sandboxes in the order in which the
-subplans are listed, one merge at a time; each merge is a stored state before it is files, so that a merge that was cut
-short is simply done again.
+They run under the lease of the root plan. Results are merged into the parent's sandboxes one at a time, in the order in
+which the subplans are listed. Each merge is stored as a state before files are written, so an interrupted merge is
+simply repeated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.checkpoints.service import CheckpointService
 from holdfast.errors import HoldfastError
 from holdfast.events import SubplanEnded, SubplanMerged, SubplanStarted
 from holdfast.execution.merging import base_of, clear_away, conflict_text, merge
-from holdfast.execution.recorder import Recorder
+from holdfast.execution.recorder import ExecutionRecorder
 from holdfast.model import (
     CheckpointGroup,
     Conflict,
@@ -34,15 +34,15 @@ from holdfast.model import (
 )
 
 ExecuteSubplan = Callable[[Plan, CheckpointService], Plan]
-"""Executes a subplan, with a service of its own, and returns it as it is then."""
+"""Executes a subplan with a service of its own; returns the subplan afterwards."""
 
 
 class SubplanRunner:
-    """Runs the subplans of one run of a step to their end, or as far as they come."""
+    """Runs the subplans of one run of a step until all are merged, or one fails, waits or is stopped."""
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: ExecutionRecorder,
         execute: ExecuteSubplan,
         cancelled: threading.Event,
         step: Step,
@@ -51,7 +51,7 @@ class SubplanRunner:
         *,
         is_begun: bool,
     ) -> None:
-        """``is_begun``: the run was cut short, or waited for a person, and goes on now."""
+        """``is_begun``: the run was interrupted, or waited for a person, and continues now."""
         self._recorder, self._execute_subplan, self._cancelled = recorder, execute, cancelled
         self._service, self._store = recorder.service, recorder.store
         self._step, self._run, self._is_begun = step, run, is_begun
@@ -59,7 +59,7 @@ class SubplanRunner:
         self._stop_starting = threading.Event()
 
     def run(self, plan: Plan) -> tuple[Plan, StepRun]:
-        plan = self._ready(plan)
+        plan = self._prepare(plan)
         numbers = range(len(self._subplans))
         together = [numbers] if self._step.parallel > 1 else [[number] for number in numbers]
         for batch in together:
@@ -69,7 +69,7 @@ class SubplanRunner:
                 plan = self._recorder.trigger(plan, [Trigger.ON_SUBPLAN_SPAWN], occasion)
             self._execute(batch)
             if any(self._subplans[number].state is not PlanState.COMPLETE for number in batch):
-                return self._cut_off(plan)
+                return self._end_early(plan)
             for number in batch:
                 if self._subplans[number].merged_states is None:
                     plan, conflicts = self._merge(plan, number)
@@ -78,8 +78,8 @@ class SubplanRunner:
         clear_away(plan, self._subplans)
         return plan, self._ended(RunStatus.SUCCEEDED, None)
 
-    def _ready(self, plan: Plan) -> Plan:
-        """The sandboxes as the last merge left them, whatever a merge that was cut short has done to them since."""
+    def _prepare(self, plan: Plan) -> Plan:
+        """Restore the sandboxes to the last merge, whatever an interrupted merge has changed since."""
         if self._run.status is RunStatus.CONSTRAINED:
             return self._resolved(plan)
         merged = [(subplan, subplan.merged_states) for subplan in self._subplans if subplan.merged_states is not None]
@@ -87,7 +87,7 @@ class SubplanRunner:
             last, states = merged[-1]
             self._service.sandboxes.restore_states(plan, states)
             if self._store.get(CheckpointGroup, plan.head_group_id or "").states != states:
-                # It was merged, but the process died before the checkpoint after it was taken.
+                # The process died between the merge and the checkpoint after it.
                 occasion = self._occasion(f"after {last.name}")
                 return self._recorder.trigger(plan, [Trigger.AFTER_SUBPLAN], occasion)
         elif begun := [subplan for subplan in self._subplans if subplan.head_group_id is not None]:
@@ -99,18 +99,18 @@ class SubplanRunner:
         return plan
 
     def _resolved(self, plan: Plan) -> Plan:
-        """A person has resolved the conflicts: what is in the sandboxes now is what the rest starts from."""
+        """Record that a person has resolved the conflicts; the other subplans are merged with the present files."""
         conflicts = self._run.conflicts or ()
         self._run = self._run.model_copy(update={"status": RunStatus.RUNNING, "conflicts": None, "error": None})
         if not conflicts:
-            return plan  # they are in a subplan of a subplan, which goes on by itself
+            return plan  # the conflicts are in a subplan, which records their resolution itself
         last = [subplan for subplan in self._subplans if subplan.merged_states is not None][-1]
         spec = DecisionSpec(
             type=DecisionType.USER_INTERVENTION,
             question=f"How does {last.name} go together with the rest?",
             chosen="as resolved in the sandbox: " + ", ".join(conflict.path for conflict in conflicts),
         )
-        decision = self._service.decision(plan, spec, self._run.step_index, self._run.decision_id)
+        decision = self._recorder.new_decision(plan, spec, self._run.step_index, self._run.decision_id)
         with self._service.manager.storing():
             last = last.changed(merged_states=self._service.sandboxes.states_now(plan))
             self._recorder.save(last, self._run, decision)
@@ -142,8 +142,8 @@ class SubplanRunner:
         self._recorder.tell(SubplanEnded(subplan))
         return subplan
 
-    def _cut_off(self, plan: Plan) -> tuple[Plan, StepRun]:
-        """Not all came to their end: why, and what has not begun never will in this run."""
+    def _end_early(self, plan: Plan) -> tuple[Plan, StepRun]:
+        """End the run because not all subplans completed; after a failure, cancel those that have not started."""
         if self._cancelled.is_set():
             return plan, self._ended(RunStatus.INTERRUPTED, "stopped")
         constrained = [each for each in self._subplans if each.state is PlanState.CONSTRAINED]
@@ -188,7 +188,7 @@ class SubplanRunner:
     # Merging
 
     def _merge(self, plan: Plan, number: int) -> tuple[Plan, tuple[Conflict, ...]]:
-        """Bring the subplan's result into its parent's sandboxes; the content stays until the records name it."""
+        """Merge the subplan's result into its parent's sandboxes; its content is kept until records name it."""
         subplan = self._subplans[number]
         with self._service.manager.storing() as batch:
             states, conflicts = merge(plan, subplan, self._step.merge, self._service, batch)
@@ -199,7 +199,7 @@ class SubplanRunner:
             self._service.sandboxes.restore_states(plan, states)
             self._subplans[number] = subplan = subplan.changed(merged_states=states)
             if conflicts:
-                # While it waits, nothing but these files says what is not resolved yet: a power cut must not take them.
+                # While the plan waits, only these files show what is unresolved: they must survive a power cut.
                 os.sync()
                 error = conflict_text(subplan, conflicts)
                 changed = {"status": RunStatus.CONSTRAINED, "conflicts": conflicts, "error": error}

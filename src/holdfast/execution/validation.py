@@ -1,20 +1,22 @@
-"""A validation: a command that says, once all steps are done, whether the result is accepted."""
+"""Validation: a command that decides, after all steps, whether the result is accepted."""
 
 from __future__ import annotations
 
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.events import StepFinished, Validating
-from holdfast.execution.calls import Calls
-from holdfast.execution.recorder import Recorder, refuse_replaced_sandboxes
+from holdfast.execution.recorder import ExecutionRecorder, refuse_replaced_sandboxes
+from holdfast.execution.tool_calls import ToolCalls
 from holdfast.model import DecisionSpec, DecisionType, Plan, RunStatus, Step, StepRun, Trigger
 
 
 class Validation:
-    def __init__(self, recorder: Recorder, calls: Calls) -> None:
+    """Runs the validations of one execution."""
+
+    def __init__(self, recorder: ExecutionRecorder, calls: ToolCalls) -> None:
         self._recorder, self._calls = recorder, calls
 
     def run(self, plan: Plan, command: str) -> tuple[Plan, StepRun, str | None]:
-        """Ask one validation and record its answer; the third value is the group from before that was recorded."""
+        """Run one validation and record its verdict; the third value is the head group before the verdict."""
         self._recorder.tell(Validating(command))
         refuse_replaced_sandboxes(plan)
         step = Step(name=command, tool="shell", args={"command": command}, resource=plan.resources[0].name)
@@ -24,14 +26,14 @@ class Validation:
         plan, run = self._calls.make(plan, step, run)
         before = plan.head_group_id
         if run.status is RunStatus.INTERRUPTED:
-            # It said nothing yet, and is asked again when the plan goes on.
+            # It gave no verdict, and runs again when the plan is resumed.
             self._recorder.save(run)
         else:
-            plan, run = self._decided(plan, run)
+            plan, run = self._record_verdict(plan, run)
         self._recorder.tell(StepFinished(run.step_index, len(plan.steps), run))
         return plan, run, before
 
-    def _decided(self, plan: Plan, run: StepRun) -> tuple[Plan, StepRun]:
+    def _record_verdict(self, plan: Plan, run: StepRun) -> tuple[Plan, StepRun]:
         has_failed = run.status is RunStatus.FAILED
         verdict = DecisionSpec(
             type=DecisionType.VALIDATION_RESPONSE,
@@ -39,7 +41,7 @@ class Validation:
             chosen="no" if has_failed else "yes",
             rationale=run.error or "",
         )
-        decision = self._recorder.service.decision(plan, verdict, None, parent=None)
+        decision = self._recorder.new_decision(plan, verdict, None, parent=None)
         run = run.model_copy(update={"decision_id": decision.decision_id})
         occasion = Occasion(
             (),

@@ -1,4 +1,4 @@
-"""A branch of the user: moved from one commit to another, moved back, or refused because it cannot be moved."""
+"""Moves a branch of the user to another commit and back, and refuses a branch that cannot be moved."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from holdfast.system.trees import sync_directory
 
 _PACKED_LOCK = "packed-refs.lock"
 _LOCK_EXISTS = ".lock': File exists"
-"""How git ends its complaint about a lock."""
+"""How git's error message about a lock ends."""
 _GRACE_SECONDS = 0.3
-"""Another git that is alive keeps such a lock for less."""
+"""Another git that still runs keeps such a lock for less time."""
 
 
 @dataclass(frozen=True)
 class BranchMove:
-    """A branch, or a detached HEAD, that goes from one commit to another; None stands for a branch not born yet."""
+    """A branch, or a detached HEAD, that goes from one commit to another; None stands for a branch without a commit."""
 
     repository: GitRepository
     ref: str | None
@@ -32,14 +32,14 @@ class BranchMove:
     old: str | None
     new: str | None
     is_checked_out: bool = True
-    """The index goes with it; a branch that is not checked out is only a name."""
+    """If so, the index moves with the branch; otherwise only the name moves."""
 
     @property
     def reversed(self) -> BranchMove:
         return replace(self, old=self.new, new=self.old)
 
-    def is_where(self, commit: str | None) -> bool:
-        """Whether the branch, and HEAD with it if it is checked out, is there."""
+    def is_at(self, commit: str | None) -> bool:
+        """Whether the branch is at that commit, and HEAD too if the branch is checked out."""
         if self.is_checked_out:
             return self.repository.branch() == self.ref and self.repository.head() == commit
         return self.repository.commit_of(self.ref or "HEAD") == commit
@@ -49,15 +49,15 @@ def branch_name(ref: str) -> str:
     return ref.removeprefix("refs/heads/")
 
 
-# Refused
+# Refusals
 
 
 def check_unmoved(move: BranchMove) -> None:
-    """Refuse if somebody moved the branch, or staged something in the paths concerned, before the index was locked."""
+    """Refuse if, before the index was locked, the branch was moved or something was staged in the paths concerned."""
     repository = move.repository
     changed = changes_between(repository, move.old, move.new) if move.is_checked_out else {}
     is_staged = bool(changed and in_the_way_of(changed, staged(repository, move.old)))
-    if is_staged or not move.is_where(move.old):
+    if is_staged or not move.is_at(move.old):
         raise ConflictError(
             f"Somebody else changed the repository {repository.root} meanwhile; nothing was changed.",
             hint="Run the command again.",
@@ -65,23 +65,23 @@ def check_unmoved(move: BranchMove) -> None:
 
 
 def refuse_a_locked_branch(move: BranchMove) -> None:
-    """Refuse while a lock of another git forbids to move the branch, or to change the index with it."""
+    """Refuse if a lock of another git keeps us from moving the branch, or from changing the index with it."""
     repository = move.repository
     if move.is_checked_out and repository.index_lock.exists():
         raise index_is_locked(repository)
     is_deletion = move.old is not None and move.new is None
-    locks = [lock for lock in _lock_files(move) if lock.exists() and (is_deletion or lock.name != _PACKED_LOCK)]
-    for lock in locks:
-        raise _cannot_move(repository, f"Unable to create '{lock}': File exists", is_locked=True)
+    for lock in _lock_files(move):
+        if lock.exists() and (is_deletion or lock.name != _PACKED_LOCK):
+            raise _cannot_move(repository, f"Unable to create '{lock}': File exists", is_locked=True)
 
 
 def refuse_a_branch_used_elsewhere(repository: GitRepository, ref: str | None, *, way_out: str) -> None:
-    """A branch that moves under another work tree would leave that one's files behind its HEAD."""
+    """Refuse a branch that another work tree has checked out: its files would no longer match its HEAD."""
     listed = run_git(["worktree", "list", "--porcelain", "-z"], cwd=repository.root).stdout.split(b"\0\0")
     for block in listed:
         facts = dict(line.partition(b" ")[::2] for line in block.split(b"\0"))
         place = Path(os.fsdecode(facts.get(b"worktree", b"")))
-        # git names the work tree of a submodule by its git directory.
+        # For a submodule git lists its git directory in place of its work tree.
         is_ours = place.resolve() in (repository.root, repository.git_dir.resolve())
         is_there = b"prunable" not in facts and not is_ours
         if ref is not None and is_there and facts.get(b"branch") == os.fsencode(ref):
@@ -92,15 +92,15 @@ def refuse_a_branch_used_elsewhere(repository: GitRepository, ref: str | None, *
 
 
 def refuse_branch_name(repository: GitRepository, name: str) -> None:
-    """Refuse a name that git would not take for a new branch."""
+    """Refuse a name that git would not accept for a new branch."""
     answer = run_git(["check-ref-format", "--branch", name], cwd=repository.root, check=False)
     if answer.returncode != 0 or answer.stdout.decode(errors="surrogateescape").strip() != name:
-        raise UsageError(f"{name!r} is no name for a branch.", hint="See `git help check-ref-format` for the rules.")
-    # One that is checked out has no commit yet, perhaps, and then none of the branches.
+        raise UsageError(f"{name!r} is not a valid branch name.", hint="See `git help check-ref-format` for the rules.")
+    # The branch that is checked out may have no commit yet; git does not list it then.
     names = [*repository.branches(), branch_name(repository.branch() or "")]
     taken = next((each for each in names if each and _cannot_both_be(each, name)), None)
     if taken is not None:
-        reason = "already" if taken == name else f"already, and git can have no {name} beside it"
+        reason = "already" if taken == name else f"already, so git cannot have a branch {name} beside it"
         raise ConflictError(
             f"There is a branch {taken} in {repository.root} {reason}; nothing was changed.",
             hint="Choose another name.",
@@ -109,19 +109,19 @@ def refuse_branch_name(repository: GitRepository, name: str) -> None:
 
 
 def _cannot_both_be(one: str, other: str) -> bool:
-    """Two names of branches, of which one may be a folder of branches for the other."""
+    """Whether the names are the same, or one would be the folder that the other lies in."""
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
-# Moved
+# Moving
 
 
 def move_branch(move: BranchMove, reason: str) -> None:
-    """Move it, if it still is where it was."""
+    """Move the branch, if it is still at the old commit."""
     repository, started = move.repository, time.time() - _GRACE_SECONDS
     if move.is_checked_out and repository.branch() != move.ref:
         raise _cannot_move(repository, "another branch is checked out now")
-    # By way of HEAD, so that its log tells of it too; a branch can only be deleted by its own name.
+    # Through HEAD, so that its reflog has the move too; a branch can only be deleted by its own name.
     name = "HEAD" if move.is_checked_out and move.new else move.ref or "HEAD"
     nothing = "0" * len(move.new or move.old or "")
     args = [name, move.new, move.old or nothing] if move.new else ["-d", name, move.old or nothing]
@@ -133,7 +133,7 @@ def move_branch(move: BranchMove, reason: str) -> None:
     place = (repository.common_dir / move.ref).parent if move.ref else repository.git_dir
     if place.is_dir():
         sync_directory(place)
-    remove_stale_locks(move, started)  # git has ended: no other program removes what it could not remove
+    remove_stale_locks(move, started)  # locks that git could not remove, and that no other program would
 
 
 def _cannot_move(repository: GitRepository, reason: str, *, is_locked: bool = False) -> ConflictError:
@@ -145,7 +145,7 @@ def _cannot_move(repository: GitRepository, reason: str, *, is_locked: bool = Fa
 
 
 def move_branch_back(move: BranchMove, reason: str) -> None:
-    """Undo ``move_branch``, if it happened; also if another branch was checked out since."""
+    """Undo ``move_branch``, if it happened, even if another branch was checked out since."""
     name = move.ref or ("HEAD" if move.repository.branch() is None else None)
     if name is None or move.old == move.new or move.repository.commit_of(name) != move.new:
         return
@@ -154,9 +154,9 @@ def move_branch_back(move: BranchMove, reason: str) -> None:
 
 
 def remove_stale_locks(move: BranchMove, since: float) -> None:
-    """Remove the locks of a git that was killed while it moved the branch for us; no other program ever does.
+    """Remove the locks of a git that was killed while it moved the branch for us; no other program does.
 
-    One is ours if it is not older than the operation and holds one of its commits, or the beginning of one.
+    A lock is ours if it is not older than the operation and contains one of its commits, or the beginning of one.
     """
     ours = [f"{commit}\n".encode() for commit in (move.old, move.new) if commit]
     found = {lock: lock.stat() for lock in _lock_files(move) if lock.exists()}
@@ -175,6 +175,6 @@ def _lock_files(move: BranchMove) -> list[Path]:
     locks = [repository.git_dir / "HEAD.lock"] if move.is_checked_out else []
     if move.ref is not None:
         locks.append(repository.common_dir / f"{move.ref}.lock")
-    if None in (move.old, move.new):  # a branch is deleted from the packed ones too
+    if None in (move.old, move.new):  # deleting a branch also changes the packed refs
         locks.append(repository.common_dir / _PACKED_LOCK)
     return locks

@@ -1,4 +1,4 @@
-"""A commit of a plan's files: what it would change, why it is refused, and how it is made; no branch names it yet."""
+"""Makes a commit of a plan's files, which no branch names yet; also what it would change, and why it is refused."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from holdfast.git.work_tree import behind_symlinks
 from holdfast.names import name_text
 from holdfast.system.directories import shown
 
-# If the user's commits are to be in another encoding, git would only say that this one is in it, too.
+# With another `i18n.commitEncoding` git would not convert the message, but only label it with that encoding.
 _IN_UTF_8 = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "i18n.commitEncoding", "GIT_CONFIG_VALUE_0": "UTF-8"}
 _NOT_WRITTEN = ("insufficient permission", "unable to create temporary file", "unable to write", "No space left")
-_NOBODY = ("ident name", "auto-detect", "no email was given", "no name was given")
+_NO_IDENTITY = ("ident name", "auto-detect", "no email was given", "no name was given")
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class CommitDraft:
     parent: str | None
     paths: tuple[bytes, ...]
     work_tree: Callable[[], AbstractContextManager[Path]]
-    """A folder, for a moment, with what is to be at the paths and the attributes that hold for it."""
+    """Makes a temporary folder with the new content of the paths, and the files of attributes that apply to it."""
     message: str = ""
 
 
 def make_commit(draft: CommitDraft) -> str | None:
-    """Its hash; None if it would change nothing, and was not made. No branch names it yet."""
+    """Make the commit and return its hash, or None if it would change nothing; no branch names it yet."""
     repository = draft.repository
     with _refusals_explained(repository):
         with temporary_index(repository) as environment:
@@ -63,22 +63,23 @@ def _reaches_too_far(repository: GitRepository, beside: Collection[bytes]) -> Co
 
 
 def changed_by(draft: CommitDraft) -> set[bytes]:
-    """The paths in which it would differ from its parent; the repository gets no object of it."""
+    """The paths in which the commit would differ from its parent; nothing is written to the repository."""
     with _refusals_explained(draft.repository), temporary_index(draft.repository) as environment:
         _fill_index(draft, environment, only_look=True)
         return staged(draft.repository, draft.parent, environment)
 
 
 def would_be_made(draft: CommitDraft) -> bool:
-    """Whether it would change anything; refused if that is more than its paths."""
+    """Whether the commit would change anything; refused if it would change more than its paths."""
     changed = changed_by(draft)
-    if changed.difference(draft.paths):
-        raise _reaches_too_far(draft.repository, changed.difference(draft.paths))
+    beside = changed.difference(draft.paths)
+    if beside:
+        raise _reaches_too_far(draft.repository, beside)
     return bool(changed)
 
 
 def refuse_an_impossible_commit(draft: CommitDraft, ref: str | None, *, is_checked_out: bool) -> None:
-    """Refuse what git would refuse when the commit is made and named, as far as that shows before."""
+    """Refuse, as far as it can be known before, a commit that git would refuse to make or to name."""
     move = BranchMove(draft.repository, ref, draft.parent, draft.parent, is_checked_out=is_checked_out)
     try:
         refuse_a_locked_branch(move)
@@ -86,16 +87,16 @@ def refuse_an_impossible_commit(draft: CommitDraft, ref: str | None, *, is_check
             for person in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
                 run_git(["var", person], cwd=draft.repository.root)
     except (ConflictError, SandboxError):
-        if changed_by(draft):  # otherwise there will be none
+        if changed_by(draft):  # otherwise no commit is made
             raise
 
 
-# What git says if it cannot make it
+# What git says if it cannot make a commit
 
 
 @contextmanager
 def _refusals_explained(repository: GitRepository) -> Iterator[None]:
-    """Turn what git says when it cannot make a commit into what a person can do about it."""
+    """Turn git's error into one that says what a person can do about it."""
     try:
         yield
     except GitFailed as failure:
@@ -108,7 +109,7 @@ def _refusals_explained(repository: GitRepository) -> Iterator[None]:
 def _way_out(repository: GitRepository, complaint: str) -> str:
     if any(words in complaint for words in _NOT_WRITTEN):
         return f"Check who may write to {repository.common_dir / 'objects'} and the space on its disk, then try again."
-    if any(words in complaint for words in _NOBODY):
+    if any(words in complaint for words in _NO_IDENTITY):
         return "Set your name with `git config --global user.name` and `user.email`, or use `--no-commit`."
     if "filter" in complaint:
         return "Make that filter of your git settings work, then try again, or use `--no-commit`."
@@ -121,17 +122,17 @@ def _is_signed(repository: GitRepository) -> bool:
     return repository.is_set("commit.gpgsign")
 
 
-# The index that it is made of
+# The index that the commit is made from
 
 
 def _write_tree(draft: CommitDraft, environment: Mapping[str, str]) -> str:
     _fill_index(draft, environment)
-    # In a partial clone what is missing would be fetched; all that is not in the parent was stored just now.
+    # A partial clone would fetch missing objects; all objects that are not in the parent were stored just now.
     return run_git(["write-tree", "--missing-ok"], cwd=draft.repository.root, env=environment).stdout.decode().strip()
 
 
 def _fill_index(draft: CommitDraft, environment: Mapping[str, str], *, only_look: bool = False) -> None:
-    """Make the index that the environment names the draft's; only to look at it, nothing else is written."""
+    """Fill the index that the environment names; with ``only_look`` no object is stored."""
     root = draft.repository.root
     run_git(["read-tree", draft.parent] if draft.parent else ["read-tree", "--empty"], cwd=root, env=environment)
     with draft.work_tree() as work_tree:
@@ -143,9 +144,9 @@ def _fill_index(draft: CommitDraft, environment: Mapping[str, str], *, only_look
 
 
 def _by_what_git_can_hold(work_tree: Path, paths: Sequence[bytes]) -> Iterator[tuple[list[str], list[bytes]]]:
-    """The paths with the way to bring them into an index; first go those that hold nothing for git.
+    """The paths, with the options that bring them into an index; first the paths that git cannot hold.
 
-    They are gone, or became a folder or a fifo, or lie behind a symlink that took the place of a folder.
+    They are gone, became a folder or a fifo, or lie behind a symlink that replaced a folder.
     """
     hidden = behind_symlinks(work_tree, paths)
     held = [path for path in paths if path not in hidden and _is_file_or_symlink(work_tree / os.fsdecode(path))]

@@ -1,4 +1,4 @@
-"""Where HEAD of a sandbox is, read from its files: a process would cost more than the checkpoint it is for."""
+"""Commit and branch of a sandbox, read from its files: running git would cost more than the checkpoint itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REFERENCE = b"ref: "
 
 
 def git_head(root: Path) -> GitHead | None:
-    """Commit and branch; None if there is no repository that can be read so, whatever a step made of it."""
+    """Commit and branch; None if the files of a repository cannot be read this way, or a step destroyed them."""
     folder = os.fsencode(root) + b"/.git"
     head = _content(folder + b"/HEAD")
     if head is None:
@@ -33,7 +33,7 @@ def git_head(root: Path) -> GitHead | None:
 
 
 def _commit_of(folder: bytes, reference: bytes) -> str | None:
-    """None for a branch without a commit."""
+    """The commit that a reference names; None for a branch without a commit."""
     loose = _content(folder + b"/" + reference)
     if loose is not None:
         return _hash(loose.strip())
@@ -47,7 +47,7 @@ def _hash(text: bytes) -> str | None:
 
 
 def _content(path: bytes) -> bytes | None:
-    """Of a file; a pipe in its place is not waited for."""
+    """The content of a regular file; a fifo in its place does not block."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

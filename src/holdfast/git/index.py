@@ -1,4 +1,4 @@
-"""The index of a repository: a temporary one to fill, and the user's own, locked, changed and compared with commits."""
+"""The index of a repository: a temporary one to fill, and the user's, which is locked, changed and compared."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from holdfast.names import name_text
 from holdfast.system.trees import sync_directory, temporary_folder
 
 _LOCK_MARK = b"holdfast apply "
-# The shared part of a split index would be left in the user's repository, even if the index itself is ours.
+# The shared part of a split index would stay in the user's repository, even if the index itself is temporary.
 _WHOLE = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.splitIndex", "GIT_CONFIG_VALUE_0": "false"}
 
 
 @contextmanager
 def temporary_index(repository: GitRepository, *, copied: bool = False) -> Iterator[dict[str, str]]:
-    """An index beside that of the repository, empty or a copy of it, as an environment for git."""
+    """The environment for a git that uses a temporary index, empty or a copy of the repository's."""
     with temporary_folder() as folder:
         index = folder / "index"
         if copied and repository.index_path.exists():
@@ -44,7 +44,7 @@ def tree_of(repository: GitRepository, commit: str | None) -> str:
 
 
 def changes_between(repository: GitRepository, old: str | None, new: str | None) -> dict[bytes, tuple[bytes, bytes]]:
-    """Every path in which two commits differ: its old and its new ``mode digest``."""
+    """Every path in which two commits differ, with its old and its new ``mode digest``."""
     ends = [each or tree_of(repository, None) for each in (old, new)]
     args = ["diff-tree", "-r", "-z", "--no-renames", *ends]
     words = run_git(args, cwd=repository.root).stdout.split(b"\0")
@@ -55,17 +55,17 @@ def changes_between(repository: GitRepository, old: str | None, new: str | None)
     return changes
 
 
-# Changed
+# Changing
 
 
 def new_index(repository: GitRepository, old: str | None, new: str | None) -> bytes:
-    """The index with all paths in which the commits differ as the new one has them, and everything else as it is."""
+    """The index with every path in which the commits differ taken from the new one, and all else unchanged."""
     changes = changes_between(repository, old, new)
     return _changed_index(repository, {path: entry for path, (_, entry) in changes.items()})
 
 
 def take_out_of_index(repository: GitRepository, old: str | None, new: str | None, token: str) -> None:
-    """Undo in the index what it has of the new commit, path by path; whatever else is in it is somebody's work."""
+    """Undo in the index what it has of the new commit, path by path; all else in it is the user's work."""
     changes = changes_between(repository, old, new)
     listed = run_git(["ls-files", "-s", "-z"], cwd=repository.root).stdout.split(b"\0")
     present = {path: facts.rpartition(b" ")[0] for facts, _, path in (line.partition(b"\t") for line in listed)}
@@ -91,7 +91,7 @@ def _changed_index(repository: GitRepository, entries: Mapping[bytes, bytes]) ->
     )
     with temporary_index(repository, copied=True) as environment:
         run_git(["update-index", "-z", "--index-info"], cwd=root, input=b"".join(lines), env=environment)
-        # The files are there already: what is not was left out of the work tree by a sparse checkout, and stays so.
+        # The files were written before: one that is missing was left out by a sparse checkout, and stays left out.
         there = [path for path, entry in entries.items() if entry != _gone(entry)]
         left_out = [path + b"\0" for path in there if not os.path.lexists(root / os.fsdecode(path))]
         if left_out:
@@ -115,18 +115,19 @@ def replace_index(repository: GitRepository, content: bytes, token: str) -> None
 
 
 def _mode_for_index(repository: GitRepository) -> int:
-    """That of the present index; if there is none, that of a file that every repository has, shared or not."""
+    """The mode of the present index; if there is none, of a file that every repository has, shared or not."""
     present = repository.index_path if repository.index_path.exists() else repository.git_dir / "HEAD"
     return stat.S_IMODE(present.stat().st_mode)
 
 
-# Locked
+# Locking
 
 
 def lock_index(repository: GitRepository, token: str) -> None:
-    """Keep every other git away from the index, by git's own lock; ours is known by the token in it.
+    """Keep every other git away from the index by git's own lock file, in which the token says that it is ours.
 
-    The lock appears with the token in it: one without it would be taken for no program's after a crash, and stay.
+    The lock appears with the token already in it: after a crash a lock without token could not be recognised as ours,
+    and would stay.
     """
     prepared = _prepared_lock(repository, token)
     with prepared.open("wb") as file:

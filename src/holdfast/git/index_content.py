@@ -1,6 +1,6 @@
-"""What an index of git says, apart from what git only notes in it to be faster next time.
+"""The meaning of a git index, without what git only caches in it.
 
-Git writes its index anew whenever somebody looks, with ``git status`` or by a prompt, and finds other times or inodes.
+Git rewrites its index even when ``git status`` or a prompt only reads, if it finds other times or inodes.
 The format is that of gitformat-index(5).
 """
 
@@ -13,10 +13,10 @@ from typing import NamedTuple
 _SIGNATURE = b"DIRC"
 _VERSIONS = (2, 3, 4)
 _COMPRESSED = 4
-"""From this version on a path is written as what differs from the one before it."""
+"""From this version on a path is stored as its difference from the path before it."""
 _DIGESTS = (hashlib.sha1, hashlib.sha256)
 _MODE = struct.Struct(">24xI12x")
-"""The mode among times, inode, owner and size."""
+"""The mode; times, inode, owner and size around it are skipped."""
 _FLAGS = struct.Struct(">H")
 _EXTENDED = 0x4000
 _MEANT_FLAGS = 0xB000
@@ -24,7 +24,7 @@ _MEANT_FLAGS = 0xB000
 _MEANT_EXTENDED_FLAGS = 0x6000
 """Skip-worktree and intent-to-add."""
 _NOTES = frozenset((b"TREE", b"UNTR", b"FSMN", b"EOIE", b"IEOT"))
-"""Extensions that only say what git would find out anyway."""
+"""Extensions that only cache what git can find out again."""
 
 
 class IndexEntry(NamedTuple):
@@ -40,17 +40,17 @@ class IndexMeaning(NamedTuple):
 
 
 def mean_the_same(one: bytes, other: bytes) -> bool:
-    """Whether both are indexes, and say the same."""
+    """Whether both are valid indexes with the same meaning."""
     meaning = meaning_of(one)
     return meaning is not None and meaning == meaning_of(other)
 
 
 def meaning_of(content: bytes) -> IndexMeaning | None:
-    """None if it is no sound index."""
+    """The meaning of an index; None if it is not a valid one."""
     for digest in _DIGESTS:
         size = digest(usedforsecurity=False).digest_size
         body, checksum = content[:-size], content[-size:]
-        # Git can be told to leave the checksum out.
+        # With `index.skipHash` git writes zeros in place of the checksum.
         if checksum in (digest(body, usedforsecurity=False).digest(), bytes(size)):
             try:
                 return _Reading(body, size).run()
@@ -60,6 +60,8 @@ def meaning_of(content: bytes) -> IndexMeaning | None:
 
 
 class _Reading:
+    """Reads the body of an index from beginning to end."""
+
     def __init__(self, body: bytes, digest_bytes: int) -> None:
         self._body, self._digest_bytes = body, digest_bytes
         self._at = 0
@@ -97,13 +99,13 @@ class _Reading:
         return taken
 
     def _text(self) -> bytes:
-        """What goes up to the next NUL, which is taken with it."""
+        """The bytes up to the next NUL, which is skipped."""
         text = self._body[self._at : self._body.index(b"\0", self._at)]
         self._at += len(text) + 1
         return text
 
     def _number(self) -> int:
-        """Seven bits a byte, the highest first; as each length has its own range, none is written in two ways."""
+        """Seven bits a byte, highest bits first; each length has its own range, so no number has two forms."""
         byte = self._take(1)[0]
         number = byte & 0x7F
         while byte & 0x80:

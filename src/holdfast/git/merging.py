@@ -1,4 +1,4 @@
-"""Two changes of one text put together, line by line, as git does it."""
+"""Merges two changes of one text line by line, as git does it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from holdfast.system.trees import temporary_folder, temporary_place
 _MOST_CONFLICTS = 127
 """What `git merge-file` can count to; a higher exit code is a failure."""
 _SNIFFED_BYTES = 8000
-"""How far git looks for the NUL that makes content binary."""
+"""In so many bytes git looks for the NUL that makes content binary."""
 
 
 @dataclass(frozen=True)
 class MergedText:
-    """What became of two changes of one text; if both changed the same lines, it holds conflict markers."""
+    """Two changes of one text, merged; with conflict markers if both changed the same lines."""
 
     content: bytes
     conflicts: int
@@ -31,10 +31,10 @@ def is_text(content: bytes) -> bool:
 def merge_texts(
     base: bytes, ours: bytes, theirs: bytes, *, labels: tuple[str, str, str], theirs_wins: bool = False
 ) -> MergedText | None:
-    """Both changes of a text put together, byte for byte; None if a side is not text.
+    """Merge two changes of a text, keeping every byte; None if a side is not text.
 
-    ``labels`` name our side, the base and their side in the markers around lines that both changed. If theirs wins,
-    these lines are theirs, and there are no conflicts.
+    ``labels`` name our side, the base and their side in the markers around lines that both changed. With
+    ``theirs_wins`` these lines are taken from their side, and there are no conflicts.
     """
     if not all(map(is_text, (base, ours, theirs))):
         return None
@@ -57,7 +57,7 @@ def _merge_files(
     args = ["merge-file", "-p", "--theirs" if theirs_wins else "--diff3", *named, *sides]
     completed = run_git(args, cwd=folder, env=NO_REPOSITORY, check=False)
     if b"Cannot merge binary files" in completed.stderr:
-        return None  # what git says of a file of more than a gigabyte, too
+        return None  # git also says so of a file of more than a gigabyte
     if not 0 <= completed.returncode <= _MOST_CONFLICTS:
         raise SandboxError(f"git merge-file failed: {complaint_of(completed)}")
     return MergedText(completed.stdout, completed.returncode)

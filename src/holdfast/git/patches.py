@@ -1,4 +1,4 @@
-"""A unified diff applied to the files of a directory, all of it or nothing."""
+"""Applies a unified diff to the files of a directory, all of it or nothing."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _SYMLINK_MODE = "120000"
 
 
 def apply_patch(directory: Path, patch: bytes, strip: int = 1) -> tuple[str, ...]:
-    """Apply a unified diff to the files of a directory, all of it or nothing; the paths it changed.
+    """Apply a unified diff, all of it or nothing; returns the paths it changed.
 
-    A patch that does not apply, leaves the directory or crosses a symlink is a UsageError. Files keep their mode, but
-    for the execute bit if the patch says so (git itself would give every file it changes the default mode).
+    A patch that does not apply, leaves the directory or crosses a symlink is a UsageError. Files keep their mode,
+    except for an execute bit that the patch changes (git itself would give every changed file the default mode).
     """
     renames = _renames_of(directory, patch, strip)
     touched = sorted({path for pair in renames for path in pair})
@@ -40,7 +40,7 @@ def _git_apply(directory: Path, patch: bytes, strip: int, *options: str) -> byte
 
 
 def _renames_of(directory: Path, patch: bytes, strip: int) -> list[tuple[str, str]]:
-    """Old and new path of every file in the patch: git names the new one, and of the reversed patch the old one."""
+    """Old and new path of every file in the patch: git lists the new ones, and for the reversed patch the old ones."""
     new = _paths_in(_git_apply(directory, patch, strip, "--numstat", "-z"))
     old = _paths_in(_git_apply(directory, patch, strip, "--numstat", "-z", "--reverse"))
     return list(zip(reversed(old), new, strict=True))
@@ -51,7 +51,7 @@ def _paths_in(numstat: bytes) -> list[str]:
 
 
 def _refuse_files_behind_new_symlinks(directory: Path, patch: bytes, strip: int, touched: list[str]) -> None:
-    """Some versions of git follow a symlink that the same patch has just made."""
+    """Refuse because some versions of git follow a symlink that the same patch creates."""
     summary = _git_apply(directory, patch, strip, "--summary").decode("utf-8", errors="replace")
     makes_symlink = any(f"{word} {_SYMLINK_MODE} " in summary for word in ("create mode", "=>"))
     is_nested = any(path.startswith(other + "/") for path in touched for other in touched)

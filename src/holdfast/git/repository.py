@@ -1,4 +1,4 @@
-"""Questions about a user's repository, asked so that git writes nothing into it."""
+"""Answers questions about a user's repository; git writes nothing into it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class GitRepository:
 
     @classmethod
     def at(cls, path: Path) -> GitRepository:
-        """The repository whose root is ``path`` (a symlink to it will do), or a refusal that says why not."""
+        """The repository whose root is ``path``, or a symlink to it; any other path is refused with the reason."""
         path = path.resolve()
         answer = run_git(["rev-parse", "--is-bare-repository"], cwd=path, check=False)
         if answer.returncode != 0:
@@ -48,14 +48,14 @@ class GitRepository:
             )
         return cls(path, git_dir, (path / common_dir).resolve())
 
-    def _lines(self, *arguments: str) -> list[bytes]:
+    def _items(self, *arguments: str) -> list[bytes]:
         output: bytes = run_git(list(arguments), cwd=self.root).stdout
-        return [line for line in output.split(b"\0") if line]
+        return [item for item in output.split(b"\0") if item]
 
     def _word(self, *arguments: str) -> str | None:
-        """What git answers; None if it says that there is no such thing, and not if it could not tell."""
+        """The one word that git answers; None if it says that there is no such thing."""
         answer = run_git(list(arguments), cwd=self.root, check=False)
-        if answer.returncode > 1:
+        if answer.returncode > 1:  # git could not find out
             raise GitFailed(arguments[0], complaint_of(answer))
         return answer.stdout.decode(errors="surrogateescape").strip() or None if answer.returncode == 0 else None
 
@@ -74,23 +74,23 @@ class GitRepository:
         return self._word("symbolic-ref", "--quiet", "HEAD")
 
     def branches(self) -> list[str]:
-        """All that have a commit, without their ``refs/heads/``."""
+        """The names of all branches that have a commit, without ``refs/heads/``."""
         listed = run_git(["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/"], cwd=self.root).stdout
         return [os.fsdecode(line) for line in listed.splitlines()]
 
     def has_ancestor(self, commit: str) -> bool:
-        """Whether HEAD is that commit or came after it."""
+        """Whether HEAD is that commit or one of its descendants."""
         return run_git(["merge-base", "--is-ancestor", commit, "HEAD"], cwd=self.root, check=False).returncode == 0
 
     def object_format(self) -> str:
         return self._word("rev-parse", "--show-object-format") or "sha1"
 
     def settings(self) -> list[tuple[str, str | None]]:
-        """Of the repository, and after them those of this work tree alone."""
-        items = self._lines("config", "--local", "--includes", "--list", "-z")
-        # Git makes that file for the first setting, and fails if it is asked for others before.
+        """The settings of the repository, and after them those of this work tree alone."""
+        items = self._items("config", "--local", "--includes", "--list", "-z")
+        # Git creates that file with the first setting, and fails if it is asked to list settings before.
         if self.is_set("extensions.worktreeConfig") and (self.git_dir / "config.worktree").exists():
-            items += self._lines("config", "--worktree", "--includes", "--list", "-z")
+            items += self._items("config", "--worktree", "--includes", "--list", "-z")
         pairs = []
         for item in items:
             key, separator, value = item.decode(errors="surrogateescape").partition("\n")
@@ -103,28 +103,28 @@ class GitRepository:
         return b"".join(line + b"\n" for line in kept)
 
     def index_files(self) -> list[Path]:
-        return [self.git_dir / "index", *self.git_dir.glob("sharedindex.*")]
+        return [self.index_path, *self.git_dir.glob("sharedindex.*")]
 
     def ignored_paths(self) -> set[bytes]:
-        """What git ignores here: files, and folders of which everything is ignored."""
-        return {path.rstrip(b"/") for path in self._lines(*_IGNORED, "--directory")}
+        """Files that git ignores, and folders in which it ignores everything."""
+        return {path.rstrip(b"/") for path in self._items(*_IGNORED, "--directory")}
 
     def ignored_files(self) -> list[bytes]:
-        return [path.rstrip(b"/") for path in self._lines(*_IGNORED)]
+        return [path.rstrip(b"/") for path in self._items(*_IGNORED)]
 
     def submodules(self) -> list[bytes]:
-        entries = self._lines("ls-files", "--stage", "-z")
+        entries = self._items("ls-files", "--stage", "-z")
         return [entry.split(b"\t", 1)[1] for entry in entries if entry.startswith(b"160000 ")]
 
     def work_trees_inside(self) -> list[bytes]:
-        """Linked work trees, of any branch, that lie in this one."""
-        found = (line.removeprefix(b"worktree ") for line in self._lines("worktree", "list", "--porcelain", "-z"))
+        """The paths of linked work trees that lie in this one."""
+        found = (line.removeprefix(b"worktree ") for line in self._items("worktree", "list", "--porcelain", "-z"))
         inside = os.fsencode(self.root) + b"/"
         return [place.removeprefix(inside) for place in found if place.startswith(inside)]
 
     def uncommitted(self) -> set[bytes]:
-        """Paths at which files or index are not what HEAD says; untracked files too."""
-        entries = self._lines("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
+        """Paths at which files or index differ from HEAD, with untracked files."""
+        entries = self._items("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
         return {entry[3:].rstrip(b"/") for entry in entries}
 
     def is_set(self, key: str) -> bool:

@@ -1,4 +1,4 @@
-"""The one place that runs git: with a clean environment, and with what it says in our own errors."""
+"""The one place that runs git: with a clean environment, and with its failures as errors of ours."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from holdfast.errors import SandboxError
 from holdfast.system.stopping import run_stoppable
 
-# A repository's own settings must neither start programs behind our back nor leave one running after git has ended.
-# What git has written must be on the disk when it has ended: by default an object may be empty after a power cut.
+# The settings of a repository must not start programs that we do not know of, or that still run after git has ended.
+# What git wrote must be on the disk when git ends: by default an object may be empty after a power cut.
 _SETTINGS = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -21,12 +21,12 @@ _SETTINGS = (
     "core.fsyncMethod=fsync",
 )
 _ENVIRONMENT = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
-# Who the user is and where their settings are; anything else of theirs could point git at another repository.
+# Who the user is and where their settings are; other variables could point git at another repository.
 _KEPT = frozenset(
     [f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL", "DATE")]
     + ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"]
 )
-# No repository and no settings at all: a patch is applied to plain files, and no filter or hook can be run by it.
+# No repository and no settings at all: a patch is applied to plain files, and it cannot run a filter or a hook.
 NO_REPOSITORY = {"GIT_DIR": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
 _MOST_LINES = 3
 
@@ -45,9 +45,9 @@ def run_git(
     env: Mapping[str, str] | None = None,
     check: bool = True,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run git; a failure is a GitFailed that ends with what git said, unless ``check`` is off.
+    """Run git; unless ``check`` is off, a failure raises a GitFailed that ends with git's message.
 
-    A git that was killed has answered nothing, so that is a failure in any case.
+    A git that was killed has not answered, so that is always a failure.
     """
     settings = [word for setting in _SETTINGS for word in ("-c", setting)]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _KEPT}
@@ -69,14 +69,14 @@ def run_git(
 
 
 def complaint_of(completed: subprocess.CompletedProcess[bytes]) -> str:
-    """What a failed git said is wrong, in one line and without its advice."""
+    """The error of a failed git in one line, without its advice."""
     lines = completed.stderr.decode("utf-8", errors="replace").splitlines()
     wrong = [line.partition(": ")[2] for line in lines if line.startswith(("fatal: ", "error: "))]
     return "; ".join(wrong[:_MOST_LINES] or said_by_git(completed)[-1:]).rstrip(".")
 
 
 def said_by_git(completed: subprocess.CompletedProcess[bytes]) -> list[str]:
-    """The lines of a failed git's complaint, without their prefixes; at least one."""
+    """The lines that a failed git printed, without their prefixes; at least one."""
     lines = completed.stderr.decode("utf-8", errors="replace").splitlines()
     said = [line.removeprefix("fatal: ").removeprefix("error: ") for line in lines if line.strip()]
     code = completed.returncode

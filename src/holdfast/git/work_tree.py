@@ -1,4 +1,4 @@
-"""Questions about the files of a repository: what git ignores, merges, tracks and finds changed among them."""
+"""Answers questions about files of a repository: which of them git ignores, merges, tracks and finds changed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HERE = b"./"
 def ignored_among(
     repository: GitRepository, rules: Mapping[bytes, bytes], folders: Collection[bytes], paths: Sequence[bytes]
 ) -> set[bytes]:
-    """Those of the paths that these rules ignore and that the repository does not track; ``folders`` are no files."""
+    """The paths that these rules ignore and the repository does not track; ``folders`` are those that are folders."""
     with temporary_folder() as work_tree:
         make_folders(work_tree, [*folders, *(split(name)[0] for name in rules)])
         for name, text in rules.items():
@@ -32,7 +32,7 @@ def ignored_among(
 def _check_ignore(repository: GitRepository, work_tree: Path, paths: Sequence[bytes]) -> set[bytes]:
     if not paths:
         return set()
-    # Not the sandbox's own repository: a step may have written its config, and config can start programs.
+    # Not the sandbox's own repository: a step may have changed its config, which can start programs.
     environment = {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(work_tree)}
     # A name that begins with a colon would be read as a pattern, which GIT_LITERAL_PATHSPECS does not prevent here.
     listed = b"\0".join(_HERE + path for path in paths)
@@ -46,7 +46,7 @@ def _check_ignore(repository: GitRepository, work_tree: Path, paths: Sequence[by
 
 
 def behind_symlinks(work_tree: Path, paths: Iterable[bytes]) -> set[bytes]:
-    """Those of the paths that lead through a symlink there; git refuses to look at them, and holds none of them."""
+    """The paths that lead through a symlink in the work tree; git refuses to read them, and tracks none of them."""
     behind: set[bytes] = set()
     for folder in sorted(with_ancestors(split(path)[0] for path in paths) - {b""}):
         if split(folder)[0] in behind or (work_tree / os.fsdecode(folder)).is_symlink():
@@ -55,7 +55,7 @@ def behind_symlinks(work_tree: Path, paths: Iterable[bytes]) -> set[bytes]:
 
 
 def texts_in(work_tree: Path, names: Collection[bytes]) -> dict[bytes, bytes]:
-    """The content of those files of rules or attributes that are there; git follows no symlink to one."""
+    """The content of the files of rules or attributes that exist; git follows no symlink to one."""
     found = {}
     for name in set(names) - behind_symlinks(work_tree, names):
         path = work_tree / os.fsdecode(name)
@@ -71,24 +71,24 @@ def inside_submodules(repository: GitRepository, paths: Collection[bytes]) -> se
 
 
 def repositories_around(tree: Path, paths: Collection[bytes]) -> set[bytes]:
-    """Folders in a work tree that some of the paths lie in, or are, and that are repositories of their own there."""
+    """The paths, and the folders they lie in, that are repositories of their own in the work tree."""
     marks = {join(folder, _REPOSITORY) for folder in with_ancestors(paths) - {b""}}
     marks -= behind_symlinks(tree, marks)
     return {split(mark)[0] for mark in marks if os.path.lexists(tree / os.fsdecode(mark))}
 
 
 def merges_by_lines(repository: GitRepository, path: bytes) -> bool:
-    """Whether git would; not if the attributes forbid it, say that it is no text, or name a program that merges."""
+    """Whether git merges that file by lines: its attributes neither forbid it nor name a program that merges."""
     args = ["check-attr", "-z", "merge", "--", os.fsdecode(path)]
     value = run_git(args, cwd=repository.root).stdout.split(b"\0")[-2]
     return value in (b"unspecified", b"set", b"text")
 
 
 def not_as_committed(repository: GitRepository, paths: Collection[bytes]) -> set[bytes]:
-    """What is at these paths, in files or index, and is not what HEAD says, or where git was told not to look.
+    """The paths that differ from HEAD in files or index, or that git was told not to check, and that are in the way.
 
-    A file that is to replace a folder makes git forget everything below it, and the other way round. If git was told
-    not to look and there is nothing, a sparse checkout left the file out, and no work of the user is there.
+    A file that replaces a folder makes git forget everything below it, and the other way round. If git was told not to
+    check a path and no file is there, a sparse checkout left it out, and there is no work of the user.
     """
     wanted = set(paths)
     if not wanted:
@@ -101,6 +101,6 @@ def not_as_committed(repository: GitRepository, paths: Collection[bytes]) -> set
 
 
 def in_the_way_of(paths: Collection[bytes], found: Iterable[bytes]) -> set[bytes]:
-    """Those that are one of the paths, lie below one, or have one below them."""
+    """The found paths that are one of ``paths``, lie below one, or have one below them."""
     wanted, above = set(paths), with_ancestors(paths)
     return {each for each in found if each in above or not wanted.isdisjoint(with_ancestors([each]))}

@@ -1,4 +1,4 @@
-"""A YAML plan file into a draft of a plan, with errors that name the line and column and what was expected there."""
+"""Plan files: makes a draft of a plan from YAML. Errors name the line, the column and what was expected there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""YAML that remembers where it stood, and the problems found in it."""
+"""A YAML document with the place of every value, and the problems found in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.names import name_text
 
 KeyPath = tuple[str | int, ...]
 
-# Each level of subplans takes four levels of YAML. Python's own limit is not far above, and is no clean way to fail.
+# Each level of subplans takes four levels of YAML. Python's recursion limit is not far above, and gives no clean error.
 DEEPEST_LEVEL = 120
 # Aliases let a small file stand for a huge one.
 MOST_VALUES = 100_000
@@ -32,7 +32,7 @@ START = Place(1, 1)
 
 @dataclass
 class Document:
-    """A file's content as JSON-like values, the place of each, and what was wrong so far."""
+    """A file's content as JSON-like values, the place of each, and the problems found so far."""
 
     file: Path
     folder: Path
@@ -41,11 +41,11 @@ class Document:
     places: dict[KeyPath, Place] = field(default_factory=dict)
     key_places: dict[KeyPath, Place] = field(default_factory=dict)
     written: dict[KeyPath, str] = field(default_factory=dict)
-    """How numbers and truth values were written, so that a message can show them so."""
+    """Numbers and truth values as they are written in the file, for messages."""
     problems: set[tuple[Place, str]] = field(default_factory=set)
 
     def wrong(self, path: KeyPath, message: str) -> None:
-        """Something about the value at this path, or about the nearest value around it that the file has."""
+        """Add a problem with the value at this path, or with the nearest value around it that the file has."""
         while path not in self.places and path:
             path = path[:-1]
         self.wrong_at(self.places.get(path, START), message)
@@ -77,7 +77,7 @@ _TEXT_TAGS = {_YAML + "str", _YAML + "value", _YAML + "merge"}
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's loader, which does not nest deeper than we do."""
+    """PyYAML's loader with our limit of nesting."""
 
     level = 0
 
@@ -100,7 +100,7 @@ class _Reader:
         self.values = 0
 
     def read(self, node: yaml.Node, path: KeyPath) -> Any:
-        self._refuse_what_never_ends(node)
+        self._refuse_endless(node)
         self.document.places[path] = _place(node.start_mark)
         self.ancestors.append(node)
         try:
@@ -114,10 +114,10 @@ class _Reader:
         finally:
             self.ancestors.pop()
 
-    def _refuse_what_never_ends(self, node: yaml.Node) -> None:
+    def _refuse_endless(self, node: yaml.Node) -> None:
         self.values += 1
         if any(node is ancestor for ancestor in self.ancestors):
-            raise _yaml_error("an alias stands inside of what it is an alias for", node)
+            raise _yaml_error("an alias refers to a value that contains it", node)
         if len(self.ancestors) > DEEPEST_LEVEL:
             raise _yaml_error(f"nested deeper than {DEEPEST_LEVEL} levels, aliases followed", node)
         if self.values > MOST_VALUES:
@@ -131,7 +131,7 @@ class _Reader:
         return mapping
 
     def _entries(self, node: yaml.MappingNode) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-        """What a mapping holds: first what it merges, then its own keys, which win."""
+        """The entries of a mapping: first those it merges, then its own, which win."""
         merged: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         own: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         merges = False
@@ -139,7 +139,7 @@ class _Reader:
             is_merge = key_node.tag == _YAML + "merge"
             key = "<<" if is_merge else self._key(key_node)
             if key in own or (is_merge and merges):
-                self.document.wrong_at(_place(key_node.start_mark), f'the key "{key}" stands here a second time')
+                self.document.wrong_at(_place(key_node.start_mark), f'the key "{key}" is here a second time')
             elif is_merge:
                 merges, merged = True, self._merged(value_node)
             elif key is not None:
@@ -147,7 +147,7 @@ class _Reader:
         return {**merged, **own}
 
     def _merged(self, node: yaml.Node) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-        self._refuse_what_never_ends(node)
+        self._refuse_endless(node)
         self.ancestors.append(node)
         try:
             if isinstance(node, yaml.MappingNode):
@@ -228,7 +228,7 @@ def shortened(text: str, length: int = 40) -> str:
 
 _ADVICE = {
     "mapping values are not allowed here": 'text with ": " in it needs quotes, or a block that begins with |',
-    "found character '\\t' that cannot start any token": "indent with blanks, not with tabs",
+    "found character '\\t' that cannot start any token": "indent with spaces, not with tabs",
     "found character '%' that cannot start any token": "text that begins with % needs quotes",
     "found character '@' that cannot start any token": "text that begins with @ needs quotes",
     "found character '`' that cannot start any token": "text that begins with ` needs quotes",
@@ -237,7 +237,7 @@ _ADVICE = {
 
 
 def parse(text: str, document: Document) -> None:
-    """Fill the document; what is wrong with the YAML becomes its problems."""
+    """Fill the document; errors in the YAML become its problems."""
     loader: yaml.SafeLoader | None = None
     try:
         loader = _Loader(text)

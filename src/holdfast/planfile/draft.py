@@ -1,4 +1,4 @@
-"""What a plan file says, as a draft of a plan."""
+"""The draft of a plan, made from a plan file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ResourceDraft(Record, frozen=True, kw_only=True):
 
 
 class PlanDraft(Record, frozen=True, kw_only=True):
-    """What a plan file asks for; nothing of it has been stored yet."""
+    """A plan that has not been stored yet."""
 
     name: str
     resources: tuple[ResourceDraft, ...]
@@ -41,7 +41,7 @@ class PlanDraft(Record, frozen=True, kw_only=True):
     validation: tuple[str, ...] = ()
     steps: tuple[Step, ...]
     source_file: Path | None
-    """None if no file asked for it."""
+    """None if the plan does not come from a file."""
 
 
 def draft_of(plan_file: PlanFile, folders: Mapping[str, Path], source_file: Path | None, defaults: Policy) -> PlanDraft:

@@ -26,8 +26,7 @@ from holdfast.planfile.document import KeyPath
 from holdfast.process.environment import LONGEST_TIMEOUT_SECONDS
 
 LONGEST_RESOURCE_NAME = 80
-"""Names of files are made of it, with an id and more beside it, and none of those may be longer than a file system can
-hold: 255 bytes, and some only 143."""
+"""File names are made of it together with an id and more, and file systems limit a name to 255 bytes, some to 143."""
 RESOURCE_NAME = r"^[A-Za-z][A-Za-z0-9_-]*$"
 
 
@@ -37,14 +36,14 @@ class Entry(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _has_a_value(cls, value: object) -> object:
-        # A key with nothing behind it could mean "none" or "the default"; it is not ours to guess.
+        # A key without a value could mean "none" or "the default"; we do not guess.
         if value is None:
             raise PydanticCustomError("no_value", "no value")
         return value
 
 
 def _one_line(text: str) -> str:
-    """A name; a folded block ends with a line break that is not meant."""
+    """A name without the line break that a folded block ends with."""
     name = text.strip()
     if not name:
         raise PydanticCustomError("problem", "expected text, found only blanks")
@@ -89,7 +88,7 @@ TriggerName = Annotated[
 
 
 class ResourceEntry(Entry):
-    """A real thing the plan works on, in a private sandbox."""
+    """A folder that the plan works on, in a private sandbox."""
 
     model_config = ConfigDict(title="Resource")
 
@@ -106,7 +105,7 @@ class PolicyEntry(Entry):
 
     on_failure: Annotated[OnFailure, *_choice(OnFailure)] = Field(
         default=OnFailure.ROLLBACK,
-        description="After a failed step: go back to before that step, to the start, or keep everything as it is.",
+        description="After a failed step: roll back to before that step, to the start, or keep everything as it is.",
     )
     rollback_enabled: bool = Field(default=True, description="Whether the plan may be rolled back at all.")
     require_checkpoints: bool = Field(
@@ -119,13 +118,13 @@ class PolicyEntry(Entry):
     )
     auto_create_on: list[TriggerName] | None = Field(
         default=None,
-        description="When a checkpoint is taken by itself; an empty list means never. "
+        description="When a checkpoint is taken automatically; an empty list means never. "
         "Default: sandbox.checkpoint.auto-create-on.",
     )
 
 
 class DecisionEntry(Entry):
-    """What was decided with this step; one can return to it and correct it."""
+    """What was decided with this step; you can correct it later."""
 
     model_config = ConfigDict(title="Decision")
 
@@ -148,7 +147,7 @@ class SubplanEntry(Entry):
 
 STEP_KINDS = ("run", "tool", "subplans")
 _CALLS = ("run", "tool")
-# Keys that only some kinds of steps have; a step with subplans leaves the rest to the steps inside.
+# Keys that only some kinds of steps have; a step with subplans leaves the others to the steps inside.
 BELONGS_TO: Mapping[str, Sequence[str]] = {
     "args": ("tool",),
     "resource": _CALLS,
@@ -174,7 +173,7 @@ class CallEntry(Entry):
 
 
 def _or_text(schema: dict[str, Any]) -> None:
-    """The same for editors."""
+    """The same rule in the JSON Schema, for editors."""
     schema["anyOf"] = [{"type": "string", "minLength": 1}, {"$ref": schema.pop("$ref")}]
 
 
@@ -184,7 +183,7 @@ def _as_call(value: object) -> object:
 
 
 def _needs_its_kind() -> dict[str, Any]:
-    """The same rule for editors."""
+    """The rules of a step in the JSON Schema, for editors."""
     return {
         "oneOf": [{"required": [kind]} for kind in STEP_KINDS],
         "dependentSchemas": {
@@ -234,7 +233,7 @@ class StepEntry(Entry):
 
 
 class PlanFile(Entry):
-    """A plan: steps that run in private sandboxes of the resources, with checkpoints to go back to."""
+    """A plan: steps that run in private sandboxes of the resources, with checkpoints to roll back to."""
 
     model_config = ConfigDict(title="Holdfast plan file")
 
@@ -257,7 +256,7 @@ SubplanEntry.model_rebuild()
 
 
 class StepsFile(Entry):
-    """New steps for a plan that is there already."""
+    """New steps for an existing plan."""
 
     steps: list[StepEntry] = Field(min_length=1)
 
@@ -285,7 +284,7 @@ def plan_file_schema() -> dict[str, Any]:
 
 
 def model_at(path: KeyPath) -> type[Entry]:
-    """Which part of the format stands at this place of a file."""
+    """The part of the format that belongs at this place of a file."""
     match path:
         case ():
             return PlanFile
@@ -304,5 +303,5 @@ def model_at(path: KeyPath) -> type[Entry]:
 
 
 def keys_at(path: KeyPath) -> dict[str, bool]:
-    """The keys that may stand there, and whether each must."""
+    """The keys that are allowed there, and whether each is required."""
     return {entry.alias or name: entry.is_required() for name, entry in model_at(path).model_fields.items()}

@@ -1,4 +1,4 @@
-"""Reading a plan file and checking all of it; a problem is named with line, column and what was expected."""
+"""Loading a plan file: reads and checks all of it. A problem has line, column and what was expected."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from holdfast.planfile.source import Source, read_source
 from holdfast.process.environment import resource_variable
 
 CheckStep = Callable[[str, dict[str, Any]], Sequence[tuple[KeyPath, str]]]
-"""A toolbox's opinion of a tool and its arguments: problems as (path inside the step, message)."""
+"""Checks a tool and its arguments: problems as (path inside the step, message)."""
 
 EXPECTED_FILE = "expected a mapping with name, resources and steps"
 
 
 def load_plan_file(path: Path, *, defaults: Policy, check_step: CheckStep | None = None) -> PlanDraft:
-    """The plan a file describes; ``PlanFileError`` with every problem that was found if it is not one."""
+    """The plan that a file describes; otherwise a ``PlanFileError`` with every problem that was found."""
     document, source = _read(path)
     if not isinstance(document.content, dict):
         if not document.problems:
@@ -91,7 +91,7 @@ def _validated(document: Document, model: type[File], content: object) -> File |
         return model.model_validate(content)
     except ValidationError as invalid:
         for error in invalid.errors(include_url=False):
-            # What YAML could not make sense of has been reported already.
+            # A value that YAML could not read has been reported already.
             if document.places.get(error["loc"]) not in unusable:
                 _report(document, error)
     return None
@@ -167,7 +167,7 @@ def _found(document: Document, path: KeyPath, value: object) -> str:
 
 
 def _check_resources(document: Document) -> dict[str, Path]:
-    """Where each resource is; names and folders that cannot stand beside each other are problems."""
+    """The folder of each resource; names and folders that clash are problems."""
     entries = document.content.get("resources")
     folders: dict[str, Path] = {}
     variables: dict[str, str] = {}
@@ -202,9 +202,9 @@ def _folder(document: Document, name: str, written: str, others: Mapping[str, Pa
         if folder.is_dir():
             _refuse_overlap(document, name, folder, others)
             return folder
-        document.wrong(path, f"expected a folder, but {wanted} is none")
+        document.wrong(path, f"expected a folder, but {wanted} is not a folder")
     except FileNotFoundError:
-        tilde = "; ~ has no meaning here" if written.startswith("~") else ""
+        tilde = "; ~ is not expanded here" if written.startswith("~") else ""
         document.wrong(path, f"expected a folder, but {wanted} does not exist{tilde}")
     except OSError as error:
         document.wrong(path, f"expected a folder, but {wanted} cannot be used: {error.strerror}")
@@ -212,15 +212,15 @@ def _folder(document: Document, name: str, written: str, others: Mapping[str, Pa
 
 
 def _refuse_overlap(document: Document, name: str, folder: Path, others: Mapping[str, Path]) -> None:
-    # Compared as the file system does: also bind mounts, and capitals where it does not tell them from small letters.
+    # Compared by device and inode, for bind mounts and for file systems that ignore upper and lower case.
     path: KeyPath = ("resources", name, "path")
     for other, taken in others.items():
         if folder.samefile(taken):
             document.wrong(path, f'"{name}" is the same folder as "{other}": {taken}')
         elif any(parent.samefile(taken) for parent in folder.parents):
-            document.wrong(path, f'"{name}" lies inside of "{other}": {taken}')
+            document.wrong(path, f'"{name}" is inside of "{other}": {taken}')
         elif any(parent.samefile(folder) for parent in taken.parents):
-            document.wrong(path, f'"{other}" lies inside of "{name}": {taken}')
+            document.wrong(path, f'"{other}" is inside of "{name}": {taken}')
 
 
 def _check_steps(document: Document, steps: object, path: KeyPath, check_step: CheckStep | None) -> None:

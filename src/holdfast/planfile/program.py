@@ -1,4 +1,4 @@
-"""A plan of one step, without a file: any program, in sandboxes of the folders it is to work on."""
+"""The draft of a plan without a file: one step that runs a program in sandboxes of the given folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_BASE = LONGEST_RESOURCE_NAME - len("-1000")
 
 
 def program_draft(argv: Sequence[str], resources: Sequence[Path], folder: Path, defaults: Policy) -> PlanDraft:
-    """``folder`` is where the program would start; if it lies in a resource, it starts there in that one's sandbox."""
+    """The program starts in ``folder`` of a sandbox if a resource contains that folder, else in the first sandbox."""
     drafts = _resources([path.resolve() for path in resources])
     home = next((each for each in drafts if folder.resolve().is_relative_to(each.path)), drafts[0])
     inside = folder.resolve().relative_to(home.path) if folder.resolve().is_relative_to(home.path) else Path()
@@ -25,7 +25,7 @@ def program_draft(argv: Sequence[str], resources: Sequence[Path], folder: Path, 
     return PlanDraft(
         name=command,
         resources=tuple(drafts),
-        # What an agent made is there to be looked at, however it ended.
+        # A person wants to see what the program made, however it ended.
         policy=defaults.model_copy(update={"on_failure": OnFailure.KEEP}),
         steps=(step,),
         source_file=None,

@@ -1,4 +1,4 @@
-"""Where a plan file comes from: a file in a folder, or a stream such as a pipe, which lies in none."""
+"""The source of a plan: a file, or a stream such as a pipe, which is in no folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.names import name_text
 from holdfast.planfile.document import refused
 
 MOST_BYTES = 64 << 20
-"""More than any plan file has; a stream may have no end."""
+"""More than any plan file has. A stream may be endless."""
 _DESCRIPTORS = re.compile(r"/proc/(self|thread-self|[0-9]+)(/task/[0-9]+)?/fd")
 _MOST_LINKS = 40
 
@@ -50,7 +50,7 @@ def read_source(path: Path) -> Source:
 def _descriptor(path: Path) -> int | None:
     """The number of our own descriptor that a path like /dev/stdin or /dev/fd/3 stands for.
 
-    It is read itself, because what it is open for may be a file elsewhere, or one that cannot be opened again.
+    The descriptor itself is read, because its file may not be possible to open again.
     """
     for _ in range(_MOST_LINKS):
         found = _DESCRIPTORS.fullmatch(os.path.realpath(path.parent))

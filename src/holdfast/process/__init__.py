@@ -1,1 +1,1 @@
-"""Processes of steps: supervised, confined, and with nothing that outlives them."""
+"""The processes of steps, supervised and confined; none of them outlives its step."""

@@ -1,9 +1,9 @@
-"""Supervised processes: runs a command of which nothing outlives the call, and keeps the end of what it printed.
+"""Runs a supervised command: none of its processes outlives the call, and the end of what it printed is kept.
 
 A small supervisor (``supervisor.py``) is the parent of the command and adopts every process the command leaves behind.
 It ends them all when the command has ended, when it is told to stop, and when this process dies, however it dies.
-Every process also carries a mark in its environment: should the supervisor itself be killed, the processes of the step
-are found by that mark. What could then remain is one that left its parents and emptied its environment as well.
+Every process also carries a mark in its environment: if the supervisor itself is killed, the processes of the step are
+found by that mark. Only a process that left its parents and also emptied its environment could then remain.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from holdfast.errors import SandboxError
 from holdfast.process import supervisor
 from holdfast.process.confinement import landlock_abi, rules_for
 from holdfast.process.leftovers import MARK_VARIABLE, end_leftovers, survivors_error
 from holdfast.process.passthrough import Outlet, Passthrough
-from holdfast.process.watch import STOP_SECONDS, Answer, Channels, OutputTail, StopReason, Watch
+from holdfast.process.watch import STOP_SECONDS, Answer, Channels, OutputTail, Report, StopReason, Watch
 
 REQUESTS_VARIABLE = "HOLDFAST_REQUESTS_FD"
 DEFAULT_OUTPUT_LIMIT_BYTES = 64 * 1024
@@ -64,11 +63,11 @@ def run_supervised(
 ) -> ProcessResult:
     """Run a command (a string: through ``/bin/sh -c``) and return when it and all it started are gone.
 
-    ``requests`` answers what the command asks, one JSON object a line, over the descriptor that the environment
-    variable ``HOLDFAST_REQUESTS_FD`` names; the time an answer takes does not count against ``timeout_seconds``.
-    ``mark`` is what ``end_leftovers`` later finds the command's processes by. With ``writable`` the command and all it
-    starts can write only there, if the kernel can enforce it (``confinement.landlock_abi``). Without ``passthrough``
-    the command has no input.
+    ``requests`` answers requests of the command, one JSON object a line, over the descriptor that the environment
+    variable ``HOLDFAST_REQUESTS_FD`` names; the time for an answer does not count against ``timeout_seconds``.
+    By ``mark`` ``end_leftovers`` later finds the command's processes. With ``writable`` the command and all it starts
+    can write only there, if the kernel can enforce it (``confinement.landlock_abi``). Without ``passthrough`` the
+    command has no input.
     """
     argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
     mark = mark or secrets.token_hex(16)
@@ -80,7 +79,7 @@ def run_supervised(
     ):
         watch = Watch(channels, tail, timeout_seconds, on_output, cancelled, requests, passthrough, outlets)
         report = watch.until_over()
-        if report is None or not report.get("adopts_orphans", True):
+        if report is None or not report.adopts_orphans:
             end_leftovers(mark)
         watch.read_what_remains()
         _tell_failed_writes(passthrough, outlets)
@@ -89,7 +88,7 @@ def run_supervised(
 
 @contextmanager
 def _outlets(passthrough: Passthrough | None) -> Iterator[tuple[Outlet, ...]]:
-    """For what the command prints and for what it prints as errors; none without a passthrough."""
+    """One for the output of the command and one for its errors; none without a passthrough."""
     with ExitStack() as opened:
         wanted = () if passthrough is None else (passthrough.output, passthrough.errors)
         yield tuple(opened.enter_context(Outlet(each)) for each in wanted)
@@ -119,7 +118,7 @@ class _Job:
 
 @contextmanager
 def _supervisor(job: _Job, mark: str, *, with_requests: bool) -> Iterator[Channels]:
-    """A supervisor that runs the command; closing the control socket ends all it started, however this is left."""
+    """Start a supervisor that runs the command; leaving closes the control socket, which ends all it started."""
     with ExitStack() as ours:
         try:
             channels = _start_supervisor(ours, job, mark, with_requests)
@@ -170,12 +169,12 @@ def _start_supervisor(ours: ExitStack, job: _Job, mark: str, with_requests: bool
 
 
 def _to_start_python() -> dict[str, str]:
-    """What the supervisor needs of our environment: how its libraries are found. The command might look at the rest."""
+    """How the supervisor finds its libraries. It gets no other variables, because the command could read them."""
     return {name: value for name, value in os.environ.items() if name.startswith(("LD_", "DYLD_"))}
 
 
 def _opened(ours: ExitStack, theirs: ExitStack, make: Callable[[], tuple[int, int]]) -> tuple[int, int]:
-    """Two connected descriptors: ours, which never blocks, and theirs."""
+    """Two connected descriptors: ours, which does not block, and theirs."""
     here, there = make()
     ours.callback(os.close, here)
     theirs.callback(os.close, there)
@@ -184,7 +183,7 @@ def _opened(ours: ExitStack, theirs: ExitStack, make: Callable[[], tuple[int, in
 
 
 def _send_parameters(channels: Channels, job: _Job) -> None:
-    """As bytes: the supervisor, which ignores Python's own settings, may take another encoding for the system's."""
+    """Send all texts as bytes: the supervisor ignores Python's settings and may use another encoding."""
     environment = dict(job.environment)
     if channels.requests_descriptor is not None:
         environment[REQUESTS_VARIABLE] = str(channels.requests_descriptor)
@@ -215,17 +214,16 @@ def _wait_until_gone(process: subprocess.Popen[bytes], mark: str) -> None:
         end_leftovers(mark)
 
 
-def _result(
-    report: dict[str, Any] | None, stop_reason: StopReason | None, tail: OutputTail, job: _Job
-) -> ProcessResult:
+def _result(report: Report | None, stop_reason: StopReason | None, tail: OutputTail, job: _Job) -> ProcessResult:
     if report is None:
-        # The kernel and the sweep have killed whatever there was, so this is what happened to the command.
-        report = {"wait_status": signal.SIGKILL.value, "stopped": True, "survivors": []}
-    if "failed" in report:
+        # The supervisor is dead: the kernel and ``end_leftovers`` have killed the command.
+        report = Report(wait_status=signal.SIGKILL.value, stopped=True)
+    if report.failed is not None:
         raise _start_error(report, job)
-    if report["survivors"]:
-        raise survivors_error(report["survivors"])
-    code = os.waitstatus_to_exitcode(report["wait_status"])
+    if report.survivors:
+        raise survivors_error(report.survivors)
+    assert report.wait_status is not None  # no process is left, so the command has ended
+    code = os.waitstatus_to_exitcode(report.wait_status)
     if code < 0 and job.passthrough is not None:
         job.passthrough.on_signal(-code)
     return ProcessResult(
@@ -233,8 +231,8 @@ def _result(
         signal=_signal_name(-code) if code < 0 else None,
         output=tail.text(),
         output_bytes=tail.total_bytes,
-        timed_out=report["stopped"] and stop_reason is StopReason.TIMEOUT,
-        cancelled=report["stopped"] and stop_reason is StopReason.CANCELLED,
+        timed_out=report.stopped and stop_reason is StopReason.TIMEOUT,
+        cancelled=report.stopped and stop_reason is StopReason.CANCELLED,
     )
 
 
@@ -245,11 +243,11 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _start_error(report: dict[str, Any], job: _Job) -> SandboxError:
-    reason = os.strerror(report["errno"])
-    if report["failed"] == "enter":
+def _start_error(report: Report, job: _Job) -> SandboxError:
+    reason = os.strerror(report.errno)
+    if report.failed == "enter":
         return SandboxError(f"{job.cwd} cannot be entered: {reason}")
-    if report["failed"] == "confine":
+    if report.failed == "confine":
         return SandboxError(
             f"{job.argv[0]} was not started, because it could not be confined: {reason}",
             hint="Turn `sandbox.confine` off if the step may write wherever you can.",

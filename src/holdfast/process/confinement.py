@@ -1,7 +1,7 @@
 """Confinement: what a step may write, as rules for Landlock, and how much of that this kernel can enforce.
 
-The rules are made here, and put into force in ``supervisor.py`` between fork and exec: from then on the kernel holds
-the command and everything it starts to them. Reading and executing are not restricted.
+The rules are made here; ``supervisor.py`` activates them between fork and exec. From then on the kernel enforces them
+for the command and everything it starts. Reading and executing are not restricted.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from holdfast.errors import ConfigError
 from holdfast.process.supervisor import SYS_LANDLOCK_CREATE_RULESET
 
 _CREATE_RULESET_VERSION = 1
-# The system calls have the same numbers on these; elsewhere another call could be meant.
+# The system calls have the same numbers on these machines; on another the number could mean another call.
 _KNOWN_MACHINES = ("x86_64", "aarch64", "riscv64", "ppc64le", "s390x", "loongarch64")
 
-# What programs expect to write to and what belongs to no user: sinks, sources of randomness, terminals (a new one is
-# made through ptmx and appears in pts under a number that is not known before), and memory that processes share
-# (semaphores and shared memory of POSIX have no other place).
+# Devices that programs expect to write to and that belong to no user: sinks, sources of randomness, terminals (a new
+# one is made through ptmx and appears in pts under a number that is not known before), and shared memory (POSIX
+# semaphores and shared memory have no other place).
 _DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm"))
 
 
@@ -39,7 +39,7 @@ class Confinement(StrEnum):
 
 
 class Right(IntFlag):
-    """What Landlock calls these accesses; the numbers are the kernel's."""
+    """Landlock's rights of access, with the numbers of the kernel."""
 
     WRITE_FILE = 1 << 1
     REMOVE_DIR = 1 << 4
@@ -57,7 +57,7 @@ class Right(IntFlag):
 
 
 class Scope(IntFlag):
-    """What Landlock can keep inside of the step: whom it connects to by an abstract name, and whom it signals."""
+    """What Landlock can limit to the step's own processes: connections to abstract sockets, and signals."""
 
     ABSTRACT_UNIX_SOCKET = 1 << 0
     SIGNAL = 1 << 1
@@ -78,9 +78,9 @@ _GAPS = {
 class Writable(tuple[Path, ...]):
     """The paths beneath which a step may write: the plan's sandboxes, then others.
 
-    No file of a sandbox can get a second name in one of the others, where what is written through it is not seen.
-    Landlock refuses to link or move a file to where it would get a right that it has not: that of using it as a
-    device, which no file that a step can make is. To programs it looks like another file system.
+    A file of a sandbox cannot get a second name in one of the others, through which it could be changed unnoticed:
+    Landlock refuses to link or move a file to a folder where it would gain a right. That right is the one to use
+    devices, which is of no use, because a step can make no device. To programs it looks like another file system.
     """
 
     sandboxes: frozenset[Path]
@@ -93,7 +93,7 @@ class Writable(tuple[Path, ...]):
 
 @dataclass(frozen=True)
 class Rules:
-    """What the supervisor hands to the kernel."""
+    """The rules that the supervisor hands to the kernel."""
 
     attributes: bytes
     """A ``struct landlock_ruleset_attr``: what is refused unless a rule allows it."""
@@ -103,7 +103,7 @@ class Rules:
 
 @cache
 def landlock_abi() -> int:
-    """Which version of Landlock this kernel has; 0 if it has none, or none that is switched on."""
+    """The version of Landlock in this kernel; 0 if it has none, or if it is switched off."""
     if sys.platform != "linux" or os.uname().machine not in _KNOWN_MACHINES:
         return 0
     number, version = ctypes.c_long(SYS_LANDLOCK_CREATE_RULESET), ctypes.c_long(_CREATE_RULESET_VERSION)
@@ -111,19 +111,19 @@ def landlock_abi() -> int:
 
 
 def confinement_of(wanted: bool) -> Confinement:
-    """What comes of the setting ``sandbox.confine`` here."""
+    """What the setting ``sandbox.confine`` means on this kernel."""
     if not wanted:
         return Confinement.OFF
     return Confinement.ON if landlock_abi() else Confinement.NOT_AVAILABLE
 
 
 def gaps(abi: int) -> tuple[str, ...]:
-    """What this version of Landlock leaves open or breaks, and a later one does not."""
+    """What this version of Landlock leaves open or breaks, unlike a later one."""
     return tuple(gap for first, gap in _GAPS.items() if abi < first)
 
 
 def rules_for(writable: Sequence[Path], abi: int) -> Rules:
-    """Refuse every change of the file system but beneath the writable paths and the usual devices."""
+    """Refuse every change of the file system except beneath the writable paths and the usual devices."""
     handled = _rights_known_to(abi)
     scoped = Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL if abi >= FIRST_ABI_WITH_SCOPES else Scope(0)
     granted, granted_on_file = int(handled & ~_NEVER_GRANTED), int(handled & _OF_FILES)
@@ -148,9 +148,9 @@ def _rights_known_to(abi: int) -> Right:
 def allowed_paths(
     texts: Sequence[str], *, user_home: Path, holdfast_home: Path, origin: str = "sandbox.allow-write"
 ) -> tuple[Path, ...]:
-    """Paths that steps may write to, as the kernel knows them; one that cannot be allowed is a ConfigError."""
+    """The real paths that steps may write to; one that cannot be allowed is a ConfigError."""
     if "" in texts:
-        # It would be the current folder.
+        # An empty path would mean the current folder.
         raise ConfigError(f"{origin}: an empty path names no place.", hint="Name the folder that steps may write to.")
     found = {path: real_path(path) for path in expanded(texts, user_home)}
     for path, real in found.items():
@@ -183,6 +183,6 @@ def _check_allowed(path: Path, real: Path, holdfast_home: Path, origin: str) -> 
 
 
 def _is_inside_another(path: Path, found: Mapping[Path, Path]) -> bool:
-    """Such a path adds nothing, and a step could put a link in its place that leads anywhere."""
+    """Whether another path contains it: it adds nothing, and a step could replace it by a link to anywhere."""
     others = [real for other, real in found.items() if other != path and real != found[path]]
     return any(real_path(parent).is_relative_to(other) for parent in path.parents for other in others)

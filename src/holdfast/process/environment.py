@@ -1,4 +1,4 @@
-"""What a step sees of the user's environment, and whether a program can be started from there."""
+"""Which variables of the user's environment a step gets, and whether a program can be started with them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST_TIMEOUT_SECONDS = 2_000_000
 
 
 def is_variable_pattern(text: str) -> bool:
-    """The name of a variable, in which ``*`` stands for any characters."""
+    """Whether the text is the name of a variable, in which ``*`` stands for any characters."""
     return _VARIABLE.fullmatch(text) is not None
 
 
@@ -29,7 +29,7 @@ def passed_variables(environment: Mapping[str, str], patterns: Iterable[str]) ->
 
 
 def refuse_what_cannot_be_passed(names: Iterable[str], environment: Mapping[str, str]) -> None:
-    """What is asked for by name must be there; a pattern takes whatever there is."""
+    """Refuse names that are not variables or not set; a pattern may match nothing."""
     for name in names:
         variable, is_assignment, _ = name.partition("=")
         if is_assignment and is_variable_pattern(variable):
@@ -50,7 +50,7 @@ def refuse_what_cannot_be_passed(names: Iterable[str], environment: Mapping[str,
 def refuse_unknown_program(program: str, search_path: str, folder: Path, root: Path) -> None:
     """Refuse a program that surely cannot be started in the sandbox's copy of ``folder``, which lies in ``root``.
 
-    What a path leads to outside of ``root`` is another file in the sandbox than here, so nothing is said about it.
+    A relative path that leaves ``root`` leads to another file from the sandbox than from here, so it is not refused.
     """
     if "/" in program:
         places, where = [Path(program)], ""

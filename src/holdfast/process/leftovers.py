@@ -1,9 +1,10 @@
-"""Processes that a step left behind, found by the mark in their environment and ended."""
+"""Finds the processes that a step left behind by the mark in their environment, and ends them."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,15 +19,15 @@ SWEEP_SECONDS = 10.0
 
 
 def mark_of(run_id: str, home: Path) -> str:
-    """What the processes of a run are found by: it differs in a copy of the home, and stays if the home is moved."""
+    """The mark of the processes of a run: a copy of the home has another one, a home that is moved keeps it."""
     place = home.stat()
     return f"{run_id}@{place.st_dev}:{place.st_ino}"
 
 
 def end_leftovers(mark: str) -> int:
-    """Kill every process that carries the mark, and their descendants; how many there were, once all are gone.
+    """Kill every process that carries the mark, and its descendants; returns their number when all are gone.
 
-    For the processes of a step whose executor and supervisor were both killed, before anything relies on its files.
+    Needed if both the executor and the supervisor of a step were killed, before its files are used again.
     """
     import psutil
 
@@ -43,7 +44,7 @@ def end_leftovers(mark: str) -> int:
     return len(ended)
 
 
-def survivors_error(pids: list[int]) -> SandboxError:
+def survivors_error(pids: Sequence[int]) -> SandboxError:
     listed = ", ".join(map(str, sorted(pids)))
     return SandboxError(
         f"processes of the step could not be ended: {listed}",

@@ -1,4 +1,4 @@
-"""The input and output of the caller, handed through to a command: they may be slow, full, or closed by a reader."""
+"""The input and output of the caller, handed through to a command; an output may be slow, full or closed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import select
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,13 +16,13 @@ class Passthrough:
     stdin: int
     """A descriptor that the command's input is read from."""
     output: int
-    """A descriptor that what it prints is handed on to. If that fails, the command's own output is closed: it then has
+    """A descriptor that gets what the command prints. If writing fails, the command's own output is closed: it then has
     a broken pipe, as it would have without us if the reader had gone away."""
     errors: int
     on_failed_write: Callable[[int, OSError], None] = lambda _descriptor, _error: None
     """Called with ``output`` or ``errors`` if no more can be written there."""
     is_terminal: bool = False
-    """The command gets a terminal of its own, of which this one is the other side; it has one output then."""
+    """The command gets a terminal of its own, connected with this one; it then has only one output."""
     on_terminal: Callable[[int], None] = lambda _: None
     """Called with our side of that terminal, to set its size."""
     on_signal: Callable[[int], None] = lambda _: None
@@ -31,26 +30,24 @@ class Passthrough:
 
 
 class Outlet:
-    """Takes bytes for a descriptor that others have open too, and never waits for it by itself."""
+    """Writes bytes to a descriptor that other programs have open too, without ever blocking."""
 
     def __init__(self, descriptor: int) -> None:
-        # A number of its own, because two outlets may lead to one descriptor, and a selector knows each number once.
+        # A duplicate: two outlets may write to one descriptor, and a selector accepts each number only once.
         self.descriptor = os.dup(descriptor)
         self.waiting = b""
-        """What it was given and could not be written yet."""
+        """Bytes that could not be written yet."""
         self.failure: OSError | None = None
-        """Why nothing more can be written."""
+        """Why no more can be written."""
         kind = os.fstat(self.descriptor).st_mode
         never_blocks = stat.S_ISREG(kind) or (stat.S_ISCHR(kind) and not os.isatty(self.descriptor))
-        # What is ready to be written to takes at least so much without blocking.
+        # A pipe or terminal that is ready for writing takes at least this much without blocking.
         self._portion_bytes = None if never_blocks else select.PIPE_BUF
 
     def __enter__(self) -> Outlet:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self.descriptor)
 
     def give(self, data: bytes) -> None:
@@ -58,7 +55,7 @@ class Outlet:
         self.write()
 
     def write(self) -> None:
-        """As much as goes without blocking; once a write has failed, everything that was given is dropped."""
+        """Write as much as possible without blocking; after a failed write all bytes are dropped."""
         try:
             while self.waiting and self.failure is None and self.is_ready(0.0):
                 self.waiting = self.waiting[os.write(self.descriptor, self.waiting[: self._portion_bytes]) :]

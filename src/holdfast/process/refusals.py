@@ -1,6 +1,6 @@
-"""Refusals: which write outside of the sandboxes made a confined step fail, and how to allow it.
+"""Explains which write outside of the sandboxes made a confined step fail, and how to allow it.
 
-A refused program learns only that it lacks permission, so what was refused is found in what it printed.
+A refused program learns only that it lacks permission, so the refused path is searched in what it printed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from holdfast.process.confinement import real_path, would_expose
 
-# Linking or moving a file across the border is refused as if there were two file systems.
+# Linking or moving a file out of a sandbox fails as if there were two file systems.
 _REFUSED = re.compile(r"permission denied|access ?denied|EACCES|cross-device link|EXDEV", re.IGNORECASE)
 _PROGRAM = re.compile(r"^\S+: (?!permission denied)", re.IGNORECASE)
 _NAME = re.compile(
@@ -35,18 +35,18 @@ _SHARED_TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # nosec B108 # only compar
 
 @dataclass(frozen=True, kw_only=True)
 class Border:
-    """What a step may write, and what lies beyond."""
+    """What a step may write, and what lies outside."""
 
     writable: Sequence[Path]
     allowed: Sequence[Path]
-    """Those of the writable paths that the user allowed."""
+    """The writable paths that the user allowed."""
     copies: Mapping[Path, Path]
-    """The plan's real files, and the sandboxes that stand in for them."""
+    """The plan's real folders, and the sandbox of each."""
     holdfast_home: Path
 
 
 def explain(printed: str, cwd: Path, border: Border) -> str | None:
-    """A sentence on the write that was refused, if there was one that an unconfined step could have done."""
+    """A sentence about the write that was refused; None unless an unconfined step could have done it."""
     for name in islice(refused_names(printed), _MOST_NAMES):
         path = real_path(cwd / name)
         if _is_beyond(path, border) and os.access(_nearest_existing(path), os.W_OK):
@@ -55,7 +55,7 @@ def explain(printed: str, cwd: Path, border: Border) -> str | None:
 
 
 def refused_names(printed: str) -> Iterator[str]:
-    """The files, as programs name them, that complaints about missing permission are about; the last one first."""
+    """The files that messages about missing permission name, the last one first."""
     lines = printed.splitlines()
     for index in reversed(range(len(lines))):
         if _REFUSED.search(lines[index]):
@@ -63,7 +63,7 @@ def refused_names(printed: str) -> Iterator[str]:
 
 
 def _names_at(lines: Sequence[str], index: int) -> list[str]:
-    """What the line names, or else one of the lines above it: some programs give file and reason a line each."""
+    """The names in that line, or in one of the lines above: some programs print file and reason in separate lines."""
     for line in reversed(lines[max(0, index - _LINES_ABOVE) : index + 1]):
         found = _NAME.finditer(_PROGRAM.sub("", line.strip()))
         names = [next(group for group in match.groups() if group) for match in found]
@@ -75,7 +75,7 @@ def _names_at(lines: Sequence[str], index: int) -> list[str]:
 def _is_beyond(path: Path, border: Border) -> bool:
     if any(path.is_relative_to(special) for special in _NEVER_WORTH_ALLOWING):
         return False
-    # Not those that are files: one that may be written may still not be removed or replaced.
+    # Only folders: a single file that may be written may still not be removed or replaced.
     folders = (real_path(each) for each in border.writable if each.is_dir())
     return not any(path.is_relative_to(folder) for folder in folders)
 
@@ -108,7 +108,7 @@ def _how_to_allow(path: Path, border: Border) -> str:
 
 
 def _command(place: Path, border: Border) -> str:
-    """Setting a list replaces it, so what was allowed before is named again."""
+    """The command that allows one more path; it repeats the others, because setting a list replaces it."""
     paths = [str(each) for each in (*border.allowed, place)]
     is_plain = not any("," in path or path != path.strip() for path in paths)
     value = ",".join(paths) if is_plain else json.dumps(paths)

@@ -1,11 +1,12 @@
-"""The parent of one step's processes: starts the command, ends whatever it left behind, then says how it ended.
+"""The parent of one step's processes: starts the command, ends what it left behind, then reports how it ended.
 
-A script of its own, ``python -I -S supervisor.py CONTROL_FD``. It starts once for every step, so it imports only what
-is cheap: ``signal``, ``json``, ``socket``, ``typing`` or ``contextlib`` would each add half of its start-up time again.
+A script of its own, ``python -I -S supervisor.py CONTROL_FD``. It starts once for every step, so it imports only cheap
+modules: each of ``signal``, ``json``, ``socket``, ``typing`` and ``contextlib`` would make its start-up half as long
+again.
 
 On the control socket the executor first sends the parameters (eight digits of length, then one ``marshal`` document),
-later perhaps one byte: stop. End of file means that the executor is dead. The answer is one line of JSON, sent when
-no process of the step is left, or when some could not be ended.
+and later perhaps one byte, which means stop. End of file means that the executor is dead. The answer is one line of
+JSON, sent when no process of the step is left, or when some could not be ended.
 """
 # ruff: noqa: SIM105 - contextlib.suppress is one of the imports that cost too much
 
@@ -61,7 +62,7 @@ def main() -> NoReturn:
 
 
 def prctl(option: int, value: int) -> bool:
-    """Whether the kernel did it; only Linux has prctl."""
+    """Whether the kernel accepted it; only Linux has prctl."""
     try:
         return bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
     except AttributeError:
@@ -80,7 +81,7 @@ def wake_on_child_exit() -> int:
 
 def read_parameters(control: int) -> dict[str, Any]:
     length = int(read_exactly(control, LENGTH_DIGITS))
-    # From the process that started this one, over their own socket pair.
+    # The process that started this one sends it, over a private socket pair.
     parameters: dict[str, Any] = marshal.loads(read_exactly(control, length))  # nosec B302
     return parameters
 
@@ -96,7 +97,7 @@ def read_exactly(control: int, size: int) -> bytes:
 
 
 def start(parameters: dict[str, Any], control: int) -> int:
-    """The command's process id, once it really runs; what went wrong before comes back through a pipe exec closes."""
+    """The command's process id, once it runs; a pipe that exec closes tells what failed before."""
     supervisor = os.getpid()
     read_end, write_end = os.pipe()
     command = os.fork()
@@ -112,7 +113,7 @@ def start(parameters: dict[str, Any], control: int) -> int:
 
 
 def become_command(parameters: dict[str, Any], supervisor: int, failures: int) -> NoReturn:
-    """Everything between fork and exec, in the child."""
+    """Do everything between fork and exec, in the child."""
     stage = b"enter"
     try:
         os.setsid()
@@ -138,7 +139,7 @@ def become_command(parameters: dict[str, Any], supervisor: int, failures: int) -
 
 
 def take_terminal() -> None:
-    """The terminal on standard input becomes that of this session, so that keys make signals and shells have jobs."""
+    """Make the terminal on standard input that of this session, so that keys make signals and shells have jobs."""
     import fcntl
     import termios
 
@@ -146,14 +147,14 @@ def take_terminal() -> None:
 
 
 def restore_signals() -> None:
-    """What Python ignores, and what the executor's thread had blocked, a command expects to find at its default."""
+    """Reset signals that Python ignores and that the executor's thread had blocked: commands expect the defaults."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def confine(attributes: bytes, beneath: tuple[tuple[bytes, int], ...]) -> None:
-    """Hold this process, and whatever it becomes or starts, to the rules made by ``confinement.py``."""
+    """Enforce the rules of ``confinement.py`` for this process and for all it executes or starts."""
     libc = ctypes.CDLL(None, use_errno=True)
     ruleset = system_call(libc, SYS_LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
     for path, rights in beneath:
@@ -161,9 +162,9 @@ def confine(attributes: bytes, beneath: tuple[tuple[bytes, int], ...]) -> None:
         rule = rights.to_bytes(8, sys.byteorder) + descriptor.to_bytes(4, sys.byteorder)
         system_call(libc, SYS_LANDLOCK_ADD_RULE, ruleset, LANDLOCK_RULE_PATH_BENEATH, rule, 0)
         os.close(descriptor)
-    # The kernel asks for this, so that no set-user-id program is misled by what it suddenly may not do.
+    # The kernel demands this: a set-user-id program must not run with rights missing that it relies on.
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    # With either of these root reads the environment of any process, and newer kernels do not ask Landlock about it.
+    # With either capability root can read the environment of any process, and newer kernels do not check Landlock then.
     for capability in (CAP_SYS_ADMIN, CAP_PERFMON):
         prctl(PR_CAPBSET_DROP, capability)
     system_call(libc, SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0)
@@ -171,7 +172,7 @@ def confine(attributes: bytes, beneath: tuple[tuple[bytes, int], ...]) -> None:
 
 
 def system_call(libc: ctypes.CDLL, number: int, *arguments: int | bytes) -> int:
-    """One for which the C library has no function."""
+    """Make a system call for which the C library has no function."""
     longs = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
     result = int(libc.syscall(ctypes.c_long(number), *longs))
     if result < 0:
@@ -180,7 +181,7 @@ def system_call(libc: ctypes.CDLL, number: int, *arguments: int | bytes) -> int:
 
 
 def children() -> list[int]:
-    """Our children now: the command, and every orphan of the step, which the kernel hands to us."""
+    """Our children at this moment: the command, and every orphan of the step, which the kernel gives to us."""
     own = os.getpid()
     try:
         with open(f"/proc/{own}/task/{own}/children", "rb") as listing:
@@ -190,7 +191,7 @@ def children() -> list[int]:
 
 
 def children_by_scan(parent: int) -> list[int]:
-    """The same for a kernel that keeps no such list; nothing where there is no /proc."""
+    """The same for a kernel without such a list; nothing if there is no /proc."""
     try:
         names = os.listdir("/proc")
     except OSError:
@@ -218,7 +219,7 @@ class Family:
         self.is_gone = False
 
     def wait_for_end_or_stop(self, control: int) -> bytes | None:
-        """None when the command ended by itself, ``stop`` when asked to, empty when the executor is dead."""
+        """None if the command ended by itself, ``stop`` if asked to stop, empty if the executor is dead."""
         poll = select.poll()
         poll.register(control, select.POLLIN)
         poll.register(self.wake, select.POLLIN)
@@ -230,7 +231,7 @@ class Family:
                 return b"stop" if receive(control) else b""
 
     def end(self, number: int, patience_seconds: float) -> None:
-        """Send the signal, also to whatever appears meanwhile, until nobody is left or the time is over."""
+        """Send the signal, also to processes that appear meanwhile, until none is left or the time is over."""
         poll = select.poll()
         poll.register(self.wake, select.POLLIN)
         deadline = time.monotonic() + patience_seconds
@@ -271,7 +272,7 @@ def receive(control: int) -> bytes:
 
 
 def send(number: int, child: int) -> None:
-    """To the child and its group: signalling a group is atomic, so one that forks all the time cannot run ahead."""
+    """Signal the child and its group: that is atomic, so a group that keeps forking cannot escape."""
     try:
         group = os.getpgid(child)
         if group != os.getpgrp():

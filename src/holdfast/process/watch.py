@@ -1,4 +1,4 @@
-"""One running command: what it prints is kept and handed on, its requests are answered, and it is stopped in time."""
+"""Watches a running command: keeps and hands on what it prints, answers its requests, and stops it in time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -38,9 +38,23 @@ class Channels:
     output: int
     requests: socket.socket | None
     requests_descriptor: int | None
-    """The other end of ``requests``, as the command will find it."""
+    """The number of the command's end of ``requests``."""
     errors: int | None = None
-    """What it prints as errors, if that is apart from its output."""
+    """What it prints as errors, if that does not go into ``output``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The last line of the supervisor: how the command ended, or why it did not start."""
+
+    wait_status: int | None = None
+    stopped: bool = False
+    adopts_orphans: bool = True
+    survivors: Sequence[int] = ()
+    """Processes that could not be ended."""
+    failed: str | None = None
+    """The stage at which starting the command failed: ``enter`` its folder, ``confine`` or ``start`` it."""
+    errno: int = 0
 
 
 class OutputTail:
@@ -58,7 +72,7 @@ class OutputTail:
             self._trim()
 
     def text(self) -> str:
-        """As UTF-8; what is not, and the NUL that no database stores as text, become replacement characters."""
+        """As UTF-8; invalid bytes, and the NUL that databases do not store in texts, become replacement characters."""
         self._trim()
         kept = bytes(self._kept)
         if self.total_bytes > len(kept):
@@ -70,7 +84,7 @@ class OutputTail:
 
 
 def _without_cut_character(data: bytes) -> bytes:
-    """Drop what is left at the start of a character that began before it."""
+    """Drop the rest of a character whose beginning was cut off."""
     for index in range(min(3, len(data))):
         if data[index] & 0xC0 != 0x80:
             return data[index:]
@@ -85,7 +99,7 @@ class StopReason(Enum):
 
 
 class Watch:
-    """Serves a running command until its supervisor has reported, or is dead."""
+    """Serves a running command until its supervisor has sent its report, or is dead."""
 
     def __init__(
         self,
@@ -100,7 +114,8 @@ class Watch:
     ) -> None:
         self._channels = channels
         self._passthrough = passthrough
-        self._outlets = dict(zip((channels.output, channels.errors), outlets, strict=False))
+        self._printed = [each for each in (channels.output, channels.errors) if each is not None]
+        self._outlets = dict(zip(self._printed, outlets, strict=False))
         self._tail = tail
         self._deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         self._on_output = on_output
@@ -112,13 +127,12 @@ class Watch:
         self._is_over = False
         self.stop_reason: StopReason | None = None
 
-    def until_over(self) -> dict[str, Any] | None:
+    def until_over(self) -> Report | None:
         """The supervisor's report; None if it was killed before it could give one."""
         with self._selector as selector:
             selector.register(self._channels.control, selectors.EVENT_READ, self._read_report)
-            for descriptor in (self._channels.output, self._channels.errors):
-                if descriptor is not None:
-                    self._listen_to(descriptor)
+            for descriptor in self._printed:
+                self._listen_to(descriptor)
             if self._passthrough is not None and self._passthrough.is_terminal:
                 selector.register(self._passthrough.stdin, selectors.EVENT_READ, self._read_keys)
             if self._channels.requests is not None:
@@ -127,18 +141,18 @@ class Watch:
                 for key, _ in selector.select(self._patience_seconds()):
                     key.data()
                 self._stop_if_due()
-        return json.loads(self._report) if self._report.endswith(b"\n") else None
+        return Report(**json.loads(self._report)) if self._report.endswith(b"\n") else None
 
     def read_what_remains(self) -> None:
-        """What the command printed last; without waiting for an end of file, as others may hold the pipe open."""
-        for descriptor in (self._channels.output, self._channels.errors):
+        """Read what the command printed last, not up to the end of file: other programs may hold the pipe open."""
+        for descriptor in self._printed:
             for _ in range(MAX_CHUNKS_AFTER_END):
                 self._wait_for_reader(descriptor)
-                if descriptor is None or not self._read_chunk(descriptor):
+                if not self._read_chunk(descriptor):
                     break
 
-    def _wait_for_reader(self, descriptor: int | None) -> None:
-        """Until what was handed on is written; not for a slow reader of a command that was stopped."""
+    def _wait_for_reader(self, descriptor: int) -> None:
+        """Wait until all output is handed on; a stopped command does not wait for a slow reader."""
         outlet = self._outlets.get(descriptor)
         while outlet is not None and outlet.waiting and self.stop_reason is None:
             if outlet.is_ready(CANCEL_POLL_SECONDS):
@@ -192,12 +206,12 @@ class Watch:
             self._selector.unregister(descriptor)
             _hang_up(descriptor)
         elif outlet.waiting:
-            # No more is read than can be handed on; meanwhile the command waits, as it would without us.
+            # We read no more than we can hand on; meanwhile the command waits, as it would without us.
             self._selector.unregister(descriptor)
             self._selector.register(outlet.descriptor, selectors.EVENT_WRITE, lambda: self._hand_on(descriptor, outlet))
 
     def _hand_on(self, descriptor: int, outlet: Outlet) -> None:
-        """More of what waited, now that the reader took some or is gone."""
+        """Write more of what waits, now that the reader has taken some or is gone."""
         outlet.write()
         if outlet.waiting:
             return
@@ -208,31 +222,31 @@ class Watch:
             self._listen_to(descriptor)
 
     def _read_keys(self) -> None:
-        """What a person types goes to the terminal of the command, which also makes signals of it."""
+        """Hand keys to the terminal of the command, which also turns some of them into signals."""
         assert self._passthrough is not None
         try:
             data = os.read(self._passthrough.stdin, CHUNK_BYTES)
         except OSError:
-            data = b""  # how a terminal says that it is gone
+            data = b""  # the terminal is gone
         if not data:
             self._selector.unregister(self._passthrough.stdin)
         while data:
             try:
                 data = data[os.write(self._channels.output, data) :]
             except BlockingIOError:
-                self._read_chunk(self._channels.output)  # it waits for us to read before it reads
+                self._read_chunk(self._channels.output)  # the terminal takes no keys before we read its output
                 time.sleep(TERMINAL_FULL_SECONDS)
             except OSError:
-                return  # no process has that terminal open any longer
+                return  # no process has that terminal open
 
     def _read_chunk(self, descriptor: int) -> bytes | None:
-        """None when there is nothing to read now, empty at the end of file."""
+        """Read and hand on what is there; None if there is nothing now, empty at the end of file."""
         try:
             data = os.read(descriptor, CHUNK_BYTES)
         except BlockingIOError:
             return None
         except OSError:
-            return b""  # how a terminal says that no process has it open any longer
+            return b""  # no process has the terminal open
         if data:
             self._tail.add(data)
             if descriptor in self._outlets:
@@ -254,7 +268,7 @@ class Watch:
             request = bytes(self._asked + end)
             self._asked.clear()
             self._answer_request(request)
-        # The rest of one that is too long is read and dropped: the command waits until all of it is, and for an answer.
+        # The rest of a request that is too long is read and dropped: the command must finish it to read our answer.
         if len(self._asked) <= MAX_REQUEST_BYTES:
             self._asked += rest
 
@@ -272,7 +286,7 @@ class Watch:
 
 
 def _hang_up(descriptor: int) -> None:
-    """Close our end of what the command prints into; the number stays taken until the end."""
+    """Close our end of the command's output, but keep its number in use."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, descriptor, inheritable=False)
     os.close(nowhere)

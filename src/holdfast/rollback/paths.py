@@ -32,7 +32,7 @@ from holdfast.model import (
 )
 from holdfast.names import name_text
 from holdfast.rollback.rollback import RollbackPreview, refuse_if_disabled
-from holdfast.sandbox import sandbox_for
+from holdfast.sandbox.protocol import sandbox_for
 from holdfast.snapshot.restore.decide import unheld_name
 
 _MOST_NAMES = 10
@@ -84,17 +84,18 @@ def restore_paths(
     service: CheckpointService,
     checkpoint: Checkpoint,
     only: Sequence[str],
-    confirm: Callable[[RollbackPreview], bool] = lambda _: True,
+    confirm: Callable[[RollbackPreview], bool] | None = None,
 ) -> RollbackResult | None:
     """Restore them, keeping the present state in a group of its own, and record the outcome as a group.
 
-    None if the person who is shown what will happen does not agree; nothing is changed then.
+    If ``confirm``, which is shown what will happen, says no, nothing is changed and None is returned.
     """
     decided = _decide(plan, service, checkpoint, only)
-    if not confirm(RollbackPreview(plan, decided.group, decided.expected)):
-        return None
-    if service.sandboxes.states_now(plan) != decided.present:
-        decided = _decide(plan, service, checkpoint, only)  # something was changed while the person was asked
+    if confirm is not None:
+        if not confirm(RollbackPreview(plan, decided.group, decided.expected)):
+            return None
+        if service.sandboxes.states_now(plan) != decided.present:
+            decided = _decide(plan, service, checkpoint, only)  # something was changed while the person was asked
     group, present, selected, expected = decided.group, decided.present, decided.selected, decided.expected
     reason = f"{', '.join(map(name_text, decided.shown))} restored from {checkpoint.checkpoint_id}"
     if decided.wanted == present:
@@ -154,7 +155,7 @@ def _after(plan: Plan) -> Plan:
 def _checked(plan: Plan, service: CheckpointService, checkpoint: Checkpoint) -> CheckpointGroup:
     refuse_if_disabled(plan)
     service.sandboxes.check(plan)
-    half_done = service.history(plan).cut_short
+    half_done = service.history(plan).half_done_run
     if half_done is not None and half_done.group_before_id is not None:
         keeping = f"Keep what it made with `holdfast plan resume --skip {plan.plan_id}`, or go back"
         first = keeping if plan.steps[half_done.step_index].is_program else "Go back"

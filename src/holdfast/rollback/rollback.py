@@ -55,21 +55,22 @@ def roll_back(
     tools: Toolbox,
     checkpoint: Checkpoint,
     compensate: Compensate,
-    confirm: Callable[[RollbackPreview], bool],
+    confirm: Callable[[RollbackPreview], bool] | None,
     *,
     keeps_present: bool = True,
 ) -> RollbackResult | None:
-    """Roll back, if the person who is shown what will happen agrees; None otherwise, and nothing is changed."""
+    """Roll back; if ``confirm``, which is shown what will happen, says no, change nothing and return None."""
     decision = decide_rollback(plan, service, checkpoint, keeps_present=keeps_present)
     preview = preview_rollback(decision, service, tools)
-    if not confirm(preview):
-        return None
-    # The answer may have taken long.
-    if keeps_present:
-        service.sandboxes.states_now(plan)  # not every write is reported
-    else:
-        decision = decide_rollback(plan, service, checkpoint, keeps_present=False)
-        preview = preview_rollback(decision, service, tools)
+    if confirm is not None:
+        if not confirm(preview):
+            return None
+        # The answer may have taken long.
+        if keeps_present:
+            service.sandboxes.states_now(plan)  # not every write is reported
+        else:
+            decision = decide_rollback(plan, service, checkpoint, keeps_present=False)
+            preview = preview_rollback(decision, service, tools)
     after = decision.consequences
 
     def compensated(plan: Plan, lease: Lease, consequences: Consequences) -> Consequences:

@@ -1,4 +1,4 @@
-"""What an entry has beside its content: owner, mode, times and extended attributes, read and given to a copy."""
+"""Owner, mode, times and extended attributes of an entry, read and set on a copy."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from holdfast.system import folder_mark
 from holdfast.system.directories import IS_ROOT, OWN_GROUPS
 
 _NOT_COPIED = (errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENODATA)
-"""What the kernel says of an extended attribute that is not ours to read or to set, or that is gone."""
+"""Errors of the kernel for an extended attribute that we may not read or set, or that is gone."""
 
 
 class Attributes(NamedTuple):
     found: os.stat_result
-    """What the kernel said of the entry."""
     xattrs: list[tuple[str, bytes]]
     mode: int
 
     def give_to(self, target: int | bytes) -> None:
-        """To an open file, or to an entry by its path, which is not followed if it is a symlink."""
+        """Set them on an open file, or on an entry by its path; a symlink there is not followed."""
         found, is_open = self.found, isinstance(target, int)
         if IS_ROOT:
             os.chown(target, found.st_uid, found.st_gid, follow_symlinks=is_open)
@@ -39,7 +38,7 @@ class Attributes(NamedTuple):
 
 
 def attributes_of(source: int | bytes, found: os.stat_result, mode: int | None = None) -> Attributes:
-    """``mode``: the one that the entry had before it was opened up for us."""
+    """``mode``: the mode of the entry before it was made accessible to us."""
     is_open = isinstance(source, int)
     xattrs = []
     for name in _xattr_names(source):
@@ -57,9 +56,9 @@ def _xattr_names(source: int | bytes) -> list[str]:
     try:
         return os.listxattr(source, follow_symlinks=isinstance(source, int))
     except OSError:
-        return []  # this file system has none
+        return []  # this file system has no extended attributes
 
 
 def entry_in(directory: int, name: bytes) -> bytes:
-    """A path of a name in an open directory, for calls that take no such name."""
+    """The path of a name in an open directory, for calls that take only paths."""
     return f"/proc/self/fd/{directory}/".encode() + name

@@ -1,10 +1,10 @@
 """Copying a tree exactly: its directories, hard links and databases; ``entries`` copies what each directory holds.
 
-A SQLite database that some program uses is copied as of one moment, and without the logs that belong to it; one that is
-not in use like any other file, with its logs.
+A SQLite database that a program uses is copied as of one moment, without its logs. A database that is not in use is
+copied like any other file, and so are its logs.
 
-Both trees are gone through by descriptors of their directories, so no path is too long, and nothing that is swapped in
-for a file or a directory meanwhile leads anywhere else.
+Both trees are walked by descriptors of their directories, so no path is too long, and a symlink that replaces a file or
+a directory meanwhile leads nowhere else.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _UNREADABLE = "not readable for this user"
 class TreeCopy:
     """One copy of ``source`` into ``target``, which must not exist; ``skip`` names paths that are left out.
 
-    ``is_ours``: the source is a sandbox, in which what is closed to ourselves is opened for a moment.
+    ``is_ours``: the source is a sandbox; what we have no permission for is made accessible for a moment.
 
-    ``name`` is what it is called when its progress is told; ``left_out`` tells afterwards what could not be copied, and
-    why. The target itself is never copied, however it comes to lie in the source, also by a mount. What vanishes before
-    it is copied is as if it had been gone before.
+    ``name`` is shown with the progress; afterwards ``left_out`` has what could not be copied, and why. The target
+    itself is never copied, even if a mount makes it appear inside the source. An entry that vanishes before it is
+    copied counts as if it had never been there.
     """
 
     _from: Descent
@@ -61,7 +61,7 @@ class TreeCopy:
         self._made: list[tuple[bytes, Attributes]] = []
         self._databases: list[bytes] = []
         self._companions: list[bytes] = []
-        """Files that look like the log of a database; both are copied after all others."""
+        """Files with the name of a database's log or index; databases and companions are copied after all others."""
         self.left_out: list[Unheld] = []
 
     def run(self) -> TreeCopy:
@@ -74,14 +74,14 @@ class TreeCopy:
         return self
 
     def copy_each(self, paths: Collection[bytes]) -> None:
-        """Copy entries that were skipped, making the directories on their way."""
+        """Copy entries that were skipped, and make the directories they lie in."""
         with self._at_work(lambda: (len(paths), None)):
             for path in paths:
                 self._copy_one(path)
 
     @contextmanager
     def _at_work(self, totals: Totals) -> Iterator[None]:
-        """With both trees open; at the end the directories that were made get their attributes."""
+        """Opens both trees; at the end the new directories get their attributes."""
         source = Descent(self._source, opens_up=self._is_ours, is_sandbox=self._is_ours)
         with source as self._from, Descent(self._target) as self._to:
             with meter_of(Work.COPYING, self._name, totals) as self._entries.meter:
@@ -110,11 +110,11 @@ class TreeCopy:
                             files += 1
                             size_bytes += entry.stat(follow_symlinks=False).st_size
             except OSError:
-                continue  # it vanished, or it is closed to us: then it will not be copied
+                continue  # it vanished, or we may not read it: it will not be copied
         return files, size_bytes
 
     def _copy_directory(self, directory: bytes) -> list[bytes]:
-        """Make a directory and copy what it holds but for the directories; the paths of those."""
+        """Make a directory and copy the entries in it, except directories, whose paths are returned."""
         below: list[bytes] = []
         try:
             source = self._make_directory(directory)
@@ -172,11 +172,11 @@ class TreeCopy:
         except FileNotFoundError:
             return False
         except NotADirectoryError as error:
-            raise Moved from error  # it was something else when that was copied
+            raise Moved from error  # it was not a directory when it was copied
         return True
 
     def _make_directory(self, directory: bytes) -> int | None:
-        """The descriptor of its original; None if that is closed to us."""
+        """Make one directory; the descriptor of its original, or None if we may not read that."""
         source = None
         with unless_moved():
             try:
@@ -196,13 +196,16 @@ class TreeCopy:
         return source
 
     def _refuse_half_changed(self, directory: bytes, source: int) -> None:
-        """The copy itself and the folders it is in were looked at before, and nothing changes them meanwhile."""
+        """Refuse a directory whose change was cut short.
+
+        The root and the folders around it were checked before, and are locked.
+        """
         mark = folder_mark.find_on(source) if directory else None
         if mark is not None:
             raise folder_mark.half_changed(self._source / os.fsdecode(directory), mark)
 
     def _copy_entry(self, path: bytes, source: int, found: os.stat_result) -> None:
-        """Copy what is no directory; ``source`` is the directory it lies in."""
+        """Copy an entry that is not a directory; ``source`` is the directory it lies in."""
         stop_if_asked()
         self._entries.meter.advance(1)
         if not can_be_copied(found):
@@ -221,12 +224,9 @@ class TreeCopy:
     def _copy_to_its_place(
         self, path: bytes, source: int, found: os.stat_result, *, also_databases: bool = False
     ) -> None:
-        directory, name = split(path)
-        first = self._links.get((found.st_dev, found.st_ino)) if found.st_nlink > 1 else None
-        if first is not None:
-            self._link(first, directory, name)
-            self._entries.meter.advance(size_bytes=found.st_size)
+        if self._is_linked(path, found):
             return
+        directory, name = split(path)
         try:
             target = self._to.open(directory)
             copied = self._entries.copy(name, source, target, found, also_databases=also_databases)
@@ -235,19 +235,29 @@ class TreeCopy:
         except Moved:
             self._tell_if_replaced(path)
         else:
-            if copied.st_nlink > 1:
-                self._links[copied.st_dev, copied.st_ino] = path
+            self._remember(path, copied)
 
-    def _link(self, first: bytes, directory: bytes, name: bytes) -> None:
-        its_directory, its_name = split(first)
-        above = os.dup(self._to.open(its_directory))  # opening the other directory may close this one
+    def _is_linked(self, path: bytes, found: os.stat_result) -> bool:
+        """Whether the file was already copied under another name; then the copy gets a hard link."""
+        first = self._links.get(_identity(found)) if found.st_nlink > 1 else None
+        if first is None:
+            return False
+        first_directory, first_name = split(first)
+        directory, name = split(path)
+        above = os.dup(self._to.open(first_directory))  # opening the other directory may close this one
         try:
-            os.link(its_name, name, src_dir_fd=above, dst_dir_fd=self._to.open(directory), follow_symlinks=False)
+            os.link(first_name, name, src_dir_fd=above, dst_dir_fd=self._to.open(directory), follow_symlinks=False)
         finally:
             os.close(above)
+        self._entries.meter.advance(size_bytes=found.st_size)
+        return True
+
+    def _remember(self, path: bytes, copied: os.stat_result) -> None:
+        if copied.st_nlink > 1:
+            self._links[_identity(copied)] = path
 
     def _tell_if_replaced(self, path: bytes) -> None:
-        """What took the place of something else was not looked at, so it is not copied."""
+        """Leave out an entry that was replaced after it was listed: the new one was not examined."""
         directory, name = split(path)
         try:
             os.stat(name, dir_fd=self._from.open(directory), follow_symlinks=False)
@@ -275,7 +285,7 @@ class TreeCopy:
                     self._copy_plainly(path)
 
     def _copy_database(self, path: bytes, users: Users) -> None:
-        """With its logs, byte for byte; or as of one moment and without them, if some program uses it."""
+        """Copy a database byte for byte, with its logs; if a program uses it, as of one moment and without them."""
         directory, name = split(path)
         for has_moved in (False, True, True):
             with unless_moved():
@@ -293,7 +303,7 @@ class TreeCopy:
             if moment_of(source, name) == before:
                 return
             for part in parts:
-                self._take_back(part)
+                self._remove_copy_of(part)
         raise SandboxError(
             f"The database {name_text(shown(path))} keeps changing while it is copied.",
             hint="Close the programs that use it, then run the command again.",
@@ -312,10 +322,7 @@ class TreeCopy:
         directory, name = split(path)
         source = self._from.open(directory)
         with self._entries.open_file(name, source) as original:
-            copied = os.fstat(original)
-            first = self._links.get((copied.st_dev, copied.st_ino)) if copied.st_nlink > 1 else None
-            if first is not None:
-                self._link(first, directory, name)
+            if self._is_linked(path, os.fstat(original)):
                 return True
             place = self._target / f".holdfast-{secrets.token_hex(8)}"
             if not copy_as_of_one_moment(source, name, place):
@@ -327,12 +334,11 @@ class TreeCopy:
                 raise Moved
             attributes_of(original, copied).give_to(os.fsencode(place))
         os.rename(place, name, dst_dir_fd=self._to.open(directory))
-        if copied.st_nlink > 1:
-            self._links[copied.st_dev, copied.st_ino] = path
+        self._remember(path, copied)
         self._entries.meter.advance(size_bytes=copied.st_size)
         return True
 
-    def _take_back(self, path: bytes) -> None:
+    def _remove_copy_of(self, path: bytes) -> None:
         directory, name = split(path)
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._to.open(directory))

@@ -1,9 +1,10 @@
-"""SQLite databases among a user's files: recognised, found in use, and copied as of one moment beside a busy writer.
+"""SQLite databases among a user's files: recognised, found in use, and copied while a program writes to them.
 
-A database is one thing in up to four files: itself, a write-ahead log or a rollback journal with what is not in it yet
-(or has to be taken out of it again), and an index of the log. Bytes that are read while a program writes to these files
-are no database. So SQLite itself makes the copy, in a process of its own: the locks of SQLite belong to a process and
-are lost when that process closes any other descriptor of the file, as this one does all the time.
+One database lies in up to four files: the database file, a write-ahead log with changes that are not in it yet, a
+rollback journal with changes that may have to be undone in it, and an index of the log. Bytes that are read while a
+program writes to these files are not a valid database. So SQLite itself makes the copy, in a process of its own: the
+locks of SQLite belong to a process and are lost when that process closes any other descriptor of the file, as this one
+does all the time.
 """
 
 from __future__ import annotations
@@ -37,23 +38,24 @@ LOGS = (WRITE_AHEAD_LOG, JOURNAL)
 COMPANIONS = (*LOGS, LOG_INDEX)
 
 _COUNTERS = (slice(24, 28), slice(40, 44), slice(92, 100))
-"""In the header: of changes, of changes to the schema, and the version that counted. A copy counts anew."""
+"""In the header: the number of changes, the number of schema changes, and the version that counted. They start again in
+a copy."""
 _FORMS, _LOGGED_FORMS = slice(18, 20), b"\2\2"
 _JOURNAL_BEGINS_BYTES = 8
 _FLOCK = struct.Struct("hhqqi0q")
 _LOCKED_BYTES = {b"": (0x40000000, 512), LOG_INDEX: (120, 9)}
-"""Where in which file SQLite's locks are."""
+"""The bytes of each file that SQLite locks."""
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _SETTLED_NS = 20_000_000
-"""The clock of a file system may stand still for up to 10 ms: what is written then does not show in a file's times."""
+"""The clock of a file system may stand still for up to 10 ms: a write in that time does not change the file's times."""
 _SETTLING_TRIES = 5
 PATIENCE_SECONDS = BUSY_TIMEOUT_SECONDS
-"""How long a program that writes is waited for."""
+"""How long to wait for a program that writes."""
 _CANNOT_BE_READ, _IS_BUSY, _FAILED = 3, 4, 5
 
 
 def database_of(path: bytes) -> bytes | None:
-    """The path of the database that a file with this path would belong to; None if it is named like no companion."""
+    """The path of the database that a log or index at this path belongs to; None for any other name."""
     return next((path.removesuffix(suffix) for suffix in COMPANIONS if path.endswith(suffix)), None)
 
 
@@ -62,7 +64,7 @@ def begins_as_database(content: bytes) -> bool:
 
 
 def is_database(directory: int, name: bytes) -> bool:
-    """Whether that file is one; also an empty one with a log beside it, which somebody is just making."""
+    """Whether that file is a database. An empty file with a log beside it is a database that is just being created."""
     try:
         descriptor = os.open(name, _LOOK, dir_fd=directory)
     except OSError:
@@ -74,7 +76,7 @@ def is_database(directory: int, name: bytes) -> bool:
 
 
 def is_open_database(descriptor: int, directory: int, name: bytes) -> bool:
-    """The same of a file that is open for reading."""
+    """The same for a file that is open for reading."""
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         return False
@@ -84,7 +86,7 @@ def is_open_database(descriptor: int, directory: int, name: bytes) -> bool:
 
 
 def without_counters(first_bytes: bytes) -> bytes:
-    """The beginning of a database without what differs between it and a copy that SQLite made."""
+    """The beginning of a database without the bytes that differ in a copy made by SQLite."""
     content = bytearray(first_bytes)
     for place in _COUNTERS:
         content[place] = bytes(place.stop - place.start)
@@ -92,7 +94,7 @@ def without_counters(first_bytes: bytes) -> bytes:
 
 
 def logs_beside(directory: int, name: bytes) -> list[bytes]:
-    """The names of its logs that hold something: the next program that opens it takes that for a part of it."""
+    """The names of its logs that hold changes, which the next program that opens the database will use."""
     return [name + suffix for suffix in LOGS if _holds_something(directory, name + suffix, suffix)]
 
 
@@ -107,7 +109,7 @@ def _holds_something(directory: int, log: bytes, suffix: bytes) -> bool:
     except OSError:
         return True
     try:
-        # One that is kept for the next transaction begins with zeros.
+        # A journal that is kept for the next transaction begins with zeros.
         return any(os.pread(descriptor, _JOURNAL_BEGINS_BYTES, 0))
     finally:
         os.close(descriptor)
@@ -124,10 +126,10 @@ def _status(directory: int, name: bytes) -> os.stat_result | None:
 
 
 class Users:
-    """Which programs have files open, asked once; of other users' programs only root sees all."""
+    """The programs that have files open, found once; only root sees those of other users."""
 
     def of(self, directory: int, names: Iterable[bytes]) -> list[str]:
-        """Those that have one of these files open or locked, as a person knows them."""
+        """The programs that have one of these files open, by name and process id."""
         found: dict[str, None] = {}
         for name in names:
             status = _status(directory, name)
@@ -137,16 +139,17 @@ class Users:
         return list(found)
 
     def of_database(self, directory: int, name: bytes) -> list[str]:
-        """Those that have the database or one of its companions open or locked."""
+        """The programs that have the database or one of its companions open or locked."""
         names = [name, *(name + suffix for suffix in COMPANIONS)]
         found = dict.fromkeys(self.of(directory, names))
         for suffix, place in _LOCKED_BYTES.items():
             holder = _lock_holder(directory, name + suffix, place)
-            found |= dict.fromkeys([] if holder is None else [_described(holder)])
+            if holder is not None:
+                found[_described(holder)] = None
         return list(found)
 
     def of_moved(self, directory: int, moved: bytes, name: bytes) -> list[str]:
-        """The same of a database, or the companion of one, that had ``name`` and has just got another."""
+        """The same for a database or a companion that was just renamed from ``name`` to ``moved``."""
         database = database_of(name)
         if database is not None and is_database(directory, database):
             return list(dict.fromkeys([*self.of_database(directory, database), *self.of(directory, [moved])]))
@@ -161,16 +164,16 @@ class Users:
 
 
 def _open_files() -> Iterator[tuple[int, tuple[int, int]]]:
-    """Processes, and device and inode of the files that each has open."""
+    """Every process with the device and inode of each file that it has open."""
     for process in filter(str.isdigit, os.listdir("/proc")):
         try:
             descriptors = os.listdir(f"/proc/{process}/fd")
         except OSError:
-            continue  # it has ended, or is somebody else's
+            continue  # it has ended, or belongs to another user
         for descriptor in descriptors:
             link = f"/proc/{process}/fd/{descriptor}"
             with suppress(OSError, ValueError):
-                # Sockets and pipes have no path; devices are not asked.
+                # Sockets and pipes have no path.
                 if os.readlink(link).startswith("/") and not _is_our_own_look(process, descriptor):
                     found = os.stat(link)
                     if stat.S_ISREG(found.st_mode):
@@ -178,7 +181,7 @@ def _open_files() -> Iterator[tuple[int, tuple[int, int]]]:
 
 
 def _is_our_own_look(process: str, descriptor: str) -> bool:
-    """Whether this process only reads it: a thread of ours that copies, compares or checkpoints."""
+    """Whether the descriptor belongs to this process and only reads: one of its threads copies, compares or scans."""
     if int(process) != os.getpid():
         return False
     with open(f"/proc/self/fdinfo/{descriptor}") as facts:
@@ -187,7 +190,7 @@ def _is_our_own_look(process: str, descriptor: str) -> bool:
 
 
 def _lock_holder(directory: int, name: bytes, place: tuple[int, int]) -> int | None:
-    """The process that has a lock there; 0 if it cannot be named."""
+    """The process that has a lock on these bytes; 0 if its number is unknown."""
     try:
         descriptor = os.open(name, _LOOK, dir_fd=directory)
     except OSError:
@@ -196,7 +199,7 @@ def _lock_holder(directory: int, name: bytes, place: tuple[int, int]) -> int | N
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, *place, 0)
         answer = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))
     except OSError:
-        return None  # this file system has no locks
+        return None  # this file system does not support locks
     finally:
         os.close(descriptor)
     return None if answer[0] == fcntl.F_UNLCK else max(int(answer[4]), 0)
@@ -216,7 +219,7 @@ def _described(process: int) -> str:
 
 
 Moment = tuple[tuple[int, ...] | None, ...]
-"""What the files of a database were like; as long as that is the same, so is what they hold."""
+"""Inode, size and mtime of the files of a database; as long as they are the same, so is the content."""
 
 
 def moment_of(directory: int, name: bytes) -> Moment:
@@ -224,7 +227,7 @@ def moment_of(directory: int, name: bytes) -> Moment:
 
 
 def settled_moment_of(directory: int, name: bytes) -> Moment | None:
-    """The same, after which whatever is written shows in the files' times; None if they keep changing."""
+    """The same, taken when any later write will change the files' times; None if they keep changing."""
     for _ in range(_SETTLING_TRIES):
         moment = moment_of(directory, name)
         last_write_ns = max((stamp[-1] for stamp in moment if stamp is not None), default=0)
@@ -240,16 +243,16 @@ def _stamp(directory: int, name: bytes) -> tuple[int, ...] | None:
 
 
 def copy_as_of_one_moment(directory: int, name: bytes, target: Path) -> bool:
-    """Have SQLite copy a database that may be written to meanwhile; the original is only read.
+    """Have SQLite copy a database that a program may write to meanwhile; the original is only read.
 
-    False if that cannot be done without writing to the original or its folder: there is a journal to be rolled back, or
-    no log yet that others could share, and so no program that writes.
+    False if SQLite would have to write to the original or its folder: there is a journal to be rolled back, or there is
+    no log yet, and so no program that writes.
     """
     if not _can_be_shared(directory, name):
         return False
     source = Path(os.readlink(f"/proc/self/fd/{directory}"), os.fsdecode(name))
     completed = run_stoppable(
-        # Not from the current folder: a project may have modules with the names of those we import.
+        # -P: nothing is imported from the current folder, where a project may have modules with the same names.
         [sys.executable, "-P", "-m", __name__, os.fspath(source), os.fspath(target), str(PATIENCE_SECONDS)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -264,7 +267,7 @@ def copy_as_of_one_moment(directory: int, name: bytes, target: Path) -> bool:
 
 
 def _can_be_shared(directory: int, name: bytes) -> bool:
-    """Whether a reader finds all files that SQLite would make otherwise."""
+    """Whether all files exist that SQLite would otherwise create to read it."""
     try:
         descriptor = os.open(name, _LOOK, dir_fd=directory)
     except OSError:
@@ -288,13 +291,13 @@ def _not_copied(source: Path, completed: subprocess.CompletedProcess[bytes]) -> 
 
 
 def _back_up(source: Path, target: Path, patience_seconds: float) -> None:
-    # Read-only: the last connection to close would otherwise write the log into the database and remove it.
+    # Read-only: otherwise the last connection that closes would copy the log into the database and remove it.
     reading = module.connect(f"{source.as_uri()}?mode=ro", uri=True, timeout=0, isolation_level=None)
     patiently(lambda: _begin_reading(reading), patience_seconds)
     writing = module.connect(target, isolation_level=None)
     writing.execute("PRAGMA journal_mode = OFF")
     writing.execute("PRAGMA synchronous = OFF")
-    # All pages in one step, of the state that was begun with: each change would make several steps begin anew.
+    # All pages in one step: with several steps, every change of the database would restart the copy.
     reading.backup(writing)
     writing.close()
     reading.close()
@@ -310,7 +313,7 @@ def _main(source: Path, target: Path, patience_seconds: float) -> int:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     abi = landlock_abi()
     if abi:
-        # Should its log vanish in this moment, SQLite would make a new one, and leave it there.
+        # If the log vanishes at this moment, SQLite would create another one and leave it there.
         index = source.with_name(source.name + os.fsdecode(LOG_INDEX))
         rules = rules_for([target.parent, *([index] if index.exists() else [])], abi)
         confine(rules.attributes, rules.beneath)

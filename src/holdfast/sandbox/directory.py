@@ -40,8 +40,8 @@ class DirectorySandbox:
     def remove(self) -> None:
         remove_tree(self.path)
 
-    def hides(self, path: bytes) -> bool:  # noqa: ARG002 - all of a directory is the user's
+    def hides(self, path: bytes) -> bool:  # noqa: ARG002 - every file of a directory is the user's
         return False
 
-    def keeps_index_at(self, path: bytes) -> bool:  # noqa: ARG002 - nor would git's index be ours
+    def keeps_index_at(self, path: bytes) -> bool:  # noqa: ARG002 - an index of git in it is the user's too
         return False

@@ -1,4 +1,4 @@
-"""One file, symlink or fifo copied from an open directory into another; files share blocks if the file system can."""
+"""Copies one file, symlink or fifo from an open directory into another; files share blocks if the file system can."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from holdfast.system.stopping import stop_if_asked
 
 _FICLONE = 0x40049409
 _CHUNK = 1 << 24
-"""Enough to be quick, and little enough to see how far a large file has come, and to stop in the middle of it."""
+"""Large enough to be fast, small enough to show the progress of a large file and to stop in the middle of it."""
 _CANNOT_CLONE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS)
-# O_NONBLOCK: should it have become a fifo since, opening it must not wait for a writer.
+# O_NONBLOCK: if it has become a fifo since, opening it must not wait for a writer.
 _TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _TO_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _MOVED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL)
-"""What the kernel says of a name that is gone, or no longer a directory, a file or a symlink."""
+"""Errors of the kernel for a name that is gone, or that is no longer a directory, a file or a symlink."""
 
 
 class IsDatabase(Exception):
-    """A database is not copied like other files."""
+    """The file is a database, which is not copied like other files."""
 
 
 class Moved(Exception):
-    """What was listed is no longer there, or something else took its place."""
+    """The entry that was listed is gone, or was replaced."""
 
 
 @contextmanager
 def unless_moved() -> Iterator[None]:
+    """Raise ``Moved`` for the errors of the kernel that mean it."""
     try:
         yield
     except OSError as error:
@@ -50,7 +51,10 @@ def can_be_copied(found: os.stat_result) -> bool:
 
 
 class EntryCopy:
-    """``is_ours``: the source is a sandbox, in which a file that is closed to ourselves is opened for a moment."""
+    """Copies single entries of a tree.
+
+    ``is_ours``: the source is a sandbox; a file that we may not read is made readable for a moment.
+    """
 
     def __init__(self, *, is_ours: bool) -> None:
         self._is_ours = is_ours
@@ -60,9 +64,9 @@ class EntryCopy:
     def copy(
         self, name: bytes, source: int, target: int, found: os.stat_result, *, also_databases: bool
     ) -> os.stat_result:
-        """Copy what the kernel said this of; what it says of it afterwards.
+        """Copy an entry whose status was ``found``; returns its status after the copy.
 
-        Raises ``Moved``, and ``IsDatabase`` unless a database is to be copied as well.
+        Raises ``Moved``, and ``IsDatabase`` unless ``also_databases``.
         """
         if stat.S_ISREG(found.st_mode):
             return self._copy_file(name, source, target, also_databases=also_databases)
@@ -143,7 +147,7 @@ def _data_in(descriptor: int) -> Iterator[tuple[int, int]]:
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
-            return  # a hole, or nothing, up to the end
+            return  # a hole up to the end, or the end itself
         yield start, end
 
 
@@ -157,6 +161,6 @@ def _copy_range(source: int, target: int, start: int, end: int, meter: Metering)
                 raise
             copied = os.pwrite(target, os.pread(source, min(end - start, 1 << 20), start), start)
         if copied == 0:
-            return  # it was cut off meanwhile
+            return  # the file was truncated meanwhile
         start += copied
         meter.advance(size_bytes=copied)

@@ -27,7 +27,7 @@ _BRANCH = "holdfast/{plan_id}"
 _COPIED = ("info/exclude", "info/attributes", "shallow", "hooks")
 _COPIED_OF_WORK_TREE = ("info/sparse-checkout",)
 _OWN_KEYS = ("core.bare", "core.worktree", "core.fsmonitor", "extensions.worktreeconfig", "extensions.refstorage")
-# What is written here by hand are files, whatever the user's settings want for new repositories.
+# This module writes refs as files, whatever format the user's settings choose for new repositories.
 _REFS_IN_FILES = {"GIT_DEFAULT_REF_FORMAT": "files"}
 _OWN_CONFIG = {"core.bare": "false", "gc.auto": "0", "maintenance.auto": "false"}
 
@@ -53,7 +53,7 @@ class GitWorktreeSandbox:
             )
 
     def size_bytes(self) -> int:
-        # The objects are borrowed and not copied.
+        # The objects are borrowed, not copied.
         repository = GitRepository.at(Path(self.resource.path))
         wanted = self._wanted_ignored_files(repository)
         return size_on_disk(repository.root, skip=_not_copied(repository), also=wanted)
@@ -79,7 +79,7 @@ class GitWorktreeSandbox:
         remove_tree(self.path)
 
     def hides(self, path: bytes) -> bool:
-        # Of submodules and nested repositories too: git itself never takes such a path for content.
+        # In submodules and nested repositories too: git itself never tracks such a path.
         return b".git" in path.split(b"/")
 
     def keeps_index_at(self, path: bytes) -> bool:
@@ -92,7 +92,7 @@ def _not_copied(repository: GitRepository) -> set[bytes]:
 
 
 def matches(path: bytes, globs: Collection[str]) -> bool:
-    """Whether a path, one of the folders it lies in, or its last name fits one of the globs."""
+    """Whether a path, a folder it lies in, or a single name in it matches one of the globs."""
     parts = os.fsdecode(path).split("/")
     places = ["/".join(parts[:length]) for length in range(1, len(parts) + 1)] + parts
     return any(fnmatch.fnmatchcase(place, glob.rstrip("/")) for glob in globs for place in places)
@@ -104,10 +104,10 @@ def _borrow(repository: GitRepository, work_tree: Path, branch: str | None) -> N
     args = ["init", "--quiet", "--template=", f"--object-format={repository.object_format()}"]
     run_git(args, cwd=work_tree, env=_REFS_IN_FILES)
     for probe in git_dir.glob("t??????"):
-        probe.unlink()  # git tries out links with it, and goes on if it cannot remove it
+        probe.unlink()  # a test file of git for symlinks, left behind if git could not remove it
     (git_dir / "objects" / "info").mkdir(exist_ok=True)
     (git_dir / "objects" / "info" / "alternates").write_bytes(_quoted(repository.common_dir / "objects") + b"\n")
-    (git_dir / "config").unlink()  # git tries out modes with it, and goes on if it cannot put its mode back
+    (git_dir / "config").unlink()  # git tests modes on it, and may leave it with another mode
     (git_dir / "config").write_bytes(_config(repository))
     (git_dir / "packed-refs").write_bytes(repository.packed_refs())
     _set_head(git_dir, repository.head(), branch)
@@ -117,12 +117,12 @@ def _borrow(repository: GitRepository, work_tree: Path, branch: str | None) -> N
         _copy_if_there(repository.git_dir / name, git_dir / name)
     for index in repository.index_files():
         _copy_if_there(index, git_dir / index.name)
-    # The copied index knows the originals' inodes; without this the first `git status` reads every file again.
+    # The copied index has the inodes of the originals; without this the first `git status` would read every file.
     run_git(["update-index", "-q", "--refresh"], cwd=work_tree, check=False)
 
 
 def _borrow_inside(repository: GitRepository, work_tree: Path) -> None:
-    """What submodules and linked work trees have for a repository is a file that says where it is: at the user's."""
+    """Give submodules and linked work trees their own repositories: their ``.git`` is a file that names the user's."""
     for path in [*repository.submodules(), *repository.work_trees_inside()]:
         place = work_tree / os.fsdecode(path)
         link = place / ".git"
@@ -145,7 +145,7 @@ def _set_head(git_dir: Path, commit: str | None, branch: str | None) -> None:
 
 
 def _config(repository: GitRepository) -> bytes:
-    """The user's settings for this repository, written out in full, but for what only fits their own place."""
+    """The user's settings for this repository, written out in full, without those that fit only their work tree."""
     lines = []
     for key, value in [*repository.settings(), *_OWN_CONFIG.items()]:
         section, _, rest = key.partition(".")
@@ -162,7 +162,7 @@ def _escaped(text: str) -> str:
 
 
 def _quoted(path: Path) -> bytes:
-    """A path as git's alternates file wants it: quoted where a plain line would be misread."""
+    """A path in the form of git's alternates file: quoted if git would misread it otherwise."""
     text = os.fsencode(path)
     if not text.startswith((b'"', b"#")) and b"\n" not in text:
         return text

@@ -1,4 +1,4 @@
-"""Making and removing sandboxes so that a crash leaves a whole one or none."""
+"""Making, forking and removing sandboxes so that a crash leaves a whole sandbox or none."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, SandboxError
+from holdfast.model import Resource
+from holdfast.sandbox.copying import TreeCopy
 from holdfast.system.place import refuse_replaced
 from holdfast.system.stopping import Stopped
 from holdfast.system.trees import remove_tree
@@ -16,7 +18,7 @@ _AT_ONCE_SECONDS = 0.5
 
 @contextmanager
 def made_whole(path: Path) -> Iterator[Path]:
-    """A place to build the sandbox in; it gets its name when it is complete."""
+    """A place to build the sandbox in; it is renamed to ``path`` when it is complete."""
     unfinished = _unfinished(path)
     clear_away(path)
     try:
@@ -27,7 +29,7 @@ def made_whole(path: Path) -> Iterator[Path]:
         remove_tree(unfinished)
         raise
     except Stopped:
-        # The person who asked does not want to wait: what is left goes with the next attempt, or with the plan.
+        # The user does not want to wait: the next attempt removes the rest, or deleting the plan does.
         with suppress(OSError):
             remove_tree(unfinished, within_seconds=_AT_ONCE_SECONDS)
         raise
@@ -40,7 +42,7 @@ def made_whole(path: Path) -> Iterator[Path]:
 
 
 def clear_away(path: Path) -> None:
-    """Remove a sandbox that is to be made anew, and what was made of it when that was cut short."""
+    """Remove a sandbox that is to be made again, and an unfinished one."""
     refuse_replaced(path)
     remove_tree(_unfinished(path))
     remove_tree(path)
@@ -48,3 +50,14 @@ def clear_away(path: Path) -> None:
 
 def _unfinished(path: Path) -> Path:
     return path.with_name(f".{path.name}.unfinished")
+
+
+def fork(parent: Resource, child: Resource) -> Resource:
+    """Make a subplan's sandbox: an exact copy of what its parent has at this moment.
+
+    Returns the child with what could not be copied.
+    """
+    refuse_replaced(Path(parent.sandbox_path))
+    with made_whole(Path(child.sandbox_path)) as unfinished:
+        copy = TreeCopy(Path(parent.sandbox_path), unfinished, name=child.name, is_ours=True).run()
+    return child.model_copy(update={"left_out": (*child.left_out, *copy.left_out)})

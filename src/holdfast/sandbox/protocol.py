@@ -1,11 +1,14 @@
-"""What the rest of Holdfast asks of a sandbox, whatever it stands in for."""
+"""What the rest of Holdfast asks of a sandbox, whatever its kind, and which kind a resource gets."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.model import Resource, Strategy
+from holdfast.model import Plan, Resource, ResourceType, Strategy
+from holdfast.sandbox.directory import DirectorySandbox
+from holdfast.sandbox.git_worktree import GitWorktreeSandbox
 
 
 class Sandbox(Protocol):
@@ -24,19 +27,25 @@ class Sandbox(Protocol):
         ...
 
     def size_bytes(self) -> int:
-        """How much space the sandbox will take: of what is copied, and nothing else."""
+        """How much space the sandbox will take: only of what is copied."""
         ...
 
     def create(self) -> Resource:
-        """Make the sandbox, whole or not at all; the resource with what it started from."""
+        """Make the sandbox, whole or not at all; returns the resource with what it started from."""
         ...
 
     def remove(self) -> None: ...
 
     def hides(self, path: bytes) -> bool:
-        """Whether a path is the sandbox's own affair and not part of the user's files."""
+        """Whether a path belongs to the sandbox itself and is not one of the user's files."""
         ...
 
     def keeps_index_at(self, path: bytes) -> bool:
-        """Whether git would keep its index there, which it writes anew also for somebody who only looks."""
+        """Whether git keeps its index at this path; it rewrites the index even for commands that only read."""
         ...
+
+
+def sandbox_for(plan: Plan, resource: Resource, *, include_ignored: Collection[str] = ()) -> Sandbox:
+    if resource.type is ResourceType.GIT:
+        return GitWorktreeSandbox(plan.plan_id, resource, include_ignored=include_ignored)
+    return DirectorySandbox(resource)

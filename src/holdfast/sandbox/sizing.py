@@ -14,9 +14,10 @@ _BLOCK_BYTES = 512
 
 
 def size_on_disk(root: Path, *, skip: Collection[bytes] = (), also: Collection[bytes] = ()) -> int:
-    """Of all that is copied: not of the paths ``skip``, but of the files ``also`` in them; a file with many names once.
+    """The space of all files that are copied: all but the paths ``skip``, and of those the files ``also``.
 
-    What vanished, or is closed to us, is not copied and does not count.
+    A file with several names counts once. A file that vanished, or that we may not read, is not copied and does not
+    count.
     """
     top = os.fsencode(root)
     counted: set[tuple[int, int]] = set()

@@ -1,7 +1,7 @@
-"""What a change of real files would do to SQLite databases among them, and what stands against it.
+"""Finds SQLite databases that a change of real files would replace, and the reasons not to.
 
-A program that has a database open would go on writing to a file that is gone. A log that lies beside a database belongs
-to it: the next program that opens the database would put that into whatever took its place.
+A program that has a database open would go on writing to a deleted file. A log beside a database belongs to it: the
+next program that opens the database would write that log into whatever file took its place.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from holdfast.system.directories import Descent, join, split
 
 
 def holds_database(reader: StateReader, entry: Entry | None) -> bool:
-    """Whether a stored file is a database; only one that may be by its size is read."""
+    """Whether a stored file is a database; it is read only if its size allows that."""
     if entry is None or not entry.is_file or not entry.size or entry.size % PAGE_BYTES:
         return False
     return begins_as_database(next(reader.content(entry)))
 
 
 def are_same_database(reader: StateReader, one: Entry | None, other: Entry | None) -> bool:
-    """Whether two files are one database, of which SQLite made one as a copy of the other."""
+    """Whether two files hold the same database, one of them being a copy that SQLite made of the other."""
     if one is None or other is None or (one.kind, one.size) != (other.kind, other.size):
         return False
     if not holds_database(reader, one) or (one.kind == PIECES and reader.pieces(one)[1:] != reader.pieces(other)[1:]):
@@ -41,13 +41,13 @@ def are_same_database(reader: StateReader, one: Entry | None, other: Entry | Non
 
 
 def databases_with_changed_logs(differences: Iterable[Difference]) -> set[bytes]:
-    """Paths at which there may be databases that do not change themselves."""
+    """Paths of possible databases that do not change themselves while their logs do."""
     paths = {each.path for each in differences}
     return {path for path in map(database_of, paths) if path is not None} - paths
 
 
 def databases_in_use(root: Path, reader: StateReader, differences: Sequence[Difference]) -> list[tuple[bytes, str]]:
-    """Real databases that some program has open and that would be replaced or go, or their logs; and by what."""
+    """Real databases that would be replaced or removed, or whose logs would, and the programs that have them open."""
     users, found = Users(), []
     with Descent(root) as descent:
         for path in _databases_changed(descent, reader, differences):
@@ -59,7 +59,7 @@ def databases_in_use(root: Path, reader: StateReader, differences: Sequence[Diff
 
 
 def unknown_logs(root: Path, reader: StateReader, differences: Sequence[Difference]) -> list[bytes]:
-    """Logs that lie beside databases that are to change, hold something, and do not change with them."""
+    """Logs with content that lie beside databases which are to change, and that do not change with them."""
     changed = {each.path for each in differences}
     found = []
     with Descent(root) as descent:
@@ -71,7 +71,7 @@ def unknown_logs(root: Path, reader: StateReader, differences: Sequence[Differen
 
 
 def _databases_changed(descent: Descent, reader: StateReader, differences: Sequence[Difference]) -> list[bytes]:
-    """Paths at which a database comes, goes or is replaced, or its log does; only in folders that are there."""
+    """Paths at which a database or its log is created, removed or replaced, in folders that exist."""
     found = set()
     for difference in differences:
         path, old, new = difference

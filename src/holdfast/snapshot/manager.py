@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.content.batch import Batch, Storing
+from holdfast.content.batch import Batch, storing
 from holdfast.content.difference import Difference, StateReader
 from holdfast.content.directory_cache import RecentDirectories
-from holdfast.content.format import State
 from holdfast.content.garbage import collect
 from holdfast.content.store import ObjectStore
 from holdfast.errors import CheckpointNotFoundError, ContentError
@@ -33,12 +32,12 @@ from holdfast.system.place import in_home, is_there, relative_to_home
 
 
 def aside_of(path: Path) -> Path:
-    """Beside the sandbox: another place each time for what no snapshot could hold and stands in the way."""
+    """A new place beside the sandbox for files that no snapshot could hold and that stand in the way."""
     return path.parent / ".set-aside" / f"{path.name}-{secrets.token_hex(4)}"
 
 
 class Records(Protocol):
-    """The snapshots that have records: one of each checkpoint, while the catalogue has one of each state."""
+    """The recorded snapshots: one for each checkpoint, while the catalogue has one for each new state."""
 
     def of_sandbox(self, sandbox_id: str) -> Iterable[SandboxCheckpoint]: ...
 
@@ -46,7 +45,7 @@ class Records(Protocol):
 
 
 class CheckpointManager:
-    """Knows sandboxes by their path; ``caches`` keeps what it knows of each for the next process."""
+    """Knows sandboxes by their paths; what it knows of each is kept in the folder ``caches`` for the next process."""
 
     def __init__(self, objects: ObjectStore, caches: Path) -> None:
         self.objects = objects
@@ -65,7 +64,7 @@ class CheckpointManager:
 
     @contextmanager
     def watching(self, paths: Iterable[Path]) -> Iterator[None]:
-        """While this lasts the kernel reports what changes in these sandboxes, and a checkpoint scans only that."""
+        """While this lasts, the kernel reports what changes in these sandboxes, and a checkpoint scans only that."""
         started = []
         try:
             for path in paths:
@@ -86,13 +85,13 @@ class CheckpointManager:
         tracker = self._trackers.get(path)
         return tracker.event_bytes() if tracker else None
 
-    def storing(self, limit_bytes: int | None = None) -> Storing:
+    def storing(self, limit_bytes: int | None = None) -> AbstractContextManager[Batch]:
         """Content that is stored while this lasts stays until the records name it."""
-        return Storing(self.objects, limit_bytes)
+        return storing(self.objects, limit_bytes)
 
-    def _storing_from(self, path: Path) -> Storing:
+    def _storing_from(self, path: Path) -> AbstractContextManager[Batch]:
         """For content that no record names; it counts with the next checkpoint of that sandbox."""
-        return Storing(self.objects, None, _sandbox_at(path))
+        return storing(self.objects, None, _sandbox_at(path))
 
     def create_checkpoint(
         self,
@@ -106,12 +105,12 @@ class CheckpointManager:
         previous_state: str | None = None,
         thorough: bool = False,
     ) -> SandboxCheckpoint:
-        """Add a snapshot to the batch; durable once the batch is committed.
+        """Add a snapshot to the batch; it is durable once the batch is committed.
 
         ``thorough``: scan everything, whatever the kernel reported.
         """
         index, sandbox = self._index(path), _sandbox_at(path)
-        batch.comes_from(sandbox)
+        batch.count_for(sandbox)
         state = refreshed(index, batch, self._report(index), thorough=thorough)
         is_new = state.hex() != previous_state
         checkpoint = SandboxCheckpoint(
@@ -134,7 +133,7 @@ class CheckpointManager:
     def rollback_to(
         self, checkpoint: SandboxCheckpoint, *, aside: Path | None = None
     ) -> tuple[list[Difference], Restored]:
-        """Turn the sandbox into what it was at that checkpoint; see ``restore``."""
+        """Restore the sandbox to that checkpoint; see ``restore``."""
         path = Path(checkpoint.snapshot_path)
         known = checkpoint if checkpoint.state_hash else self.get_checkpoint(checkpoint.checkpoint_id)
         unheld = {each.path for each in known.unheld}
@@ -143,10 +142,10 @@ class CheckpointManager:
     def restore(
         self, path: Path, state_hash: str, *, aside: Path, unheld: Collection[str] = (), name: str | None = None
     ) -> tuple[list[Difference], Restored]:
-        """Turn the tree at ``path`` into that state, exactly, and say what was different.
+        """Restore the tree at ``path`` to exactly that state, and return what was different.
 
-        All content is found sound before anything is touched. ``unheld`` is what the snapshot lists as not held: it is
-        set aside if it can be read now, and never deleted. ``name``: what the tree is called in reports of progress.
+        All content is checked before anything is touched. ``unheld``: paths that the snapshot could not hold; if one
+        can be read now, it is set aside, never deleted. ``name``: what the tree is called in progress reports.
         """
         index = self._index(path)
         index.name = name or path.name
@@ -163,21 +162,21 @@ class CheckpointManager:
         return [difference for difference in plan.differences if difference.path], restored
 
     def unstored(self, path: Path) -> UnstoredTree:
-        """The tree at ``path``, to be compared and restored without storing anything of it."""
+        """The tree at ``path``, to be compared and restored without storing its content."""
         if not is_there(path):
             raise TreeIndex(path, self._recent).missing()
         return UnstoredTree(path, self.objects)
 
     def restore_unstored(self, path: Path, state_hash: str, *, aside: Path, unheld: Collection[str]) -> Restored:
-        """Turn the tree into that state without storing what is in it, which is deleted first; see ``restore``."""
+        """Restore the tree without storing its present content, which is deleted first; see ``restore``."""
         self._stagings.remove(path)
-        self._stagings.wait()  # what lies there takes space
+        self._stagings.wait()  # the files in it take space
         self.forget(path)
         with self.storing():
             return self.unstored(path).restore(state_hash, aside, unheld)
 
     def _clean_up(self, path: Path) -> None:
-        """The staging directory is kept while the sandbox is watched, because then the next restore may come soon."""
+        """Remove the staging directory, but keep it while the sandbox is watched: the next restore may come soon."""
         tracker = self._trackers.get(path)
         if tracker is None:
             self._stagings.remove(path)
@@ -185,38 +184,38 @@ class CheckpointManager:
             tracker.run_soon(cleaning)
 
     def check(self, path: Path, state_hash: str) -> None:
-        """Refuse if content that a restore to that state needs is missing or damaged; touches nothing."""
+        """Refuse if content that a restore to that state needs is missing or damaged; the tree is not touched."""
         index = self._index(path)
         with self._storing_from(path) as batch:
             Restoration(index, self.reader, batch, self._trackers.get(path), state_hash).check()
 
     def ensure_recoverable(
-        self, path: Path, left: str, target: str | None, store_anew: Callable[[], object] | None = None
+        self, path: Path, left: str, target: str | None, store_again: Callable[[], object] | None = None
     ) -> None:
-        """Refuse if the tree, which is in the state ``left``, could not come back once it has become ``target``.
+        """Refuse if the tree could not be restored to its present state ``left`` after it has become ``target``.
 
-        What of that is found damaged is stored anew from the tree, as long as it is there; ``store_anew`` does so
-        if the tree is no sandbox.
+        Damaged content is stored again from the tree, which still has it; ``store_again`` does that if the tree is not
+        a sandbox.
         """
-        stored_anew: set[bytes] = set()
-        with self.storing():  # or what is stored anew could be collected before it is checked again
+        stored_again: set[bytes] = set()
+        with self.storing():  # otherwise content could be collected between storing it again and checking it
             while bad := unrecoverable_objects(self.objects, self.reader, left, target, path.name):
-                if not bad.isdisjoint(stored_anew):
+                if not bad.isdisjoint(stored_again):
                     what = f"Saved content {min(bad).hex()[:16]} in {self.objects.path.name}"
                     raise ContentError(
-                        f"{what} is damaged and cannot be stored anew: what is in {path} now would be lost.",
-                        hint="Nothing was changed. Copy what you need of it elsewhere; `holdfast doctor` tells what "
+                        f"{what} is damaged and cannot be stored again: the present files in {path} would be lost.",
+                        hint="Nothing was changed. Copy the files you need elsewhere; `holdfast doctor` shows what "
                         "else is affected.",
                     )
-                stored_anew |= bad
+                stored_again |= bad
                 self.objects.holding.note_damage_now()
-                if store_anew is None:
+                if store_again is None:
                     self.state_of(path)
                 else:
-                    store_anew()
+                    store_again()
 
     def in_the_way(self, path: Path, state_hash: str, unheld: Collection[str] = ()) -> list[Path]:
-        """What ``restore`` would set aside; touches nothing."""
+        """The paths that ``restore`` would set aside; the tree is not touched."""
         index = self._index(path)
         with self._storing_from(path) as batch:
             present = refreshed(index, batch, self._report(index))
@@ -226,7 +225,7 @@ class CheckpointManager:
             return [path / os.fsdecode(each) for each in found]
 
     def state_of(self, path: Path, *, thorough: bool = True) -> str:
-        """The state hash of what is there now; its content is stored, but nothing names it."""
+        """The hash of the present state; its content is stored, but no record names it."""
         with self._storing_from(path) as batch:
             index = self._index(path)
             state = refreshed(index, batch, self._report(index), thorough=thorough)
@@ -234,7 +233,7 @@ class CheckpointManager:
             return state.hex()
 
     def list_checkpoints(self, sandbox_id: str) -> tuple[SandboxCheckpoint, ...]:
-        """Oldest first: every one that is recorded, and those that are in the content store only."""
+        """All recorded snapshots, oldest first, then those that only the content store knows."""
         recorded = self.records.of_sandbox(sandbox_id) if self.records else ()
         found = {each.checkpoint_id: each for each in recorded}
         for each in map(self._listed, self.objects.catalogue.records_of(sandbox_id)):
@@ -242,18 +241,18 @@ class CheckpointManager:
         return tuple(found.values())
 
     def delete_checkpoint(self, *checkpoint_ids: str) -> None:
-        """Forget these snapshots; their content goes when it is collected and nothing else needs it."""
+        """Delete these snapshots; a collection removes their content if nothing else needs it."""
         self.objects.catalogue.delete(checkpoint_ids)
 
     def disown_unrecorded(self, sandbox_id: str, path: Path, is_recorded: Callable[[str], bool]) -> None:
-        """Forget the last snapshot if its process died before it was recorded: its content counts with the next."""
+        """Delete the last snapshot if its process died before it was recorded; its content counts with the next one."""
         last = self.objects.catalogue.latest(sandbox_id)
         if last is None or is_recorded(last[0]):
             return
         try:
             size_bytes = SandboxCheckpoint.from_json(last[1]).size_bytes
         except ValueError:
-            size_bytes = 0  # it is damaged, and only a count is lost with it
+            size_bytes = 0  # the record is damaged; only a count is lost with it
         self.objects.catalogue.disown(last[0], _sandbox_at(path), size_bytes)
 
     def get_checkpoint(self, checkpoint_id: str) -> SandboxCheckpoint:
@@ -271,18 +270,15 @@ class CheckpointManager:
         return checkpoint.model_copy(update={"snapshot_path": path})
 
     def _listed(self, text: str) -> SandboxCheckpoint:
-        """A snapshot of the catalogue, with the path that its sandbox has in this home."""
+        """A snapshot from the catalogue, with the path that its sandbox has in this home."""
         found = SandboxCheckpoint.from_json(text)
         path = in_home(found.snapshot_path, self.objects.path.parent, found.plan_id)
         return found.model_copy(update={"snapshot_path": path})
 
-    def state(self, state_hash: str) -> State:
-        return self.reader.state(state_hash)
-
     def collect(self, referenced: Callable[[], set[str]]) -> int:
-        """Free the content that none of those states needs; the bytes freed.
+        """Free the content that none of those states needs; returns the bytes freed.
 
-        Refuses, and frees nothing, if one of them cannot be read in full: what lies below is not known then.
+        Refuses, and frees nothing, if one of the states cannot be read in full: the content it needs is unknown then.
         """
         named = cache(referenced)
         return collect(
@@ -299,7 +295,7 @@ class CheckpointManager:
                 index.save(self._cache_file(path))
 
     def forget(self, path: Path) -> None:
-        """The sandbox at this path is gone or is being made anew."""
+        """Forget what is known of a sandbox that was removed or is being re-created."""
         self._indexes.pop(path, None)
         self._cache_file(path).unlink(missing_ok=True)
 
@@ -314,7 +310,6 @@ class CheckpointManager:
         return index
 
     def _report(self, index: TreeIndex) -> ChangeReport:
-        """What the kernel reported since the last time."""
         tracker = self._trackers.get(index.root)
         return tracker.report() if tracker else NO_REPORT
 
@@ -324,7 +319,7 @@ class CheckpointManager:
 
 @cache
 def _sandbox_at(path: Path) -> str:
-    """What its content is counted under: the same when the home was moved."""
+    """The name under which a sandbox's content is counted; moving the home does not change it."""
     return f"{path.parent.name}/{path.name}"
 
 

@@ -1,6 +1,6 @@
-"""Bringing two lines of work on one state together: text line by line, attributes one by one, the rest by whole file.
+"""Merges two sets of changes to one state: text line by line, attributes one by one, everything else as whole files.
 
-If the later one wins, it wins only what both changed: those lines, that attribute, a file that is no text.
+If the later side wins, it wins only what both sides changed: those lines, that attribute, a file that is not text.
 """
 
 from __future__ import annotations
@@ -8,35 +8,36 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 from holdfast.content.batch import Batch
 from holdfast.content.difference import Difference, StateReader, visible
 from holdfast.content.format import DIRECTORY, Entry, State
-from holdfast.content.grafting import grafted
+from holdfast.content.grafting import ancestors, grafted
 from holdfast.git.merging import MergedText, merge_texts
-from holdfast.snapshot.attributes import merged_attributes
-from holdfast.snapshot.scan.entries import stored_content
-from holdfast.snapshot.selection import same_content, same_kind
+from holdfast.snapshot.scan.entries import Xattrs, stored_content
+from holdfast.snapshot.selection import ACCESS_LIST, same_content
 from holdfast.system.directories import join
 
 Labels = tuple[str, str, str]
-"""What ours, the base and theirs are called in the marks around lines that conflict."""
+"""The names of ours, the base and theirs in conflict markers."""
 _MOST_MERGED_BYTES = 64 << 20
-"""Larger texts are not merged: all three are held in memory."""
+"""Larger texts are not merged, because all three are held in memory."""
+_ACCESS, _USER, _GROUP = "access", "user", "group"
 
 
 @dataclass(frozen=True)
 class PathConflict:
-    """One path that both changed, each in its own way."""
+    """One path that both sides changed differently."""
 
     path: bytes
     reason: str
     is_marked: bool
-    """The merged file holds both versions of the lines, between marks; otherwise it is ours."""
+    """The merged file holds both versions of the lines, between conflict markers; otherwise it is ours."""
     is_of_folders: bool = False
-    """It is a folder on both sides: they disagree on the folder itself, not on what it holds."""
+    """It is a folder on both sides: they disagree on its attributes, not on its entries."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +57,15 @@ def merge_states(
     hides: Callable[[bytes], bool],
     theirs_wins: bool = False,
 ) -> Merged:
-    """What ``theirs`` changed since ``base``, done to ``ours``; all are state hashes, and so is what comes out.
+    """Apply to ``ours`` what ``theirs`` changed since ``base``; all three, and the result, are state hashes.
 
-    Where only they changed anything, all of their state is taken, with what ``hides`` says is not the user's.
+    Paths that ``hides`` selects are not the user's and are not merged. If only they changed anything, their whole state
+    is taken, those paths included.
     """
     if ours == base:
         return Merged(theirs)
     merging = _Merging(reader, batch, reader.state(ours), reader.state(theirs), labels, theirs_wins)
-    differences = reader.differences(reader.state(base), reader.state(theirs))
-    for difference in differences:
+    for difference in reader.differences(reader.state(base), reader.state(theirs)):
         if not hides(difference.path):
             merging.take(difference)
     return merging.result()
@@ -100,14 +101,14 @@ class _Merging:
             self._take_file(path, old, present, new)
 
     def _lies_in_a_conflict(self, path: bytes) -> bool:
-        """Whether a folder above it is one on one side only, so that nothing in it can be brought together."""
-        return any(above in self.conflicts and not self._is_folder_of_both(above) for above in _above(path))
+        """Whether a conflicting path above it is a folder on one side only, so that its entries cannot be merged."""
+        return any(above in self.conflicts and not self._is_folder_of_both(above) for above in ancestors(path))
 
     def _is_folder_of_both(self, path: bytes) -> bool:
         return all(_is_directory(self.reader.find(side, path)) for side in (self.ours, self.theirs))
 
     def _is_untouched(self, present: Entry | None, old: Entry | None) -> bool:
-        """Whether we left it as it was; of a directory that is to be something else, with all it holds."""
+        """Whether we left it as it was; a directory, which is to become something else, with all its entries."""
         if _is_directory(present) and _is_directory(old):
             return present is not None and old is not None and present.content == old.content
         return _alike(present, old)
@@ -116,22 +117,25 @@ class _Merging:
         if present is None:
             if old is None:
                 self.changes[path] = new
-            return  # we removed it; it comes back if something new of theirs is in it
+            return  # we removed it; it is re-created if they put something new into it
         if old is None and not self.theirs_wins:
             return
         assert new is not None
-        attributes = merged_attributes(_if_like(old, new), present, new, theirs_wins=self.theirs_wins)
+        attributes = _merged_attributes(_if_same_kind(old, new), present, new, theirs_wins=self.theirs_wins)
         if attributes.conflicts and not self.theirs_wins:
             self._conflict(path, "both changed the folder's mode or attributes")
         elif not _alike(present, attributes.of(new)):
             self.changes[path] = attributes.of(new)
 
     def _take_file(self, path: bytes, old: Entry | None, present: Entry | None, new: Entry | None) -> None:
-        if present is None or new is None or not same_kind(present, new):
-            self._take_whole(path, old, present, new)
+        if present is None or new is None or not present.is_same_kind(new):
+            if self.theirs_wins:
+                self.changes[path] = new
+            else:
+                self._conflict(path, _reason(old, present, new))
             return
-        base = _if_like(old, new)
-        attributes = merged_attributes(base, present, new, theirs_wins=self.theirs_wins)
+        base = _if_same_kind(old, new)
+        attributes = _merged_attributes(base, present, new, theirs_wins=self.theirs_wins)
         holder, conflicts = self._merged_content(base, present, new)
         if not self.theirs_wins and (holder is None or attributes.conflicts):
             self._conflict(path, _reason(old, present, new))
@@ -142,15 +146,8 @@ class _Merging:
         if conflicts:
             self._conflict(path, "both changed the same lines", is_marked=True)
 
-    def _take_whole(self, path: bytes, old: Entry | None, present: Entry | None, new: Entry | None) -> None:
-        """It is removed, or something else, on one side: there is nothing to bring together."""
-        if self.theirs_wins:
-            self.changes[path] = new
-        else:
-            self._conflict(path, _reason(old, present, new))
-
     def _merged_content(self, old: Entry | None, present: Entry, new: Entry) -> tuple[Entry | None, int]:
-        """An entry with the content of both, and in how many places they conflict; None if they do as a whole."""
+        """An entry with the merged content, and the number of conflicts in it; None if it cannot be merged."""
         if same_content(present, new) or (old is not None and same_content(old, new)):
             return present, 0
         if old is not None and same_content(old, present):
@@ -181,7 +178,7 @@ class _Merging:
         return Merged(state, tuple(self.conflicts[path] for path in sorted(self.conflicts)))
 
     def _still_linked(self, group: tuple[bytes, ...]) -> Iterator[tuple[bytes, ...]]:
-        """Of the names of one file of theirs, those that came out as one."""
+        """Of the names that one file has in their state, the groups whose merged entries are equal."""
         found: dict[Entry, list[bytes]] = {}
         for path in group:
             entry = self.changes.get(path)
@@ -190,9 +187,9 @@ class _Merging:
         yield from map(tuple, found.values())
 
     def _make_way(self) -> None:
-        """Folders that what we take lies in, and that we removed or made something else."""
+        """Re-create the folders above their changes that we removed or replaced by something else."""
         for path in [path for path, entry in self.changes.items() if entry is not None]:
-            for above in _above(path):
+            for above in ancestors(path):
                 present = self.changes.get(above, self.reader.find(self.ours, above))
                 if present is None or (self.theirs_wins and not _is_directory(present)):
                     self.changes[above] = self.reader.find(self.theirs, above)
@@ -202,8 +199,8 @@ class _Merging:
                     break
 
     def _remove_folders(self) -> None:
-        """Folders they removed go if nothing of ours is left in them; those inside others first."""
-        needed = {above for path, entry in self.changes.items() if entry is not None for above in _above(path)}
+        """Remove the folders that they removed, unless something of ours is left in them; inner folders first."""
+        needed = {above for path, entry in self.changes.items() if entry is not None for above in ancestors(path)}
         for path in sorted(self._folders_going, reverse=True):
             held = self.reader.directory(self.reader.find(self.ours, path))
             stays = any(self.changes.get(join(path, name), held[name]) is not None for name in held)
@@ -211,35 +208,60 @@ class _Merging:
                 self.changes[path] = None
 
 
-def _above(path: bytes) -> Iterator[bytes]:
-    while b"/" in path:
-        path = path.rpartition(b"/")[0]
-        yield path
+@dataclass(frozen=True)
+class _MergedAttributes:
+    mode: int
+    uid: int
+    gid: int
+    xattrs: Xattrs
+    conflicts: bool
+    """Both sides changed one of them differently."""
+
+    def of(self, entry: Entry) -> Entry:
+        """That entry with these attributes."""
+        return msgspec.structs.replace(entry, mode=self.mode, uid=self.uid, gid=self.gid, xattrs=self.xattrs)
+
+
+def _merged_attributes(old: Entry | None, ours: Entry, theirs: Entry, *, theirs_wins: bool) -> _MergedAttributes:
+    """Each attribute from the side that changed it; one that both changed from the side that wins."""
+    before, here, there = (_aspects(entry) for entry in (old, ours, theirs))
+    merged: dict[Any, Any] = {}
+    conflicts = False
+    for aspect in before.keys() | here.keys() | there.keys():
+        was, our, their = (side.get(aspect) for side in (before, here, there))
+        is_conflict = our != their and was not in (our, their)
+        conflicts = conflicts or is_conflict
+        takes_theirs = theirs_wins if is_conflict else our == was
+        merged[aspect] = their if takes_theirs else our
+    mode, access_list = merged.pop(_ACCESS)
+    uid, gid = merged.pop(_USER), merged.pop(_GROUP)
+    xattrs = {**merged, ACCESS_LIST: access_list}
+    kept = tuple(sorted((name, value) for name, value in xattrs.items() if value is not None))
+    return _MergedAttributes(mode, uid, gid, kept, conflicts)
+
+
+def _aspects(entry: Entry | None) -> dict[Any, Any]:
+    """The attributes that change independently. Mode and access list are one: setting either changes the other."""
+    if entry is None:
+        return {}
+    xattrs = dict(entry.xattrs)
+    access = (entry.mode, xattrs.pop(ACCESS_LIST, None))
+    return {_ACCESS: access, _USER: entry.uid, _GROUP: entry.gid, **xattrs}
 
 
 def _is_directory(entry: Entry | None) -> bool:
     return entry is not None and entry.kind == DIRECTORY
 
 
-def _if_like(old: Entry | None, new: Entry) -> Entry | None:
-    """What it was before, if that is the same kind of thing."""
-    return old if old is not None and same_kind(old, new) else None
-
-
-def _attributes(entry: Entry) -> tuple[object, ...]:
-    return (entry.mode, entry.uid, entry.gid, entry.xattrs)
+def _if_same_kind(old: Entry | None, new: Entry) -> Entry | None:
+    return old if old is not None and old.is_same_kind(new) else None
 
 
 def _alike(one: Entry | None, other: Entry | None) -> bool:
-    """Whether they differ in nothing but their times; a directory stands for itself, not for what it holds."""
+    """Whether they differ in nothing but their times; the entries of a directory do not count."""
     if one is None or other is None:
         return one is other
-    if _attributes(one) != _attributes(other):
-        return False
-    if one.kind == other.kind == DIRECTORY:
-        return True
-    same_kind = one.kind == other.kind or (one.is_file and other.is_file)
-    return same_kind and (one.size, one.content) == (other.size, other.content)
+    return one.attributes == other.attributes and same_content(one, other)
 
 
 def _reason(old: Entry | None, present: Entry | None, new: Entry | None) -> str:

@@ -1,4 +1,4 @@
-"""SandboxCheckpoint: one sandbox's snapshot, as the manager takes it and keeps it in the content store's catalogue."""
+"""SandboxCheckpoint: the snapshot of one sandbox, as it is kept in the catalogue of the content store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Unheld = Annotated[
 
 
 class SandboxCheckpoint(BaseModel):
-    """The first seven fields are enough: the manager finds the state of a recorded one by its id."""
+    """The snapshot of one sandbox. The first seven fields are enough: the manager finds a recorded state by its id."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
@@ -32,7 +32,7 @@ class SandboxCheckpoint(BaseModel):
     snapshot_path: str
     """The sandbox the snapshot was taken of."""
     state_hash: str = Field(default="", pattern="^([0-9a-f]{64})?$")
-    """Empty if it is not known here."""
+    """Empty if unknown."""
     size_bytes: int = Field(default=0, ge=0)
     unheld: tuple[_Unheld, ...] = ()
 
@@ -45,7 +45,7 @@ class SandboxCheckpoint(BaseModel):
     @field_validator("sandbox_id", "snapshot_path")
     @classmethod
     def _is_named(cls, value: str, info: ValidationInfo) -> str:
-        # No ``min_length``: pydantic counts the characters of text only, and the name of a home need not be text.
+        # Not ``min_length``: pydantic refuses to count characters of a path that is not valid UTF-8.
         if not value:
             raise ValueError(f"{info.field_name} is empty")
         return value
@@ -58,7 +58,7 @@ class SandboxCheckpoint(BaseModel):
 
     @classmethod
     def recorded(cls, checkpoint: Checkpoint, group: CheckpointGroup) -> Self:
-        """The snapshot that a record is about."""
+        """The snapshot that a record describes."""
         return cls(
             checkpoint_id=checkpoint.checkpoint_id,
             sandbox_id=checkpoint.sandbox_ref,
@@ -74,7 +74,7 @@ class SandboxCheckpoint(BaseModel):
 
     @classmethod
     def held_by(cls, group: CheckpointGroup, resource: Resource) -> Self:
-        """What the group holds of a resource, also of one that had not changed, which has no record in it."""
+        """The snapshot of a resource in a group, even of one that had not changed and has no record of its own."""
         return cls(
             checkpoint_id=group.group_id,
             sandbox_id=f"{group.plan_id}/{resource.name}",
@@ -88,7 +88,7 @@ class SandboxCheckpoint(BaseModel):
         )
 
     def to_json(self) -> str:
-        """In ASCII, with escapes: Python's form of a name that is not UTF-8 is nothing that UTF-8 could hold."""
+        """JSON in ASCII, because Python's surrogates in names that are not UTF-8 cannot be encoded as UTF-8."""
         return json.dumps(self.model_dump(mode="json"), separators=(",", ":"))
 
     @classmethod

@@ -1,6 +1,6 @@
-"""Some paths of a tree that is not ours: read, stored, compared and changed without touching anything else in it.
+"""Reads, stores, compares and changes selected paths of a user's tree without touching anything else in it.
 
-This is how the result of a plan reaches the real files, and how they are put back.
+This is how the result of a plan reaches the real files, and how an apply is undone.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from holdfast.system.directories import IS_ROOT, Descent, depth, join, split, wi
 from holdfast.system.progress import Work, meter_of
 
 Selection = Mapping[bytes, Entry]
-"""Entries by path. A directory stands for itself only: what it holds is selected by its own paths."""
+"""Entries by path. A directory stands for itself alone: its entries are selected by their own paths."""
 
-UNHELD = 255
-"""The kind of something that no snapshot can hold; it is equal to nothing a plan could want there."""
+_UNHELD = 255
+"""The kind of a file that no snapshot can hold, such as a socket; it equals no entry of a plan."""
+ACCESS_LIST = b"system.posix_acl_access"
 
-_RESTLESS_TRIES = 3
+_READ_TRIES = 3
 _HELD = (stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO)
 
 
 def select(root: Path, paths: Iterable[bytes], batch: Batch) -> dict[bytes, Entry]:
-    """What is there now at these paths and on the way to them; the content of files is stored."""
+    """The present entries at these paths and of the directories above them; the content of files is stored."""
     found: dict[bytes, Entry] = {}
     wanted = sorted(with_ancestors(paths))
     with Descent(root) as descent, meter_of(Work.CHECKING, root.name, lambda: (len(wanted), None)) as meter:
@@ -47,9 +48,9 @@ def select(root: Path, paths: Iterable[bytes], batch: Batch) -> dict[bytes, Entr
 
 
 def entry_at(descent: Descent, path: bytes, sink: Sink) -> Entry | None:
-    """What is there; a directory stands for itself only."""
-    for _ in range(_RESTLESS_TRIES):
-        with suppress(Moved):  # it was replaced in this moment
+    """The present entry at a path, or None; a directory stands for itself alone."""
+    for _ in range(_READ_TRIES):
+        with suppress(Moved):  # it was replaced while it was read
             return _entry_now(descent, path, sink)
     raise SandboxError(
         f"{os.fsdecode(path)!r} keeps changing while it is read.",
@@ -68,11 +69,11 @@ def _entry_now(descent: Descent, path: bytes, sink: Sink) -> Entry | None:
         if kind == stat.S_IFDIR:
             descriptor = descent.open(path)
             found = os.fstat(descriptor)
-            # It may be one of our own that is closed to ourselves, and open only while we are in it.
+            # Its own mode may forbid us to read it; then the descent has opened it for a while.
             return directory_entry(name, descriptor, found=found, mode=descent.mode_of(path, found))
         if kind in _HELD:
             return read_entry(parent, name, sink)[0]
-        return Entry(name, UNHELD, 0, 0, 0, 0, 0, b"")
+        return Entry(name, _UNHELD, 0, 0, 0, 0, 0, b"")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -82,7 +83,7 @@ def _entry_now(descent: Descent, path: bytes, sink: Sink) -> Entry | None:
 
 
 def links_among(root: Path, paths: Iterable[bytes]) -> tuple[tuple[bytes, ...], ...]:
-    """Which of these paths share their file with each other or with others in the tree: all names of each such file."""
+    """All names of each file that has one of these paths and more than one name in the tree."""
     inodes: dict[tuple[int, int], int] = {}
     with Descent(root) as descent:
         for path in paths:
@@ -90,7 +91,7 @@ def links_among(root: Path, paths: Iterable[bytes]) -> tuple[tuple[bytes, ...], 
             try:
                 found = os.stat(name, dir_fd=descent.open(directory), follow_symlinks=False)
             except OSError:
-                continue  # not there
+                continue
             if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
                 inodes[found.st_dev, found.st_ino] = found.st_nlink
     if not inodes:
@@ -101,7 +102,7 @@ def links_among(root: Path, paths: Iterable[bytes]) -> tuple[tuple[bytes, ...], 
             try:
                 found = os.lstat(os.path.join(folder, file))
             except FileNotFoundError:
-                continue  # gone meanwhile
+                continue
             if (found.st_dev, found.st_ino) in names:
                 path = os.path.relpath(os.path.join(folder, file), os.fsencode(root))
                 names[found.st_dev, found.st_ino].append(path)
@@ -111,7 +112,7 @@ def links_among(root: Path, paths: Iterable[bytes]) -> tuple[tuple[bytes, ...], 
 def links_to_make(
     groups: Iterable[tuple[bytes, ...]], changed: Collection[bytes], untouchable: Collection[bytes] = ()
 ) -> tuple[tuple[bytes, ...], ...]:
-    """Of each group the names that are changed, after one that is not, if there is one: that is the file they join."""
+    """The changed names of each group, after an unchanged one, if there is any: they become links to its file."""
     made = []
     for group in groups:
         names = [path for path in group if path in changed]
@@ -121,7 +122,7 @@ def links_to_make(
 
 
 def store_selection(selection: Selection, batch: Batch, links: tuple[tuple[bytes, ...], ...] = ()) -> str:
-    """Keep a selection in the store; the hash of the state that holds exactly its entries."""
+    """Store a selection; returns the hash of the state that holds exactly its entries."""
     listings: dict[bytes, dict[bytes, Entry]] = {b"": {}}
     for path, entry in selection.items():
         if entry.kind == DIRECTORY:
@@ -143,36 +144,32 @@ def load_selection(reader: StateReader, state_hash: str) -> dict[bytes, Entry]:
 
 
 def same(one: Entry | None, other: Entry | None) -> bool:
-    """Whether a person would call them the same file: times and owner do not count, nor what a directory holds."""
+    """Whether a person would call them the same file; times, owners and the entries of a directory do not count."""
     return same_but_for_xattrs(one, other) and (one is None or other is None or one.xattrs == other.xattrs)
 
 
 def same_but_for_xattrs(one: Entry | None, other: Entry | None) -> bool:
-    """Whether git would call them the same file, too."""
+    """Whether git would call them the same file."""
     return same_content(one, other) and (one is None or other is None or one.mode == other.mode)
 
 
 def same_content(one: Entry | None, other: Entry | None) -> bool:
-    """Whether they differ in their attributes at most."""
+    """Whether they differ at most in their attributes."""
     if one is None or other is None:
         return one is other
     if one.kind == other.kind == DIRECTORY:
         return True
-    return same_kind(one, other) and (one.size, one.content) == (other.size, other.content)
-
-
-def same_kind(one: Entry, other: Entry) -> bool:
-    return one.kind == other.kind or (one.is_file and other.is_file)
+    return one.is_same_kind(other) and (one.size, one.content) == (other.size, other.content)
 
 
 def access_list(entry: Entry) -> bytes | None:
-    return dict(entry.xattrs).get(b"system.posix_acl_access")
+    return dict(entry.xattrs).get(ACCESS_LIST)
 
 
 def merged_xattrs(old: Entry | None, present: Entry, new: Entry) -> Xattrs | None:
-    """The extended attributes that are there, with what changed from old to new; None if both changed one of them.
+    """The present extended attributes with the changes from old to new; None if one of them was changed on both sides.
 
-    One that is there and was not in the old entry either may be one that a copy could not carry, and stays.
+    An attribute that only the present entry has stays: the copy in the sandbox may have been unable to hold it.
     """
     before, after = dict(old.xattrs) if old is not None else {}, dict(new.xattrs)
     merged = dict(present.xattrs)
@@ -198,10 +195,10 @@ def change(
     is_real: bool = True,
     owner: str = "",
 ) -> None:
-    """Carry out exactly these changes; a directory that still holds something else stays.
+    """Make exactly these changes; a directory that still holds something else stays.
 
-    Where a real file is not what its difference says it was, ``Meddled`` is raised in the middle; then, or after a
-    crash, temporary files are left, whose names say that they are ``owner``'s.
+    If a real file is not what its difference says, ``ChangedMeanwhile`` is raised in the middle. Then, and after a
+    crash, temporary files are left, whose names contain ``owner``.
     """
     ordered = sorted(differences, key=lambda difference: difference.path)
     going = {difference.path for difference in ordered if difference.new is None}
@@ -219,15 +216,15 @@ def change(
 
 
 def closed_directories(root: Path, differences: Iterable[Difference]) -> set[bytes]:
-    """Directories in which something is to come, to go or to be replaced, and to which we may not write."""
+    """Directories that would change and that this user may not write to."""
     with Descent(root) as descent:
         return {path for path in _directories_changed(differences) if _is_closed(descent, path)}
 
 
 def read_only_directories(root: Path, differences: Sequence[Difference]) -> set[bytes]:
-    """Those that their owner may not write to by their mode, root neither: the user wants them to stay as they are.
+    """Directories that would change although their mode forbids even their owner to write: the user protects them.
 
-    One that the change itself makes writable is none of them.
+    Root heeds that too. A directory that the change itself makes writable is left out.
     """
     opened = {path for path, _, new in differences if new is not None and new.mode & stat.S_IWUSR}
     with Descent(root) as descent:
@@ -249,7 +246,7 @@ def _is_closed(descent: Descent, path: bytes) -> bool:
     try:
         descriptor = descent.open(path)
     except OSError:
-        return False  # not there yet: it will be ours
+        return False  # it does not exist yet, and will be ours
     may_write = os.access(b".", os.W_OK | os.X_OK, dir_fd=descriptor, effective_ids=True)
     return not may_write and (IS_ROOT or os.fstat(descriptor).st_uid != os.geteuid())
 
@@ -258,12 +255,12 @@ def _is_read_only(descent: Descent, path: bytes) -> bool:
     try:
         descriptor = descent.open(path)
     except OSError:
-        return False  # not there yet
+        return False  # it does not exist yet
     return not descent.mode_of(path, os.fstat(descriptor)) & stat.S_IWUSR
 
 
 def directories_in_use(root: Path, going: Collection[bytes]) -> set[bytes]:
-    """Directories to be removed that hold something which is not."""
+    """Directories to be removed that hold something which stays."""
     in_use: set[bytes] = set()
     with Descent(root) as descent:
         for path in sorted(going, key=depth, reverse=True):

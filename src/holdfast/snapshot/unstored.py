@@ -1,7 +1,6 @@
-"""A tree compared with stored states, and turned into one, without storing anything of it.
+"""A tree that is compared with stored states, and restored to one, without storing its own content.
 
-For a disk that has no room for what is in the tree. Its content is read and named; only the names of it are kept, in
-memory and for as long as this lasts.
+Used if the disk has no space for that content. It is read and hashed, and only the digests are kept, in memory.
 """
 
 from __future__ import annotations
@@ -20,14 +19,13 @@ from holdfast.snapshot.restore.restoration import Restoration, refreshed
 from holdfast.snapshot.restore.write import Restored, RestoreOptions, carry_out
 from holdfast.snapshot.scan.changes import NO_REPORT
 from holdfast.snapshot.scan.index import TreeIndex
-from holdfast.system.directories import Descent
 
 
 class UnstoredTree:
-    """A sandbox as it is now; nothing that is known of it here outlives this value."""
+    """A sandbox as it is now; what is learned about it is lost with this object."""
 
     def __init__(self, path: Path, objects: ObjectStore) -> None:
-        directories = RecentDirectories(most_bytes=None)  # those of this tree can be read nowhere else
+        directories = RecentDirectories(most_bytes=None)  # the directories of this tree are stored nowhere else
         self._index = TreeIndex(path, directories)
         self._batch = _Unstored(objects, None)
         self.reader = StateReader(objects, directories)
@@ -39,17 +37,20 @@ class UnstoredTree:
         return state
 
     def in_the_way(self, state_hash: str, unheld: Collection[str]) -> tuple[bytes, ...]:
-        """What ``restore`` would set aside; touches nothing."""
+        """The paths that ``restore`` would set aside; the tree is not touched."""
+        return self._plan(state_hash, unheld).in_the_way
+
+    def _plan(self, state_hash: str, unheld: Collection[str]) -> RestorePlan:
         states = self.state(), self.reader.state(state_hash)
-        return plan_restore(self.reader, *states, list(self._index.known.unheld), unheld).in_the_way
+        return plan_restore(self.reader, *states, list(self._index.known.unheld), unheld)
 
     def check(self, state_hash: str) -> None:
-        """Refuse if content that the state needs, and the tree does not have, is missing or damaged."""
+        """Refuse if content that the state needs, and that the tree does not have, is missing or damaged."""
         self._restoration(state_hash).check()
 
     def restore(self, state_hash: str, aside: Path, unheld: Collection[str]) -> Restored:
-        """Turn it into that state. What has to go is deleted first, to make room for what comes."""
-        # No staging folder: what is moved there takes its space until the end.
+        """Restore the tree to that state; what is not needed is deleted first, to make space."""
+        # No staging folder: files that are moved there take space until the end.
         options = RestoreOptions(self._index.name, aside)
         self.check(state_hash)
         self._make_room(state_hash, options, unheld)
@@ -59,24 +60,20 @@ class UnstoredTree:
         return Restoration(self._index, self.reader, self._batch, None, state_hash)
 
     def _make_room(self, state_hash: str, options: RestoreOptions, unheld: Collection[str]) -> None:
-        states = self.state(), self.reader.state(state_hash)
-        plan = plan_restore(self.reader, *states, list(self._index.known.unheld), unheld)
+        plan = self._plan(state_hash, unheld)
         removals = tuple(each for each in map(_removal, plan.differences) if each and each.path not in plan.in_the_way)
         try:
             with self._index.descend() as descent:
-                self._remove(removals, descent, options)
+                carry_out(RestorePlan(removals, (), ()), self.reader, descent, options, {})
         except OSError as error:
             raise SandboxError(
                 f"Removing files from {self._index.root} failed: {described(error)}.",
                 hint="Check its permissions and its disk, then run the same command again.",
             ) from error
 
-    def _remove(self, removals: tuple[Difference, ...], descent: Descent, options: RestoreOptions) -> None:
-        carry_out(RestorePlan(removals, (), ()), self.reader, descent, options, {})
-
 
 def _removal(difference: Difference) -> Difference | None:
-    """What takes space and will not be needed; what only changes its attributes keeps its content."""
+    """The removal of a file whose content is not needed; one that only changes its attributes stays."""
     old, new = difference.old, difference.new
     if old is None or old.kind == DIRECTORY:
         return None
@@ -85,7 +82,7 @@ def _removal(difference: Difference) -> Difference | None:
 
 
 class _Unstored(Batch):
-    """Takes content and keeps none of it."""
+    """A batch that keeps no content."""
 
     def add_named(self, digest: bytes, content: bytes) -> None:
         pass
@@ -93,7 +90,7 @@ class _Unstored(Batch):
     def add_packed(self, objects: Sequence[tuple[bytes, int, bytes]]) -> None:
         pass
 
-    def has(self, digest: bytes) -> bool:  # noqa: ARG002 - what is known of the tree stays known while this lasts
+    def has(self, digest: bytes) -> bool:  # noqa: ARG002 - the index of the tree stays valid for as long as this lasts
         return True
 
     def begin_parcel(self) -> None:

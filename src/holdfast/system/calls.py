@@ -1,4 +1,4 @@
-"""The system calls of ``plain_calls``, compiled where Holdfast was installed with a compiler at hand."""
+"""The system calls of ``plain_calls``: compiled, if a compiler was there when Holdfast was installed."""
 
 from __future__ import annotations
 

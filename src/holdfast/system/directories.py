@@ -1,6 +1,6 @@
-"""Opening directories below a root, one component at a time, so that a symlink is never followed.
+"""Opens directories below a root, one component at a time, so that a symlink is never followed.
 
-A name that is swapped for a symlink while we work makes the opening fail instead of leading us outside.
+If a name is replaced by a symlink while we work, opening it fails and does not lead outside.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 from holdfast.system.calls import open_beneath
 from holdfast.system.place import open_in_place
@@ -21,7 +20,7 @@ IS_ROOT = os.geteuid() == 0
 
 
 def _own_groups() -> frozenset[int]:
-    """The groups that this user may give their files to; a group that a container has no number for is none of them."""
+    """The groups that this user may give files to; without groups that have no number in this container."""
     groups = frozenset((*os.getgroups(), os.getegid()))
     try:
         with open("/proc/self/gid_map") as ranges:
@@ -33,19 +32,19 @@ def _own_groups() -> frozenset[int]:
 
 OWN_GROUPS = _own_groups()
 _MOST_OPEN = 64
-"""A process may open only so many files, and a tree may be deeper than that."""
+"""A process may have only so many files open, and a tree may be deeper than that."""
 
 
 class Descent(dict[bytes, int]):
-    """Descriptors of directories by their paths, ``b""`` is the root; one that is not there yet is opened.
+    """Descriptors of directories by their paths, ``b""`` is the root; a missing one is opened when it is asked for.
 
-    Those opened last stay open, because the next ones are usually near.
+    The directories opened last stay open, because the next ones are usually near.
 
-    ``opens_up``: our own directories that are closed to ourselves are opened while we are in them. Without it nothing
-    in the tree is touched, and they cannot be opened.
+    ``opens_up``: directories of ours that we may not enter are made accessible while we are in them. Without it nothing
+    in the tree is changed, and they cannot be opened.
 
-    ``is_sandbox``: the root is one, and what is a symlink in its place is none. Real files of a user may be reached
-    through one.
+    ``is_sandbox``: the root is a sandbox, so a symlink in its place is refused. The real files of a user may be reached
+    through a symlink.
     """
 
     def __init__(self, root: Path, *, opens_up: bool = True, is_sandbox: bool = False) -> None:
@@ -54,13 +53,13 @@ class Descent(dict[bytes, int]):
         self._owns_root = opens_up and not IS_ROOT and os.fstat(self._root).st_uid == os.geteuid()
         super().__init__()
         self.closed_modes: dict[bytes, int] = {}
-        """Of directories that were opened up: the modes they get back."""
+        """The modes that directories get back which were made accessible."""
         self._enter_root()
 
     def __enter__(self) -> Descent:
         return self
 
-    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self.forget()
         finally:
@@ -78,7 +77,7 @@ class Descent(dict[bytes, int]):
         if b"" not in self:
             self._enter_root()
             return self[path]
-        # From farther away step by step: the directories on the way stay open, and who goes up needs them next.
+        # Otherwise step by step: the directories on the way stay open, because going up needs them next.
         if path.rpartition(b"/")[0] not in self and path.count(b"/") < _MOST_OPEN:
             direct = open_beneath(self._root, path)
             if direct >= 0:
@@ -103,11 +102,11 @@ class Descent(dict[bytes, int]):
         return descriptor
 
     def mode_of(self, path: bytes, found: os.stat_result) -> int:
-        """The mode of an open directory as it was before we came."""
+        """The mode of an open directory before it was made accessible."""
         return self.closed_modes.get(path, stat.S_IMODE(found.st_mode))
 
     def leave_open(self, path: bytes) -> None:
-        """Do not close this directory to ourselves again; somebody else sets its mode."""
+        """Do not restore the mode of this directory; the caller sets it."""
         self.closed_modes.pop(path, None)
 
     def _open_directory(self, path: bytes, parent: int) -> int:
@@ -115,14 +114,14 @@ class Descent(dict[bytes, int]):
         return open_directory(name, parent) if self._opens_up else os.open(name, _DIRECTORY, dir_fd=parent)
 
     def _open_up(self, path: bytes, descriptor: int) -> None:
-        """Our own directory, closed to ourselves, is opened while we are in it."""
+        """Make a directory of ours accessible while we are in it."""
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
         if mode & 0o500 != 0o500:
             os.fchmod(descriptor, mode | 0o500)
             self.closed_modes[path] = mode
 
     def forget(self) -> None:
-        """Let go of what is kept open; to be called after directories were moved or removed."""
+        """Close all directories but the root; to be called after directories were moved or removed."""
         while len(self) > 1:  # the root came first, and stays
             self._close(*self.popitem())
         if b"" in self.closed_modes:
@@ -137,7 +136,7 @@ class Descent(dict[bytes, int]):
 
 
 def _opened_sandbox(root: Path) -> int:
-    """A descriptor of a sandbox, also of one that is closed to ourselves."""
+    """A descriptor of a sandbox, even of one that we may not enter."""
     try:
         return open_in_place(root)
     except PermissionError:
@@ -150,7 +149,7 @@ def _opened_sandbox(root: Path) -> int:
 
 
 def _opened_real(root: Path, *, opens_up: bool) -> int:
-    """The same for the folder of a user, which a symlink may lead to; an apply may have closed it."""
+    """The same for the folder of a user, which may be a symlink; an apply may have made it inaccessible."""
     try:
         return os.open(root, _REAL)
     except PermissionError:
@@ -162,20 +161,20 @@ def _opened_real(root: Path, *, opens_up: bool) -> int:
 
 @contextmanager
 def folder_made_accessible(folder: Path, bits: int) -> Iterator[int]:
-    """Gives the owner of a real folder these permissions on it for a moment; a descriptor to reach it by."""
+    """Give the owner of a real folder these permissions for a moment; yields a descriptor of it."""
     passing = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with _Accessible(passing, bits):
             yield passing
     except PermissionError as error:
-        error.filename = folder  # it is somebody else's; not the name of the descriptor
+        error.filename = folder  # another user's folder; the name of the descriptor would say nothing
         raise
     finally:
         os.close(passing)
 
 
 def open_directory(name: bytes, parent: int) -> int:
-    """A descriptor of a directory, also of one of our own that is closed to ourselves."""
+    """A descriptor of a directory, even of one of ours that we may not enter."""
     try:
         return os.open(name, _DIRECTORY, dir_fd=parent)
     except PermissionError:
@@ -184,22 +183,22 @@ def open_directory(name: bytes, parent: int) -> int:
 
 
 class _Accessible:
-    """Gives the owner the permissions ``bits`` on what a descriptor stands for, for a moment."""
+    """Gives the owner the permissions ``bits`` on an open file or directory for a moment."""
 
     def __init__(self, descriptor: int, bits: int) -> None:
-        # The one way to chmod what a descriptor names without following a symlink that took its place.
+        # The only way to chmod an ``O_PATH`` descriptor; a path could lead through a symlink by now.
         self._link = f"/proc/self/fd/{descriptor}"
         self._mode, self._bits = os.fstat(descriptor).st_mode & 0o7777, bits
 
     def __enter__(self) -> None:
         os.chmod(self._link, self._mode | self._bits)
 
-    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         os.chmod(self._link, self._mode)
 
 
 class made_accessible:  # noqa: N801 - reads as what it does in a with statement
-    """Gives the owner the permissions ``bits`` on an entry for a moment: our own files may be closed to ourselves."""
+    """Gives the owner the permissions ``bits`` on an entry for a moment: we may lack them on our own files."""
 
     def __init__(self, name: bytes, parent: int, bits: int) -> None:
         self._name, self._parent, self._bits = name, parent, bits
@@ -213,7 +212,7 @@ class made_accessible:  # noqa: N801 - reads as what it does in a with statement
             os.close(self._descriptor)
             raise
 
-    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
             self._accessible.__exit__(*error)
         finally:
@@ -231,7 +230,7 @@ def join(directory: bytes, name: bytes) -> bytes:
 
 
 def with_ancestors(paths: Iterable[bytes]) -> set[bytes]:
-    """These, and every directory that one of them lies in, up to the tree itself."""
+    """These paths, and every directory that one of them lies in, up to the root ``b""``."""
     wanted = {b""}
     for path in paths:
         while path not in wanted:
@@ -241,7 +240,7 @@ def with_ancestors(paths: Iterable[bytes]) -> set[bytes]:
 
 
 def shown(path: bytes) -> str:
-    """A path as a person reads it; the tree itself is ``.``."""
+    """A path as a person reads it; the root is ``.``."""
     return os.fsdecode(path) or "."
 
 

@@ -1,8 +1,8 @@
-"""Real folders while they are read as a whole or changed: a lock on each, by what it is and not by its name.
+"""Locks real folders while they are changed or read as a whole: each by its inode, not by its name.
 
-A lock is a flag on a descriptor of the directory itself. So nothing is written, it holds for every home and every user
-of this machine, and it ends with the process. A folder that is changed excludes whatever reads or changes it, a folder
-around it or a folder inside it; folders beside each other do not exclude each other, nor do several that only read.
+A lock is a flag on a descriptor of the directory itself. So nothing is written, the lock holds for every home and every
+user of this machine, and it ends with the process. While a folder is changed, no other process can read or change it, a
+folder around it or a folder inside it. Folders beside each other do not exclude each other, nor do several readers.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import random
 import struct
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from holdfast.errors import ConflictError
@@ -24,7 +23,7 @@ from holdfast.system.progress import told_of_waiting
 from holdfast.system.stopping import stop_if_asked
 
 PATIENCE_SECONDS = 60.0
-"""How long to wait for another process. A large folder takes that long to copy."""
+"""How long to wait for another process: copying a large folder takes that long."""
 _PAUSE_SECONDS = (0.01, 0.05)
 
 _READ_HERE, _CHANGED_HERE, _CHANGED_BELOW, _READ_BELOW = range(4)
@@ -34,26 +33,22 @@ _EXCLUDES = {
     _CHANGED_BELOW: (_READ_HERE, _CHANGED_HERE),
     _READ_BELOW: (_CHANGED_HERE, _CHANGED_HERE),
 }
-"""For each flag the first and the last of those that no other process may have there at the same time."""
+"""For each flag the first and the last flag that no other process may have on the directory at the same time."""
 _HERE = (_READ_HERE, _CHANGED_HERE)
 
 _FLOCK = "@hhqqi0q"
 _NO_FLAGS = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-"""What a kernel says that has no locks of open files on parts of them."""
+"""Errors of a kernel without locks of open file descriptions on ranges."""
 
 
-@contextmanager
-def changing(folders: Iterable[Path]) -> Iterator[None]:
-    """Nothing else reads or changes these folders, what is in them or what they are in, as long as this lasts."""
-    with _locked(folders, _CHANGED_HERE, _CHANGED_BELOW):
-        yield
+def changing(folders: Iterable[Path]) -> AbstractContextManager[None]:
+    """Keep other processes from reading or changing these folders, folders in them and folders around them."""
+    return _locked(folders, _CHANGED_HERE, _CHANGED_BELOW)
 
 
-@contextmanager
-def reading(folders: Iterable[Path]) -> Iterator[None]:
-    """Nothing changes them meanwhile; others may read them too."""
-    with _locked(folders, _READ_HERE, _READ_BELOW):
-        yield
+def reading(folders: Iterable[Path]) -> AbstractContextManager[None]:
+    """Keep other processes from changing these folders; they may read them."""
+    return _locked(folders, _READ_HERE, _READ_BELOW)
 
 
 @contextmanager
@@ -68,7 +63,7 @@ def _locked(folders: Iterable[Path], here: int, below: int) -> Iterator[None]:
 
 
 def _claims(folders: Iterable[Path], here: int, below: int) -> list[_Claim]:
-    """One for each folder and for each around it; those that are not there, or that we may not open, have none."""
+    """One for each folder and each folder around it, except those that are missing or that we may not open."""
     found: dict[tuple[int, int], _Claim] = {}
     for folder in (each.resolve() for each in folders):
         for place in (folder, *folder.parents):
@@ -82,7 +77,7 @@ def _claims(folders: Iterable[Path], here: int, below: int) -> list[_Claim]:
 
 
 def _wait_for(claims: list[_Claim]) -> None:
-    """Take all of them or none: whatever waits has nothing, so two never wait for each other."""
+    """Take all of them or none: a process that waits holds no lock, so two never wait for each other."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     with told_of_waiting() as waiting:
         while (taken := _first_taken(claims)) is not None:
@@ -96,7 +91,7 @@ def _wait_for(claims: list[_Claim]) -> None:
 
 
 def _first_taken(claims: list[_Claim]) -> _Claim | None:
-    """All flags are set before others are looked for: of two at once, at least one sees the other."""
+    """Set all flags, then look for those of others: if two processes do so at once, at least one sees the other."""
     for claim in claims:
         if not claim.take():
             return claim
@@ -104,7 +99,7 @@ def _first_taken(claims: list[_Claim]) -> _Claim | None:
 
 
 class _Claim:
-    """A flag on one directory, ours while it is set."""
+    """A flag on one directory, which this process sets and removes."""
 
     def __init__(self, folder: Path, flag: int) -> None:
         self.folder, self.flag = folder, flag
@@ -114,7 +109,7 @@ class _Claim:
         self._has_flags = True
 
     def close(self) -> None:
-        # A child that was forked meanwhile has the descriptor too: closing ours would not let go.
+        # A child that was forked meanwhile has the descriptor too: closing ours would not remove the lock.
         self.let_go()
         os.close(self._descriptor)
 
@@ -129,7 +124,7 @@ class _Claim:
         return self._has_flags or self._take_whole()
 
     def _take_whole(self) -> bool:
-        """One lock in place of the flags: then those that read exclude each other as well."""
+        """Use one lock in place of the flags; then readers exclude each other as well."""
         kind = fcntl.LOCK_EX if self.flag in _HERE else fcntl.LOCK_SH
         try:
             fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)
@@ -140,7 +135,7 @@ class _Claim:
     def is_excluded(self) -> bool:
         if not self._has_flags:
             return False
-        # A directory cannot be opened for writing, but it can be asked what a lock for writing would meet.
+        # A directory cannot be opened to get a write lock, but the kernel tells what would conflict with one.
         answer = self._ask(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, *_EXCLUDES[self.flag])
         return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
 
@@ -156,33 +151,27 @@ class _Claim:
         return fcntl.fcntl(self._descriptor, command, question)
 
 
-# Who has it
-
-
-@dataclass(frozen=True)
-class _Holder:
-    pid: int
-    program: str
+# The process that holds a lock
 
 
 def _in_use(taken: _Claim) -> ConflictError:
-    holders = [f"process {each.pid} (`{name_text(each.program)}`)" for each in _holders_of(taken.folder)]
-    by = " and ".join(holders) or "another process"
+    by = " and ".join(_holders_of(taken.folder)) or "another process"
     return ConflictError(
-        f"Another Holdfast reads or changes {name_text(str(taken.folder))}, or a folder in it: {by}. "
+        f"Another Holdfast process reads or changes {name_text(str(taken.folder))}, or a folder in it: {by}. "
         "Nothing was changed.",
         hint="Wait until it ends, then run the command again.",
     )
 
 
-def _holders_of(folder: Path) -> list[_Holder]:
-    """The processes with a lock on that directory, as far as we may see them; the kernel does not tell otherwise."""
+def _holders_of(folder: Path) -> list[str]:
+    """The processes with a lock on that directory, as far as we may see them; the kernel has no call for it."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         if int(process.name) != os.getpid() and _has_lock_on(folder, process):
             with suppress(OSError):
                 words = (process / "cmdline").read_bytes().split(b"\0")
-                found.append(_Holder(int(process.name), b" ".join(words).decode(errors="replace").strip()))
+                program = b" ".join(words).decode(errors="replace").strip()
+                found.append(f"process {process.name} (`{name_text(program)}`)")
     return found
 
 

@@ -1,8 +1,8 @@
-"""A mark on a real folder from before its first file is changed until all of them are: whose change it is.
+"""A mark on a real folder that says which operation changes it, set before the first file and removed after the last.
 
-Whatever finds it, while nothing changes the folder, knows that a change was cut short there, also if it was begun from
-another home. It is an extended attribute: it has no name in the folder, moves no time, and is part of no copy, snapshot
-or commit. If the file system has none, or we may not write to the folder, there is no mark.
+A mark on a folder that no process changes means that a change was cut short there, even one that another home began.
+It is an extended attribute: it has no name in the folder, changes no time, and is part of no copy, snapshot or commit.
+There is no mark if the file system has no extended attributes, or if we may not write to the folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ATTRIBUTE = "user.holdfast.changing"
 _CANNOT = (
     errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES, errno.EPERM, errno.EROFS, errno.E2BIG, errno.ERANGE, errno.ENOSPC,
 )  # fmt: skip
-"""A folder that cannot be marked can still be changed; if there is no space at all, changing it says so."""
+"""A folder that cannot be marked can still be changed; if the disk is full, changing it will fail with that error."""
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -32,13 +32,13 @@ class Mark(msgspec.Struct, frozen=True):
 
     home: str = ""
     plan_id: str = ""
-    """The plan whose lease it needs: the one at the root."""
+    """The plan whose lease is needed; for a subplan the root plan."""
     operation_id: str = ""
     kind: str = "change"
 
 
 def put_on(folder: Path, mark: Mark) -> None:
-    """Mark the folder; the mark is on the disk when this returns."""
+    """Mark the folder durably."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -62,15 +62,15 @@ def _read(folder: Path | int) -> Mark:
     try:
         return msgspec.json.decode(os.getxattr(folder, ATTRIBUTE), type=Mark)
     except msgspec.MsgspecError:
-        return Mark()  # a later version of Holdfast wrote it, or something else
+        return Mark()  # a later version of Holdfast wrote it, or another program
 
 
 def take_off(folder: Path, operation_id: str) -> None:
     """Remove the mark, if it is that operation's."""
-    with suppress(OSError):  # the records tell that nothing is under way there
+    with suppress(OSError):  # the records say that no operation is under way there
         try:
             _remove(folder, operation_id)
-        except PermissionError:  # what was applied may have made the folder read-only
+        except PermissionError:  # the apply may have made the folder read-only
             with folder_made_accessible(folder, 0o700):
                 _remove(folder, operation_id)
 
@@ -81,7 +81,7 @@ def _remove(folder: Path, operation_id: str) -> None:
 
 
 def found_around(folder: Path) -> Iterator[tuple[Path, Mark]]:
-    """The marks of a folder and of those that it is in."""
+    """The marks on a folder and on the folders it lies in."""
     folder = folder.resolve()
     for place in (folder, *folder.parents):
         mark = find_on(place)
@@ -90,7 +90,7 @@ def found_around(folder: Path) -> Iterator[tuple[Path, Mark]]:
 
 
 def half_changed(folder: Path, mark: Mark) -> StateError:
-    """The refusal to use a folder with that mark."""
+    """The error that refuses a folder with that mark."""
     shown = name_text(str(folder))
     by_hand = (
         "bring its files in order yourself, and remove the mark with a program of the package `attr`: "

@@ -1,19 +1,17 @@
-"""Which machine a home is used on: an id kept in the home, which counts only on the machine that it was made on."""
+"""The machine that a home is used on: an id kept in the home, valid only on the machine that made it."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from blake3 import blake3
 
-from holdfast.system.trees import sync_directory
+from holdfast.system.small_files import replace_text, sole_writer
 
 FILE_NAME = "machine"
 _MACHINE_ID = Path("/etc/machine-id")
@@ -21,7 +19,7 @@ _INTERFACES = Path("/sys/class/net")
 
 
 def find_machine_id(home: Path) -> str | None:
-    """The id of this machine as this home knows it; None if it has none yet, or if it was copied from elsewhere."""
+    """The id of this machine in this home; None if it has none yet, or if the home was copied from elsewhere."""
     try:
         noted = json.loads((home / FILE_NAME).read_bytes())
         return str(noted["machine_id"]) if noted["fingerprint"] == _fingerprint(home) else None
@@ -30,42 +28,22 @@ def find_machine_id(home: Path) -> str | None:
 
 
 def machine_id(home: Path) -> str:
-    """The same, made if there is none; one that cannot be kept is one that no other process takes for its own."""
+    """The same, made if there is none; if it cannot be stored, no other process will have the same id."""
     found = find_machine_id(home)
     if found is not None:
         return found
     made = secrets.token_hex(16)
-    with suppress(OSError), _one_at_a_time(home):
+    with suppress(OSError), sole_writer(home):
         found = find_machine_id(home)
         if found is not None:
             return found
-        _keep(home, made)
+        # On the disk now: a lease that is taken next names it, and after a power cut must be known as this machine's.
+        replace_text(home / FILE_NAME, json.dumps({"machine_id": made, "fingerprint": _fingerprint(home)}) + "\n")
     return made
 
 
-def _keep(home: Path, made: str) -> None:
-    """Durably: a lease that is taken next names it, and after a power cut must be known as this machine's."""
-    unfinished = home / f".{FILE_NAME}.unfinished"
-    with unfinished.open("w") as file:
-        file.write(json.dumps({"machine_id": made, "fingerprint": _fingerprint(home)}) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(home / FILE_NAME)
-    sync_directory(home)
-
-
-@contextmanager
-def _one_at_a_time(home: Path) -> Iterator[None]:
-    descriptor = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _fingerprint(home: Path) -> str:
-    """Another one for a copy of the home, wherever it is, and on a copy of the whole machine."""
+    """What differs in every copy of the home, and on a copy of the whole machine."""
     # Not the device number: some file systems get another one each time they are mounted.
     place = home.stat().st_ino, os.statvfs(home).f_fsid
     return blake3(json.dumps([_machine_id(), platform.node(), _addresses(), *place]).encode()).hexdigest(length=16)
@@ -78,9 +56,9 @@ def _machine_id() -> str:
 
 
 def _addresses() -> list[str]:
-    """Those of built-in network cards: a copy of a virtual machine is given others when it runs beside the first.
+    """The addresses of built-in network cards: a copy of a virtual machine gets others when it runs beside the first.
 
-    Wireless and USB ones come and go, or change theirs, while the machine stays the same.
+    Wireless and USB cards come and go, or change their addresses, while the machine stays the same.
     """
     found = []
     with suppress(OSError):

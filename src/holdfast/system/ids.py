@@ -1,4 +1,4 @@
-"""Ids: ULIDs, 48 bits of time and 80 of chance in 26 characters that sort by age."""
+"""Ids are ULIDs: 48 bits of time and 80 random bits in 26 characters, which sort by age."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _RANDOM_BITS = 80
 _STEP_BITS = 72
 
 _FORM = re.compile(f"[0-7][{_ALPHABET}]{{{_LENGTH - 1}}}", re.IGNORECASE)
-"""26 characters have two bits more than an id: they are always 0."""
+"""26 characters have two bits more than an id; the first character is at most 7, so they are 0."""
 
 
 class _Ids:
-    """Those of one process sort in the order they were made, also if the clock stands still or goes back.
+    """Makes ids that sort in the order they were made, even if the clock stands still or goes back.
 
-    Ids of the same millisecond grow by large random steps, so a short beginning tells them apart.
+    Ids of the same millisecond grow by large random steps, so that a short prefix is unique.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""This start of this machine and its processes: what tells them from others, whatever its clock is set to."""
+"""This boot of this machine and its processes: what distinguishes them from others, whatever the clock says."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _STATE, _GROUP, _THREADS, _START = 0, 2, 17, 19
-"""Which words of ``/proc/PID/stat`` these are, counted from behind the name of the program."""
+"""The numbers of these words in ``/proc/PID/stat``, counted after the name of the program."""
 
 
 def boot_id() -> str:
-    """What tells this start of the machine from others."""
+    """What distinguishes this boot of the machine from others."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -25,7 +25,7 @@ def boot_id() -> str:
 
 
 def pid_namespace() -> str:
-    """What tells the processes that we see from those of another container, which have the same numbers."""
+    """What distinguishes our processes from those of another container, which have the same numbers."""
     with suppress(OSError):
         return os.readlink("/proc/self/ns/pid")
     return ""
@@ -33,29 +33,29 @@ def pid_namespace() -> str:
 
 @dataclass(frozen=True)
 class Process:
-    """What can be seen of a process that runs."""
+    """What is known of a running process."""
 
     started_at: float | None
-    """Never the same for two processes of one number and one start of the machine; None if that is hidden from us."""
+    """Differs for two processes with the same number in one boot of the machine; None if it is hidden from us."""
     is_stopped: bool
     group: int | None
 
 
 def process_of(pid: int) -> Process | None:
-    """None if there is none that still runs."""
+    """The process with that number; None if none runs."""
     if not _is_there(pid):
         return None
     try:
-        # The name of the program, cut to what the kernel keeps of it, may end inside a character.
+        # The kernel cuts the name of the program, perhaps inside a character.
         words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
     except ProcessLookupError:
         return None
     except OSError:
         return _without_proc(pid)
-    # Of one that was killed other threads may still be at work after its first is gone.
+    # In a killed process other threads may still run after the first one is gone.
     if words[_STATE] in "ZX" and int(words[_THREADS]) <= 1:
         return None
-    # The kernel counts starts from that of the machine; setting the clock does not move them.
+    # The kernel counts from the boot of the machine; setting the clock changes nothing.
     return Process(float(words[_START]), is_stopped=words[_STATE] == "T", group=int(words[_GROUP]))
 
 
@@ -65,12 +65,12 @@ def _is_there(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True  # somebody else's
+        return True  # it belongs to another user
     return True
 
 
 def _without_proc(pid: int) -> Process | None:
-    """The same where there is no ``/proc``, or where it shows only our own processes."""
+    """The same if there is no ``/proc``, or if it shows only our own processes."""
     import psutil
 
     try:
@@ -84,17 +84,17 @@ def _without_proc(pid: int) -> Process | None:
 
 
 def end(pid: int, started_at: float, within_seconds: float) -> bool:
-    """Kill that process, if it still is the one that was started then; whether it is gone.
+    """Kill that process, if it is still the one that was started then; returns whether it is gone.
 
-    With it go those of its children that are in its process group, as git is: whoever stopped the group stopped them
-    too, and they would go on when it is continued.
+    Its children in the same process group, as git is, are killed too: if the group was stopped, they were stopped with
+    it, and would go on when it is continued.
     """
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
     except (OSError, AttributeError):
-        return False  # this kernel cannot hold on to a process, and we might hit another of the same number
+        return False  # without a pidfd we might kill another process with the same number
     try:
         found = process_of(pid)
         if found is None or found.started_at != started_at:

@@ -1,4 +1,4 @@
-"""A property that is computed once for each object, when it is first asked for, and without a lock."""
+"""A property that is computed once for each object, when it is first read, without a lock."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ T = TypeVar("T")
 class once(Generic[T]):  # noqa: N801 - it is written like ``property``
     """Like ``functools.cached_property``, which in Python 3.11 locks all objects of a class against each other.
 
-    Threads that ask for such a property and for the connection to the records in turn would wait for each other for
-    ever. Without a lock the worst is that two threads compute the same value.
+    A thread that holds that lock and one that holds the connection to the records would wait for each other for ever.
+    Without a lock at worst two threads compute the same value.
     """
 
     def __init__(self, function: Callable[[Any], T]) -> None:
@@ -29,6 +29,6 @@ class once(Generic[T]):  # noqa: N801 - it is written like ``property``
         if instance is None:
             return self
         value = self._function(instance)
-        # From now on found before this descriptor, which has no ``__set__``.
+        # From now on Python finds this value first, because this descriptor has no ``__set__``.
         instance.__dict__[self._name] = value
         return value

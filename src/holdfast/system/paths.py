@@ -1,7 +1,7 @@
-"""Files inside a root directory, reached in a way that nothing in their path can lead outside of it.
+"""Reads, writes and deletes files inside a root directory; no path can lead outside of it.
 
-A path is walked component by component from the root's descriptor, never following a symlink, so that neither ``..``,
-an absolute path nor a symlink, also one put there meanwhile, reaches anything else.
+A path is walked component by component from the root's descriptor, and no symlink is followed. So neither ``..``, nor
+an absolute path, nor a symlink, even one created meanwhile, reaches anything else.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import BinaryIO
 from holdfast.errors import NotFoundError, SandboxError, UsageError
 from holdfast.system.place import open_in_place
 
-# O_PATH, where there is one: walking through a directory needs no permission to list it.
-_DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+# O_PATH: walking through a directory needs no permission to list it.
+_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OUTSIDE_HINT = "A path is relative to the resource's root, stays inside it and crosses no symlink."
 
 
 def components_of(relative: str) -> tuple[str, ...]:
-    """The names to walk; refuses what is absolute, climbs, or names nothing."""
+    """The names to walk; refuses a path that is absolute, climbs, or names nothing."""
     if relative.startswith("/"):
         raise UsageError(f"{relative!r} is an absolute path", hint=_OUTSIDE_HINT)
     names = tuple(name for name in relative.split("/") if name not in ("", "."))
@@ -37,13 +37,13 @@ def components_of(relative: str) -> tuple[str, ...]:
 
 
 def check_path(root: Path, relative: str) -> None:
-    """Refuse a path that leaves the root or crosses a symlink; what does not exist yet is fine."""
+    """Refuse a path that leaves the root or crosses a symlink; it need not exist."""
     with suppress(NotFoundError), _open_parent(root, relative):
         pass
 
 
 def find_status(root: Path, relative: str) -> os.stat_result | None:
-    """What is there, without following a symlink; None if nothing is."""
+    """The status of an entry, without following a symlink; None if there is none."""
     with suppress(NotFoundError), _open_parent(root, relative) as place:
         return place.status()
     return None
@@ -61,7 +61,7 @@ def read_file(root: Path, relative: str) -> bytes:
 
 
 def write_file(root: Path, relative: str, content: bytes, *, mode: int | None = None) -> None:
-    """Create or replace a file, whole or not at all; one that exists keeps its mode unless another is given."""
+    """Create or replace a file, whole or not at all; an existing file keeps its mode unless ``mode`` is given."""
     with _open_parent(root, relative, create=True) as place:
         existing = place.status()
         if existing is not None:
@@ -111,7 +111,7 @@ class _Place:
         if status is None:
             raise NotFoundError(f"{self.relative} does not exist")
         self.refuse_unless_regular(status)
-        # O_NONBLOCK: should it have become a fifo since, opening it must not wait for a writer.
+        # O_NONBLOCK: if it has become a fifo since, opening it must not wait for a writer.
         descriptor = os.open(self.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.parent)
         with open(descriptor, "rb") as file:
             self.refuse_unless_regular(os.fstat(descriptor))
@@ -119,9 +119,10 @@ class _Place:
 
     def replace(self, content: bytes, existing: os.stat_result | None, mode: int | None) -> None:
         temporary = f".holdfast-{secrets.token_hex(8)}.tmp"
-        is_new_with_default_mode = existing is None and mode is None
+        if mode is None and existing is not None:
+            mode = stat.S_IMODE(existing.st_mode)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(temporary, flags, 0o666 if is_new_with_default_mode else 0o600, dir_fd=self.parent)
+        descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=self.parent)
         try:
             with open(descriptor, "wb") as file:
                 file.write(content)
@@ -129,8 +130,8 @@ class _Place:
                 if existing is not None:
                     _own_like(existing, descriptor)
                     self._copy_attributes(descriptor)
-                if not is_new_with_default_mode:
-                    os.fchmod(descriptor, _mode_to_set(existing, mode))
+                if mode is not None:
+                    os.fchmod(descriptor, mode)
             os.rename(temporary, self.name, src_dir_fd=self.parent, dst_dir_fd=self.parent)
         except BaseException:
             with suppress(OSError):
@@ -138,9 +139,7 @@ class _Place:
             raise
 
     def _copy_attributes(self, target: int) -> None:
-        """The user's extended attributes, where the file system has them and we may read them."""
-        if not hasattr(os, "listxattr"):
-            return
+        """Copy the user's extended attributes, if the file system has them and we may read them."""
         with suppress(OSError), self.open_existing() as source:
             for attribute in os.listxattr(source.fileno()):
                 if attribute.startswith("user."):
@@ -152,16 +151,9 @@ def _own_like(existing: os.stat_result, target: int) -> None:
         os.fchown(target, existing.st_uid, existing.st_gid)
 
 
-def _mode_to_set(existing: os.stat_result | None, mode: int | None) -> int:
-    if mode is not None:
-        return mode
-    assert existing is not None
-    return stat.S_IMODE(existing.st_mode)
-
-
 @contextmanager
 def _open_parent(root: Path, relative: str, *, create: bool = False) -> Iterator[_Place]:
-    """The directory that holds the last component; what the operating system refuses becomes our error here."""
+    """Open the directory of the last component; an OSError becomes an error of ours."""
     *parents, name = components_of(relative)
     try:
         current = open_in_place(root, to_pass=True)
@@ -178,12 +170,11 @@ def _open_parent(root: Path, relative: str, *, create: bool = False) -> Iterator
 
 
 def _open_directory(parent: int, name: str, shown: str, create: bool) -> int:
-    flags = _DIRECTORY | os.O_NOFOLLOW
     if create:
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=parent)
     try:
-        return os.open(name, flags, dir_fd=parent)
+        return os.open(name, _DIRECTORY, dir_fd=parent)
     except FileNotFoundError as error:
         raise NotFoundError(f"{shown} does not exist") from error
     except NotADirectoryError as error:

@@ -1,7 +1,7 @@
 """The place of a sandbox: a directory of its own, in the folder of its plan.
 
-Something may put another thing there. A symlink would lead to files that no checkpoint was taken of, and a file is not
-ours: so neither is taken for a sandbox, followed or removed. Above the plan's folder symlinks are the user's choice.
+Another program may replace it. A symlink would lead to files without checkpoints, and a file is not ours: so neither is
+used as a sandbox, followed or removed. Above the plan's folder the user may have symlinks.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from holdfast.names import name_text
 
 _SANDBOXES = "sandboxes"
 _OPEN = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_PATH, where there is one: walking through a directory needs no permission to list it.
-_PASS = getattr(os, "O_PATH", os.O_RDONLY)
+# O_PATH: walking through a directory needs no permission to list it.
+_PASS = os.O_PATH
 
 
 def is_there(path: Path) -> bool:
-    """Whether a sandbox is in its place."""
+    """Whether the sandbox is in its place."""
     return _kind(path.parent) == _kind(path) == stat.S_IFDIR
 
 
 def is_missing(path: Path) -> bool:
-    """Whether nothing is in its place; refuses if something else than a sandbox is."""
+    """Whether its place is empty; refuses if a symlink or a file is there."""
     refuse_replaced(path)
     return not is_there(path)
 
 
 def refuse_replaced(path: Path) -> None:
-    """Refuse if something is in the place of the sandbox, or of the folder it lies in, that is no directory."""
+    """Refuse if the sandbox, or the folder it lies in, was replaced by something that is not a directory."""
     for place, was in ((path.parent, "folder of a plan"), (path, "sandbox")):
         kind = _kind(place)
         if kind not in (None, stat.S_IFDIR):
             what = "symlink" if kind == stat.S_IFLNK else "file"
             raise SandboxError(
-                f"{name_text(str(place))} is a {what} now, and no {was} any more.",
+                f"{name_text(str(place))} is a {what} now, and no longer a {was}.",
                 hint=f"The {what} is neither followed nor removed. Move it away: then the sandbox counts as missing, "
-                "and `holdfast plan resume` makes it anew from its checkpoints.",
+                "and `holdfast plan resume` makes it again from its checkpoints.",
             )
 
 
 def open_in_place(path: Path, *, to_pass: bool = False) -> int:
-    """A descriptor of the sandbox; a symlink that is put in its place at this moment makes it fail.
+    """A descriptor of the sandbox; fails if a symlink is in its place.
 
-    ``to_pass``: it is not to be listed.
+    ``to_pass``: the descriptor is only used to reach entries, not to list them.
     """
     try:
         return _opened(path, to_pass)
@@ -66,12 +66,12 @@ def _opened(path: Path, to_pass: bool) -> int:
 
 
 def relative_to_home(path: str, home: Path) -> str:
-    """A path as it is stored: below the sandboxes of the home without the home, which may be moved or copied."""
+    """A path as it is stored: a sandbox's without the home, which may be moved or copied."""
     return path.removeprefix(f"{home}/") if path.startswith(f"{home}/{_SANDBOXES}/") else path
 
 
 def in_home(stored: str, home: Path, plan_id: str) -> str:
-    """The path in this home that a stored one stands for; earlier versions stored where the home was then."""
+    """The path in this home for a stored one; earlier versions stored the path with the home of that time."""
     if stored.startswith(f"{_SANDBOXES}/"):
         return f"{home}/{stored}"
     _, marker, rest = stored.partition(f"/{_SANDBOXES}/{plan_id}/")
@@ -95,7 +95,7 @@ def _status(path: Path) -> os.stat_result:
 
 
 def _folders_were_closed(path: Path) -> bool:
-    """Open the folders around a sandbox if they are closed to ourselves: a step may do that, and they are ours."""
+    """Make the folders around a sandbox accessible: a step may have removed our permissions. Whether it had."""
     were_closed = False
     for folder in (path.parent.parent, path.parent):
         descriptor = os.open(folder, _PASS | _OPEN)

@@ -1,4 +1,4 @@
-"""System calls that Python has no name for, or makes only one at a time; in C, too, where there was a compiler."""
+"""System calls that Python does not offer, or only one at a time; ``_calls.c`` has the same in C."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import sys
 _OPENAT2 = 437  # the same on every architecture
 _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x04, 0x08
 _HEADER = struct.Struct("iIII")
-"""Of an event: the watch, what happened, what connects it with another, and how long the name after it is."""
+"""The head of an event: watch, mask, cookie, and the length of the name that follows."""
 _SECOND_NS = 1_000_000_000
 Status = tuple[int, int, int, int, int, int, int, int, int, int]
-"""Mode, user, group, mtime, size, device, inode, number of names, ctime; then, if asked for by descriptor, whether it
-has extended attributes. The making of an ``os.stat_result`` takes twice as long as the asking."""
+"""Mode, user, group, mtime, size, device, inode, number of names, ctime; then, only for a descriptor, whether it has
+extended attributes. Making an ``os.stat_result`` takes twice as long as the system call."""
 _libc = ctypes.CDLL(None, use_errno=True)
 _rename = getattr(_libc, "renameat2", None)
 
@@ -28,9 +28,9 @@ _HOW = _How(os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _RES
 
 
 def open_beneath(root: int, path: bytes) -> int:
-    """A descriptor of a directory far below another, opened in one step and through no symlink (``openat2``).
+    """Open a directory far below another in one step and through no symlink (``openat2``).
 
-    -1 if this kernel cannot, or if it takes more than opening: the path is too long, or a directory closed to us.
+    -1 if this kernel cannot, if the path is too long, or if we may not enter a directory on the way.
     """
     _refuse_null(path)
     if sys.platform != "linux":
@@ -42,7 +42,7 @@ def open_beneath(root: int, path: bytes) -> int:
 
 
 def rename_specially(directory: int, name: bytes, new_directory: int, new_name: bytes, flags: int) -> int:
-    """``renameat2``; the error's number, 0 is none."""
+    """Call ``renameat2``; returns the number of the error, or 0."""
     _refuse_null(name)
     _refuse_null(new_name)
     if _rename is None:
@@ -51,26 +51,26 @@ def rename_specially(directory: int, name: bytes, new_directory: int, new_name: 
 
 
 def _refuse_null(name: bytes) -> None:
-    """It would be cut off there, and mean something else."""
+    """Refuse a null byte: the kernel would cut the name there."""
     if b"\0" in name:
         raise ValueError("embedded null byte")
 
 
 def set_mtime(descriptor: int, mtime_ns: int) -> None:
-    """Of what is open; the time of the last access becomes the same."""
+    """Set the time of the last change, and that of the last access, of an open file."""
     os.utime(descriptor, ns=(mtime_ns, mtime_ns))
 
 
 def fill(descriptor: int, content: bytes, mtime_ns: int) -> bool:
-    """Write that into an empty file, set its time and read it back.
+    """Write the content into an empty file, set its time and read it back.
 
-    Whether it now holds exactly this and has no extended attributes; if not, anything may be in it.
+    Returns whether it now has exactly this content and no extended attributes; if not, its content is undefined.
     """
     try:
         if os.listxattr(descriptor):
             return False
     except OSError:
-        pass  # this file system has none
+        pass  # this file system has no extended attributes
     written = 0
     while written < len(content):
         more = os.pwrite(descriptor, memoryview(content)[written:], written)
@@ -82,16 +82,16 @@ def fill(descriptor: int, content: bytes, mtime_ns: int) -> bool:
 
 
 def status_of(directory: int, name: bytes) -> Status:
-    """What the kernel says of that name in a directory; a symlink is not followed."""
+    """The status of a name in a directory; a symlink is not followed."""
     return status_from(os.stat(name, dir_fd=directory, follow_symlinks=False))
 
 
 def status_through(descriptor: int) -> Status:
-    """The same of what is open."""
+    """The status of an open file."""
     try:
         has_attributes = bool(os.listxattr(descriptor))
     except OSError:
-        has_attributes = False  # this file system has none
+        has_attributes = False  # this file system has no extended attributes
     return status_from(os.fstat(descriptor), has_attributes=has_attributes)
 
 
@@ -111,10 +111,9 @@ def status_from(found: os.stat_result, *, has_attributes: bool = False) -> Statu
 
 
 def stamps_of(directory: int, names: bytes) -> bytes | None:
-    """What the kernel says of the files in a directory whose names are given with null bytes between them.
+    """The status of files in a directory, whose names are separated by null bytes; None if one is missing.
 
-    Column by column, 64 bits each: inode, size, seconds and nanoseconds of ctime, then of mtime. None if one is not
-    there.
+    Column by column, 64 bits each: inode, size, seconds and nanoseconds of ctime, then of mtime.
     """
     try:
         found = [os.stat(name, dir_fd=directory, follow_symlinks=False) for name in names.split(b"\0")] if names else []
@@ -128,11 +127,11 @@ def stamps_of(directory: int, names: bytes) -> bytes | None:
 
 
 def events_in(data: bytes, says_more: int, expected: list[tuple[int, int, bytes]]) -> list[tuple[int, int, int, bytes]]:
-    """What inotify told: watch, mask, cookie and name of each event.
+    """The events in what inotify sent: watch, mask, cookie and name of each.
 
-    Of one name there are mostly several in a row that say the same, that it changed. Only the first is given, unless
-    its mask has a bit of ``says_more``. Those that are ``expected`` (watch, mask and name), in that order, are not
-    given, and taken from that list.
+    Usually several events in a row say that the same name changed; only the first is returned, unless its mask has a
+    bit of ``says_more``. Events that are ``expected`` (watch, mask and name), in that order, are not returned, but
+    removed from that list.
     """
     found = []
     position, last = 0, None

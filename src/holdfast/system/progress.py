@@ -1,7 +1,7 @@
-"""How far long work on files has come, told to whoever watches: a few times a second, and of little work nothing.
+"""The progress of long work on files, told to a watcher a few times a second; short work is not told.
 
-The work asks for a meter wherever it may take long. Who watches is known by thread and not handed down through every
-layer between a verb and a file; where nobody does, or there is little to do, a meter costs next to nothing.
+Work that may take long asks for a meter. The watcher is set for a thread, so it is not passed through every layer
+between a verb and a file. Without a watcher, or with little to do, a meter costs almost nothing.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Protocol, TypeVar
 
 FEWEST_FILES = 1_000
 FEWEST_BYTES = 64_000_000
-"""Work with fewer of both is over before anybody could read of it."""
+"""Work with fewer of both is over before a person could read about it."""
 _TELL_EVERY_SECONDS = 0.1
 _SMOOTHED_OVER_SECONDS = 3.0
 _GUESS_AFTER_SECONDS = 1.0
 _GUESS_FROM_FRACTION = 0.01
 _FILE_COSTS_BYTES = 100_000
-"""Making or reading a file takes about as long as that much content, whatever there is in it."""
+"""Creating or reading a file takes about as long as this many bytes, whatever its size."""
 
 Item = TypeVar("Item")
 
@@ -34,18 +34,18 @@ class Work(StrEnum):
     SAVING = "saving"
     """A snapshot is being taken."""
     CHECKING = "checking"
-    """Content that is needed, or files that were or will be changed, are being looked at."""
+    """Content that is needed, or files that were or will be changed, are being checked."""
     RESTORING = "restoring"
-    """A sandbox is being taken back to a snapshot."""
+    """A sandbox is being restored to a snapshot."""
     WRITING = "writing"
     """The real files are being changed."""
     WAITING = "waiting"
-    """Another process has the real files, and there is nothing to count."""
+    """Another process has the real files locked; there is nothing to count."""
 
 
 @dataclass(frozen=True)
 class Working:
-    """How far some work has come. The first one of it says that it begins, the last one that it is over."""
+    """The progress of some work. The first one says that the work begins, the last one that it is over."""
 
     work: Work
     what: str
@@ -54,11 +54,11 @@ class Working:
     files_total: int
     bytes_done: int
     bytes_total: int | None
-    """None where nobody has counted them."""
+    """None if they were not counted."""
     seconds: float
-    """Since it began."""
+    """Since the work began."""
     seconds_left: float | None
-    """None while a guess would mean nothing."""
+    """None as long as there is too little to estimate it from."""
     is_over: bool = False
 
     @property
@@ -71,14 +71,14 @@ class Working:
 
 Watcher = Callable[[Working], None]
 Totals = Callable[[], tuple[int, int | None]]
-"""How many files and bytes there are to do; asked only if somebody watches."""
+"""Counts the files and bytes to do; called only if there is a watcher."""
 
 _watcher: ContextVar[Watcher | None] = ContextVar("holdfast_watcher", default=None)
 
 
 @contextmanager
 def watched_by(watcher: Watcher | None) -> Iterator[None]:
-    """Tell ``watcher`` of all long work that this thread does meanwhile; None changes nothing."""
+    """Tell ``watcher`` about all long work of this thread; None changes nothing."""
     if watcher is None:
         yield
         return
@@ -91,7 +91,7 @@ def watched_by(watcher: Watcher | None) -> Iterator[None]:
 
 @contextmanager
 def told_of_waiting(clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[str], None]]:
-    """What tells the watcher, each time it is called, what is waited for; leaving says that the waiting is over."""
+    """Yields a function that tells the watcher what we wait for; leaving tells it that the waiting is over."""
     watcher, began_at = _watcher.get(), clock()
     last: Working | None = None
 
@@ -109,7 +109,7 @@ def told_of_waiting(clock: Callable[[], float] = time.monotonic) -> Iterator[Cal
 
 
 class Metering(Protocol):
-    """Used as a context: leaving it says that the work is over, whether it succeeded or not."""
+    """Counts work; leaving its context says that the work is over, whether it succeeded or not."""
 
     def __enter__(self) -> Metering: ...
 
@@ -118,12 +118,12 @@ class Metering(Protocol):
     def advance(self, files: int = 0, size_bytes: int = 0) -> None: ...
 
     def each(self, files: Iterable[Item]) -> Iterable[Item]:
-        """The files one by one, each counted when it is done."""
+        """Yield the files one by one, and count each when it is done."""
         ...
 
 
 def meter_of(work: Work, what: str, totals: Totals) -> Metering:
-    """A meter for that work; one that does nothing if nobody watches or there is little to do."""
+    """A meter for that work; it does nothing without a watcher, or with little to do."""
     watcher = _watcher.get()
     if watcher is None:
         return UNWATCHED
@@ -151,7 +151,7 @@ UNWATCHED = _Unwatched()
 
 
 class Meter:
-    """Counts, and tells ``watcher`` at most every tenth of a second. A watcher that fails is not told any more."""
+    """Counts, and tells ``watcher`` at most every tenth of a second. A watcher that fails is no longer called."""
 
     def __init__(
         self,
@@ -208,14 +208,14 @@ class Meter:
         )
         try:
             self._watcher(replace(so_far, seconds_left=self._guess(so_far, at)))
-        except Exception:  # noqa: BLE001 - whatever is wrong with whoever watches, the work goes on
+        except Exception:  # noqa: BLE001 - whatever fails in the watcher, the work goes on
             self._watcher = None
 
     def _guess(self, so_far: Working, at: float) -> float | None:
-        """How long it will take at the rate of the last seconds."""
+        """How long the rest will take at the rate of the last seconds."""
         fraction, passed = so_far.fraction, at - self._told_at
         if passed > 0:
-            # In the beginning this is the mean of all there is.
+            # In the beginning this is the mean of all that was measured.
             weight = max(passed / so_far.seconds, 1 - math.exp(-passed / _SMOOTHED_OVER_SECONDS))
             self._rate += weight * ((fraction - self._told_fraction) / passed - self._rate)
         self._told_at, self._told_fraction = at, fraction

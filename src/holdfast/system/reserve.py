@@ -1,4 +1,4 @@
-"""Space kept aside on the disk of the home, so that what frees space works also where none is left."""
+"""Space kept aside on the disk of the home, so that commands that free space work even on a full disk."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pathlib import Path
 from holdfast.errors import HOW_TO_FREE_SPACE, DatabaseFullError, HoldfastError, SandboxError
 
 RESERVE_BYTES = 512 << 10
-"""The indexes of two write-ahead logs, and the pages that deleting the records of a large plan changes."""
+"""Enough for the indexes of two write-ahead logs, and the pages that change when a large plan is deleted."""
 _LEAST_BYTES = 128 << 10
 NEARLY_FULL_BYTES = 16 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Reserve:
-    """A file that is there to be removed. Anybody may remove it at any time; whoever opens the home makes it again."""
+    """A file that exists to be removed. Any process may remove it at any time; opening the home makes it again."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
         self._path = home / "reserve"
 
     def keep(self) -> None:
-        """Make it as large as it should be, as far as there is room: never more than half of what is left."""
+        """Make the file as large as it should be, but take at most half of the space that is left."""
         self._make(share=2)
 
     def _make(self, share: int) -> None:
@@ -40,16 +40,16 @@ class Reserve:
     def _extend(self, there: int, wanted: int) -> None:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            # Not zeros, and not only promised: a file system that compresses would keep nothing aside for those.
+            # Random bytes: a file system that compresses would keep no space for zeros, or for space only promised.
             os.pwrite(descriptor, os.urandom(wanted - there), there)
         finally:
             os.close(descriptor)
 
     @contextmanager
     def given_up(self) -> Iterator[None]:
-        """For whoever frees space: while this lasts, the reserve is room to work in.
+        """Remove the reserve while space is freed, so that there is room to work in.
 
-        All that is left is kept aside again, before closing the databases can use it up without freeing any.
+        Afterwards all space that is left is kept aside again, before closing the databases can use it up.
         """
         self._remove()
         self._remove_caches_if_full()
@@ -60,7 +60,7 @@ class Reserve:
 
     @contextmanager
     def given_up_if_full(self) -> Iterator[None]:
-        """The same for whoever needs a little room and may free some; as long as there is room, nothing is done."""
+        """The same for work that needs a little room and may free some; nothing is done if there is room."""
         if not self._is_needed():
             yield
             return
@@ -74,14 +74,14 @@ class Reserve:
             return False  # there is no home yet
 
     def _remove_caches_if_full(self) -> None:
-        """Where there was no reserve, as in a home that was full before there was one: what is only read again then."""
+        """Remove caches, which can be read again, if there was no reserve: the home was full before one was made."""
         with suppress(OSError):
             if free_bytes(self._home) < _LEAST_BYTES:
                 for cache in (self._home / "indexes").iterdir():
                     cache.unlink(missing_ok=True)
 
     def give_up_if_full(self) -> bool:
-        """Whether the disk was full and is a little less so now."""
+        """Remove the reserve if the disk is full; whether that freed some space."""
         return free_bytes(self._home) < RESERVE_BYTES and self._remove()
 
     def _remove(self) -> bool:
@@ -98,7 +98,7 @@ class Reserve:
             return 0
 
     def is_missing(self) -> bool:
-        """Whether there is less of it than would do any good."""
+        """Whether the reserve is too small to help."""
         try:
             return self._size_bytes() < _LEAST_BYTES
         except OSError:
@@ -115,13 +115,13 @@ def is_nearly_full(folder: Path) -> bool:
 
 
 def full_disk(error: BaseException, home: Path) -> HoldfastError | None:
-    """What to tell if the error, or what it came from, is that a disk is full; which one, as far as that is known."""
+    """The error to show if this one, or one of its causes, is a full disk; it names the disk as far as known."""
     at: BaseException | None = error
     while at is not None:
         if isinstance(at, DatabaseFullError):
             return at
         if isinstance(at, OSError) and at.errno in _FULL:
-            # The operating system names no file when writing fails.
+            # The operating system names no file if writing fails.
             place = os.fsdecode(at.filename) if isinstance(at.filename, str | bytes) else home
             return SandboxError(f"There is no space left on the disk of {place}.", hint=HOW_TO_FREE_SPACE)
         at = at.__cause__

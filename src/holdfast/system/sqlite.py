@@ -1,4 +1,4 @@
-"""SQLite the one way Holdfast uses it: the safest module at hand, one set of pragmas, its errors turned into ours."""
+"""SQLite as Holdfast uses it: the safest module available, one set of pragmas, and its errors as ours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.errors import HOW_TO_FREE_SPACE, DatabaseDamagedError, DatabaseErr
 from holdfast.system.reserve import is_nearly_full
 
 SAFE_VERSION = (3, 51, 3)
-"""Before it, several processes that checkpoint the write-ahead log can lose acknowledged commits."""
+"""In earlier versions several processes that checkpoint the write-ahead log can lose committed changes."""
 BUSY_TIMEOUT_SECONDS = 30
 _INCREMENTAL = 2
 
@@ -85,7 +85,7 @@ def sqlite_is_safe() -> bool:
 def connect(path: Path, *, auto_vacuum: bool = False) -> sqlite3.Connection:
     """Open or create a database file in an existing folder; the caller begins (``BEGIN IMMEDIATE``) and commits.
 
-    One that this user cannot write is opened for reading; only a statement that writes is refused then.
+    If this user cannot write the file, it is opened for reading, and only statements that write are refused.
     """
     if is_read_only(path):
         return connect_to_look(path)
@@ -103,7 +103,7 @@ def connect(path: Path, *, auto_vacuum: bool = False) -> sqlite3.Connection:
 
 
 def connect_to_look(path: Path) -> sqlite3.Connection:
-    """Open a database file that is only read: closing it copies nothing from its write-ahead log."""
+    """Open a database file only for reading: closing it copies nothing from its write-ahead log."""
     with translated_errors(path):
         if not is_read_only(path) or _has_log(path):
             return _connect_to_look(path, "mode=ro", _CONNECTION)
@@ -125,16 +125,16 @@ def _connect_to_look(path: Path, how: str, kind: type[C]) -> C:
 
 
 def is_read_only(path: Path) -> bool:
-    """Whether there is a database file that this user can read and not write: SQLite writes beside it, too."""
+    """Whether this user can read the database file, but not write it or its folder, where SQLite writes too."""
     if not os.access(path, os.R_OK):
         return False
     return not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK))
 
 
 def _has_log(path: Path) -> bool:
-    """Whether it has a write-ahead log to be read, or is in use: then there is an index of it, which holds the locks.
+    """Whether it has a write-ahead log that can be read: one with its index, which has the locks of a database in use.
 
-    Without one SQLite cannot read the log where it cannot make one.
+    Without an index SQLite cannot read the log in a folder that it cannot write to.
     """
     log, index = (path.with_name(path.name + ending) for ending in ("-wal", "-shm"))
     if index.exists():
@@ -142,8 +142,8 @@ def _has_log(path: Path) -> bool:
     if is_empty(log):
         return False
     raise DatabaseError(
-        f"The database {path} was not closed, and what was written last cannot be read where nothing can be written.",
-        hint=f"Copy the folder {path.parent} to where you can write, and set HOLDFAST_HOME to the copy.",
+        f"The database {path} was not closed; its last changes cannot be read in a folder that you cannot write to.",
+        hint=f"Copy the folder {path.parent} to a place that you can write to, and set HOLDFAST_HOME to the copy.",
     )
 
 
@@ -173,16 +173,16 @@ def _state_of(path: Path) -> tuple[int, ...]:
 
 
 def _abandon(connection: sqlite3.Connection) -> None:
-    """Leave a connection that could not be used open until the process ends.
+    """Leave an unusable connection open until the process ends.
 
-    SQLite tidies up when the last connection closes. If it could not read the write-ahead log on a full disk, it may
-    then take the log for empty and remove it, with all that a killed process has committed to it.
+    SQLite cleans up when the last connection closes. If it could not read the write-ahead log on a full disk, it may
+    then treat the log as empty and remove it, with all that a killed process has committed to it.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 def is_empty(path: Path) -> bool:
-    """Whether nothing is in the place of a database file, or a file without a byte."""
+    """Whether a database file is missing or has no bytes."""
     try:
         return not path.stat().st_size
     except FileNotFoundError:
@@ -201,7 +201,7 @@ def damage_in(path: Path) -> list[str]:
         return [str(error)]
     finally:
         connection.close()
-    # One row can tell many things, below a heading that says in which of the attached databases.
+    # One row can have many lines, below a heading that names one of the attached databases.
     return [] if said == ["ok"] else [line for row in said for line in row.splitlines() if not line.startswith("***")]
 
 
@@ -230,29 +230,29 @@ def _meaning(code: int, path: Path, error: Exception | None = None) -> DatabaseE
 def _kind(code: int, error: Exception | None) -> type[DatabaseError]:
     if code == sqlite3.SQLITE_FULL:
         return DatabaseFullError
-    # The file is not what was written, or the disk does not give it back.
+    # The file is not what was written, or the disk cannot read it.
     is_damage = code in _NOT_WHAT_WAS_WRITTEN or getattr(error, "sqlite_errorcode", 0) in _UNREADABLE
     return DatabaseDamagedError if is_damage else DatabaseError
 
 
 def _code(error: Exception) -> int:
-    # The low byte is the kind of error, the rest tells variants apart.
+    # The low byte is the kind of error, the rest its variant.
     return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
 
 
 def is_busy(error: Exception) -> bool:
-    """Whether others have it locked, and it may go another time."""
+    """Whether another connection has it locked, so that a later attempt may succeed."""
     return _code(error) in (*_PASSING, sqlite3.SQLITE_LOCKED)
 
 
 def cannot_be_read(error: Exception) -> bool:
-    """Whether it is closed to whoever only reads, or no database."""
+    """Whether the file cannot be read without writing, or is not a database."""
     return _code(error) in _NOT_FOR_A_READER
 
 
 def _make_private(path: Path) -> None:
     try:
-        # Only a new file is opened here: closing a descriptor of a database in use would drop SQLite's locks on it.
+        # Only a new file is opened here: closing a descriptor of a database in use would remove SQLite's locks on it.
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     except OSError as error:
@@ -265,7 +265,7 @@ def _make_private(path: Path) -> None:
 
 
 def _configure(connection: sqlite3.Connection, path: Path, auto_vacuum: bool) -> None:
-    # Both belong to the file: asking first keeps every later opening free of locks, and of a write.
+    # Both are stored in the file: checking first means that later openings take no lock and write nothing.
     if auto_vacuum and connection.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
@@ -279,12 +279,12 @@ def _configure(connection: sqlite3.Connection, path: Path, auto_vacuum: bool) ->
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
     if is_nearly_full(path.parent):
-        # A log of which only a part can be copied into the file takes up the space that is left, and frees none.
+        # Copying only part of the log into the file would use up the space that is left, and free none.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
 
 
 def patiently(action: Callable[[], None], seconds: float = BUSY_TIMEOUT_SECONDS) -> None:
-    """Several processes that make a file WAL at once collide, and SQLite's busy timeout does not cover that moment."""
+    """Repeat an action that collides: SQLite's busy timeout does not cover processes that switch to WAL at once."""
     deadline = time.monotonic() + seconds
     while True:
         try:

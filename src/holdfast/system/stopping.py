@@ -1,7 +1,7 @@
-"""Stopping long work on files in the middle, where that is safe: nothing of it counts before it is whole.
+"""Stops long work on files in the middle if that is safe: its result counts only when it is complete.
 
-The work asks whether it is to go on wherever it may take long. Who can stop it is known by thread, as with progress,
-and not handed down through every layer between a verb and a file.
+Work that may take long asks again and again whether to stop. As with progress, the event that stops it is set for a
+thread, and not passed through every layer between a verb and a file.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _stop: ContextVar[threading.Event | None] = ContextVar("holdfast_stop", default=
 
 
 class Stopped(Exception):
-    """Somebody asked to stop, and the work that this thread did was given up; whoever allowed that puts it right."""
+    """The work of this thread was abandoned on request; the caller that made it stoppable cleans up."""
 
 
 @contextmanager
 def stoppable(stop: threading.Event) -> Iterator[None]:
-    """While this lasts, work of this thread that can be given up raises ``Stopped`` once the event is set."""
+    """Meanwhile work of this thread that can be abandoned raises ``Stopped`` once the event is set."""
     before = _stop.set(stop)
     try:
         yield
@@ -43,14 +43,14 @@ def stop_if_asked() -> None:
 def run_stoppable(
     command: Sequence[str | os.PathLike[str]], *, given: bytes | None = None, **options: Any
 ) -> subprocess.CompletedProcess[bytes]:
-    """Like ``subprocess.run``, and what it runs is killed when this thread is asked to stop."""
+    """Like ``subprocess.run``, but the program is killed when this thread is asked to stop."""
     if _stop.get() is None:
         return subprocess.run(command, input=given, check=False, **options)
     if given is not None:
         options["stdin"] = subprocess.PIPE
     if options.pop("capture_output", False):
         options["stdout"] = options["stderr"] = subprocess.PIPE
-    # A group of its own: Ctrl-C at a terminal is for us alone, or the program would seem to have failed.
+    # A group of its own: Ctrl-C at a terminal must reach only us, or the program would seem to have failed.
     with subprocess.Popen(command, process_group=0, **options) as process:
         try:
             return subprocess.CompletedProcess(command, *_ended(process, given))
@@ -66,6 +66,6 @@ def _ended(process: subprocess.Popen[bytes], given: bytes | None) -> tuple[int, 
         try:
             said, complained = process.communicate(given, timeout=_LOOK_SECONDS)
         except subprocess.TimeoutExpired:
-            given = None  # what it was given is on its way
+            given = None  # ``communicate`` goes on sending it
         else:
             return process.returncode, said, complained

@@ -1,4 +1,4 @@
-"""Folders of ours: removed however deep they are, flushed to the disk, made for a moment."""
+"""Folders of ours: removes trees of any depth, flushes directories to the disk, makes temporary folders."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _WAY_UP = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def remove_tree(path: Path, *, within_seconds: float = math.inf) -> None:
-    """Remove a tree of ours, however deep it is and also where directories in it are closed to us.
+    """Remove a tree of ours, however deep it is, even with directories in it that we may not enter.
 
-    No symlink is followed, also none that takes the place of a directory meanwhile. ``within_seconds``: what is not
-    removed by then stays.
+    No symlink is followed, not even one that replaces a directory meanwhile. What is not removed after
+    ``within_seconds`` stays.
     """
     try:
         removal = _Removal(path)
@@ -35,7 +35,7 @@ def remove_tree(path: Path, *, within_seconds: float = math.inf) -> None:
 
 
 class _Removal:
-    """Goes down into a tree and up again by ``..``, so that only the directory it is in is open."""
+    """Walks down a tree and up again by ``..``, so that only one directory is open at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -58,7 +58,7 @@ class _Removal:
                 return
 
     def _go_down(self) -> None:
-        """Into the next directory, which then holds only directories."""
+        """Enter the next directory and remove everything but the directories in it."""
         directories = self._levels[-1].directories
         try:
             self._move_to(open_directory(directories[-1], self._here))
@@ -70,12 +70,12 @@ class _Removal:
             self._levels.append(_Level(_identity(self._here), _emptied_but_for_directories(self._here)))
 
     def _go_up(self) -> None:
-        """Out of a directory that is empty now, which is removed."""
+        """Leave a directory that is empty now, and remove it."""
         self._levels.pop()
         above = self._levels[-1]
         self._move_to(os.open(b"..", _WAY_UP, dir_fd=self._here))
         if _identity(self._here) != above.identity:
-            # Whatever lies above it now may not be ours to remove anything from.
+            # The directory above it now may not be ours.
             raise SandboxError(
                 f"{self._path} was moved while it was being removed.",
                 hint="Stop the program that works in it, then run the command again.",
@@ -91,7 +91,7 @@ class _Level(NamedTuple):
     identity: tuple[int, int]
     """Device and inode of a directory on the way down."""
     directories: list[bytes]
-    """The directories in it that are still there; the last one is the one that is being removed."""
+    """The directories in it that are left; the last one is being removed."""
 
 
 def _identity(descriptor: int) -> tuple[int, int]:
@@ -100,7 +100,7 @@ def _identity(descriptor: int) -> tuple[int, int]:
 
 
 def _emptied_but_for_directories(descriptor: int) -> list[bytes]:
-    """Remove everything else from a directory; the names of those in it."""
+    """Remove everything but directories from a directory; returns the names of those."""
     if not os.access(b".", os.R_OK | os.W_OK | os.X_OK, dir_fd=descriptor):
         os.fchmod(descriptor, 0o700)
     with os.scandir(descriptor) as listing:
@@ -117,7 +117,7 @@ def _emptied_but_for_directories(descriptor: int) -> list[bytes]:
 
 
 def sync_directory(path: Path) -> None:
-    """Have what came and went in a directory on the disk."""
+    """Flush the new and removed names of a directory to the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -126,13 +126,13 @@ def sync_directory(path: Path) -> None:
 
 
 def temporary_place() -> Path:
-    """Where temporary folders are made; Python's own answer writes a file there first, which a kill would leave."""
-    return Path(os.environ.get("TMPDIR") or "/tmp")  # nosec B108 # what comes there is made by mkdtemp
+    """Where temporary folders are made; Python's own function writes a test file there, which a kill would leave."""
+    return Path(os.environ.get("TMPDIR") or "/tmp")  # nosec B108 # mkdtemp makes what comes there
 
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A private folder for a moment; what a process that was killed left in one is removed with the next."""
+    """A private temporary folder; folders left by processes that were killed are removed first."""
     place = temporary_place()
     for leftover in place.glob(f"{_TEMPORARY}*-*"):
         owner = leftover.name.removeprefix(_TEMPORARY).partition("-")[0]
@@ -143,6 +143,6 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def make_folders(root: Path, folders: Iterable[bytes]) -> None:
-    """These, and all that lead there, in a tree that is our own."""
+    """Make these folders, and those they lie in, in a tree of our own."""
     for folder in sorted(with_ancestors(folders)):
         (root / os.fsdecode(folder)).mkdir(exist_ok=True)

@@ -23,22 +23,22 @@ class ToolArgs(BaseModel):
     @field_validator("*")
     @classmethod
     def _is_text(cls, value: Any) -> Any:
-        """Half a surrogate pair, which YAML and JSON can write, cannot be put into a file or a command."""
+        """A lone surrogate, which YAML and JSON can express, cannot be written to a file or passed to a command."""
         if isinstance(value, str):
             try:
                 value.encode()
             except UnicodeEncodeError as error:
-                raise ValueError("holds a character that is none") from error
+                raise ValueError("contains a lone surrogate, which is not a character") from error
         return value
 
 
 class NoArgs(ToolArgs):
-    """For a tool that takes none."""
+    """For a tool that takes no arguments."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolDeclaration:
-    """What a tool does, so that the right checkpoints are taken around it; a step may say otherwise for itself."""
+    """What a tool does, so that the right checkpoints are taken around it; a step may override it for itself."""
 
     name: str
     args: type[BaseModel] = NoArgs
@@ -47,7 +47,7 @@ class ToolDeclaration:
     checkpointable: bool = True
     """Whether all it writes is in its sandbox, so that a checkpoint holds it; matters only for a tool that writes."""
     side_effects: bool = False
-    """Whether it does something outside of the sandboxes that no rollback takes back."""
+    """Whether it does something outside of the sandboxes, which a rollback does not undo."""
     idempotent: bool = False
     """Whether doing it twice is as good as once; matters only for side effects."""
     timeout_seconds: float | None = None
@@ -74,7 +74,7 @@ class ToolContext:
     writable: Sequence[Path] | None = None
     """The only places where processes of the step may write; None if they are not confined."""
     passthrough: Passthrough | None = None
-    """The terminal of the person that started the plan, if there is one and the tool is to have it."""
+    """The terminal of the person who started the plan, if there is one and the tool is to have it."""
 
 
 @dataclass(frozen=True, kw_only=True)

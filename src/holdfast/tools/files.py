@@ -13,7 +13,7 @@ from holdfast.tools.declaration import ToolArgs, ToolContext, ToolDeclaration, T
 
 
 def _quoted_mode(value: Any) -> Any:
-    """YAML reads an unquoted 0644 as the number 420, so a number cannot be what was meant."""
+    """Refuse a number: YAML reads an unquoted 0644 as 420."""
     if isinstance(value, int):
         raise ValueError("write the mode in quotes, as '0644'")  # noqa: TRY004 - what pydantic reports
     return value
@@ -28,7 +28,7 @@ class WriteFileArgs(ToolArgs):
     content: str = Field(description="What the file holds afterwards.")
     mode: Mode | None = Field(
         default=None,
-        description="Permissions in octal, in quotes; default: those of the file that is there, else the usual ones.",
+        description="Permissions in octal, in quotes; default: those of the existing file, else the usual ones.",
     )
 
 
@@ -50,7 +50,7 @@ class WriteFile:
 class EditFileArgs(ToolArgs):
     path: RelativePath
     find: str = Field(min_length=1, description="The text to replace, exactly as it stands in the file.")
-    replace: str = Field(description="What stands there afterwards.")
+    replace: str = Field(description="The text that replaces it.")
     count: int = Field(default=1, ge=1, description="How often the text must occur; every occurrence is replaced.")
 
 
@@ -108,7 +108,7 @@ class DeleteFile:
 
 class ApplyPatchArgs(ToolArgs):
     patch: str = Field(min_length=1, description="A unified diff, as `git diff --binary` or `diff -u` print it.")
-    strip: int = Field(default=1, ge=0, description="How many leading components to take off the paths in it.")
+    strip: int = Field(default=1, ge=0, description="How many leading components to remove from its paths.")
 
 
 class ApplyPatch:

@@ -1,4 +1,4 @@
-"""The tool that runs any program, a coding agent for example, with the terminal of the person that started it."""
+"""The tool that runs any program, for example a coding agent, in the terminal of the person who started it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ProgramArgs(ToolArgs):
 
 
 class Program:
-    """Runs a program in the sandbox. However it ends by itself, the step is done: what it made is there to look at."""
+    """Runs a program in the sandbox. The step succeeds with any exit code, because what the program made is kept."""
 
     declaration = ToolDeclaration(name=PROGRAM_TOOL, args=ProgramArgs)
 

@@ -38,7 +38,7 @@ class Python:
 
 
 class _Counterpart:
-    """Answers the child of one run; our own errors travel to it, any other is a defect and ends the run."""
+    """Answers the child of one run. Our own errors are sent to it; any other is a defect and ends the run."""
 
     def __init__(self, args: PythonArgs, context: ToolContext) -> None:
         self._args = args
@@ -49,7 +49,7 @@ class _Counterpart:
         try:
             return self._answer(request)
         except msgspec.ValidationError as error:
-            return {"error": f"the decision is none: {error}"}
+            return {"error": f"this is not a valid decision: {error}"}
         except HoldfastError as error:
             return {"error": error.message}
 

@@ -1,7 +1,7 @@
-"""The child side of the python tool: imports the function, calls it, and carries its wishes to the executor.
+"""The child side of the python tool: imports the function, calls it, and sends its requests to the executor.
 
-Run as a script by the executor; it needs nothing of Holdfast but this file, so that a sandbox that holds a package of
-the same name, or an interpreter that does not find ours, changes nothing. A function may name ``StepContext`` for its
+Run as a script by the executor. It needs nothing of Holdfast but this file, so it also works if the sandbox contains a
+package named holdfast, or if the interpreter does not find ours. A function may name ``StepContext`` for its
 type: ``def step(context: StepContext, **kwargs) -> None``.
 """
 
@@ -50,7 +50,7 @@ class StepContext:
         rationale: str = "",
         confidence: float | None = None,
     ) -> str:
-        """Record a decision, which one can return to later; its id."""
+        """Record a decision, which a person can correct later; its id."""
         decision = {
             "type": type,
             "question": question,
@@ -67,7 +67,7 @@ class StepContext:
 
 
 class Executor:
-    """The other end: one question at a time, each waits for its answer."""
+    """The connection to the executor: one request at a time, each waits for its answer."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -79,7 +79,7 @@ class Executor:
             self._channel.sendall(json.dumps({"request": request, **fields}).encode() + b"\n")
             line = self._answers.readline()
         if not line:
-            raise RequestRefused("the executor does not answer any more")
+            raise RequestRefused("the executor no longer answers")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise RequestRefused(answer["error"])
@@ -121,7 +121,7 @@ async def _awaited(result: Awaitable[Any]) -> Any:
 
 
 def _refuse_undone(name: str, result: object) -> None:
-    """What a function returns does not matter, unless its work is still to be done in that."""
+    """Refuse a result that has yet to run: a generator or an awaitable. Any other result is ignored."""
     if inspect.isawaitable(result):
         what = "an awaitable"
     elif isinstance(result, AsyncGenerator):
@@ -132,7 +132,7 @@ def _refuse_undone(name: str, result: object) -> None:
         return
     if isinstance(result, Generator | Coroutine):
         result.close()  # or Python warns at the end that it was never awaited
-    raise TypeError(f"{name} returned {what}, and what that would do was not done: let the function do it itself")
+    raise TypeError(f"{name} returned {what}, which was never run: let the function do the work itself")
 
 
 def without_our_frames(error: BaseException) -> BaseException:

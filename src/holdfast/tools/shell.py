@@ -50,7 +50,7 @@ def run_in(
 
 
 def result_of(process: ProcessResult, what: str, context: ToolContext, failure: str | None = None) -> ToolResult:
-    """A process as a tool's result; ``failure`` says better than the exit code why it failed."""
+    """The tool's result for a process; ``failure`` tells more than the exit code why it failed."""
     error = _error_of(process, what, context)
     return ToolResult(
         succeeded=error is None,

@@ -1,4 +1,4 @@
-"""The tools there are, by name: the built-in ones, registered ones and those of installed packages."""
+"""The toolbox: built-in tools, registered tools and those of installed packages, by name."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class Toolbox:
         return self._tools[name]
 
     def declaration_for(self, step: Step) -> ToolDeclaration:
-        """The tool's declaration, with what the step says otherwise."""
+        """The tool's declaration, with what the step overrides."""
         if step.subplans:
-            return ToolDeclaration(name=SUBPLANS_TOOL)  # what is inside declares itself
+            return ToolDeclaration(name=SUBPLANS_TOOL)  # each step inside has a declaration of its own
         said = {field: getattr(step, field) for field in _OVERRIDABLE}
         overrides = {field: value for field, value in said.items() if value is not None}
         return replace(self.get_tool(step.tool).declaration, **overrides)
@@ -95,7 +95,7 @@ class Toolbox:
         if not isinstance(result, ToolResult):
             # A generator or a coroutine has not even begun.
             raise UsageError(
-                f"the tool {step.tool} returned {result!r:.100} and no ToolResult, so nothing tells whether it ran",
+                f"the tool {step.tool} returned {result!r:.100} instead of a ToolResult: it may not have run",
                 hint="Let its `run` return a ToolResult.",
             )
         return result

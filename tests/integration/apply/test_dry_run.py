@@ -259,7 +259,7 @@ def test_the_commands_go_together(desk: Desk, plan: Plan, tmp_path: Path):
     applied = run(desk, "apply", "--yes", plan.plan_id)
     assert f"holdfast plan unapply {plan.plan_id}" in applied.stdout
     shown = run(desk, "unapply", "--dry-run", plan.plan_id)
-    assert "would be put back" in shown.stdout
+    assert "would be restored or removed" in shown.stdout
     assert "Nothing was changed." in shown.stdout
     assert run(desk, "unapply", plan.plan_id).returncode == 2, "nobody to ask"
     taken_back = run(desk, "unapply", "--yes", plan.plan_id)

@@ -12,7 +12,7 @@ import pytest
 from holdfast.app import Holdfast
 from holdfast.checkpoints.garbage import Garbage
 from holdfast.checkpoints.pruning import Pruning
-from holdfast.checkpoints.recorder import Recorder
+from holdfast.checkpoints.recorder import GroupRecorder
 from holdfast.content.verify import Verifier
 from holdfast.errors import ContentError, NotFoundError, QuotaError, StateError, UsageError
 from holdfast.model import Operation, OperationKind, Plan, PlanState, RollbackResult, now
@@ -149,7 +149,7 @@ def _killed_at(workshop: Workshop, part: type, moment: str, action: Callable[[Ho
     assert killed_at(-1, act)
 
 
-@pytest.mark.parametrize(("part", "moment"), [(Recorder, "_record"), (Pruning, "prune_records")])
+@pytest.mark.parametrize(("part", "moment"), [(GroupRecorder, "_record"), (Pruning, "prune_records")])
 def test_what_was_stored_for_a_checkpoint_that_a_kill_kept_from_being_recorded_counts_with_the_next(
     workshop: Workshop, part: type, moment: str
 ) -> None:
@@ -208,7 +208,7 @@ def test_a_collection_in_vain_is_not_tried_again_at_once(workshop: Workshop, mon
     plan = workshop.create(run("mkdir -p deep; echo 2 > deep/file"), policy={"max_checkpoints": 4})
     opened = workshop.open()
     opened.execute(plan.plan_id)
-    first = opened.service.manager.state(workshop.groups(plan)[0].states["data"])
+    first = opened.service.manager.reader.state(workshop.groups(plan)[0].states["data"])
     workshop.close()
     damage_objects(workshop.home / "objects.db", [first.root.content])
     collected: list[object] = []

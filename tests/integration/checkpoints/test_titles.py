@@ -84,7 +84,7 @@ def test_what_a_rollback_left_is_called_after_where_it_went(workshop: Workshop) 
     opened.rollback(plan.plan_id, recorded(opened, plan)[0].checkpoint_id)
 
     found = [each.metadata.title for each in recorded(opened, plan)]
-    assert "left by going back to before the first step" in found
+    assert "left by a rollback to before the first step" in found
     assert titles(opened, plan)[-1] == "back at the start"
 
 

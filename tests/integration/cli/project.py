@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -81,17 +82,24 @@ class Project:
         file.write_text(f"name: a test plan\n{resources}\n{header}steps:\n{steps}")
         return file
 
-    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *arguments],
-            cwd=self.folder,
-            env=options.pop("env", self.environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[Any]:
+        """A process of its own, without input and with both outputs in pipes unless the options say otherwise."""
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        place = {"cwd": self.folder, "env": self.environment}
+        return subprocess.Popen([sys.executable, "-m", "holdfast", *arguments], **{**pipes, **place, **options})
+
+    def shell(self, script: str, cwd: Path | None = None) -> Ended:
+        """A shell's script with redirections or pipes, in which ``holdfast`` is this one."""
+        ended = subprocess.run(
+            ["/bin/sh", "-c", f'holdfast() {{ {shlex.quote(sys.executable)} -m holdfast "$@"; }}; {script}'],
+            cwd=cwd or self.folder,
+            env=self.environment,
+            capture_output=True,
             text=True,
-            **options,
+            check=False,
+            timeout=60,
         )
+        return Ended(ended.returncode, ended.stdout, ended.stderr)
 
     def run(self, *arguments: str, variables: Mapping[str, str] = {}, cwd: Path | None = None) -> Ended:
         return Ended(*run_warm(arguments, cwd or self.folder, {**self.environment, **variables}))

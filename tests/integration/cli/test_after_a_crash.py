@@ -83,7 +83,7 @@ def test_status_names_an_interrupted_rollback_and_execute_finishes_it_first(proj
     assert "cut short the rollback; the next command that changes the plan finishes it first" in words_of(status.stdout)
     assert f"holdfast plan resume --dry-run {plan}" in status.stdout
     preview = project.run("plan", "resume", "--dry-run", plan)
-    assert "goes on  1 A" in preview.stdout
+    assert "continues  1 A" in preview.stdout
     ended = project.run("plan", "execute", plan)
     assert ended.exit_code == 0
     assert "nothing was run" not in ended.stdout + ended.stderr
@@ -148,7 +148,7 @@ def test_a_command_that_undoes_what_another_plan_left_in_real_files_says_so(proj
     ended = project.call("plan", verb, second, *(["--yes"] if verb == "apply" else []))
     assert ended.exit_code == 0, ended
     said = f"{project.app}, {project.data}: the apply of plan {first} (a test plan) was cut short; it is undone"
-    assert f"put back {said}" in words_of(ended.stdout)
+    assert f"restored {said}" in words_of(ended.stdout)
     assert (project.data / "orders.csv").read_text() == "1;2;3\n" + ("4\n" if verb == "apply" else "")
 
 
@@ -189,12 +189,12 @@ def test_a_dry_run_says_what_skipping_and_repeating_would_do(project: Project, l
     assert (listed["state"], listed["interrupted"]) == ("processing", True)
     assert "interrupted" in project.run("plan", "list").stdout
     skipping = project.run("plan", "resume", "--dry-run", "--skip", plan).stdout
-    assert "skips    mail" in skipping
-    assert "goes on  3 last" in skipping
-    assert "goes back" not in skipping
+    assert "skips      mail" in skipping
+    assert "continues  3 last" in skipping
+    assert "restores" not in skipping
     assert f"holdfast plan resume --skip {plan}" in skipping
     repeating = project.run("plan", "resume", "--dry-run", "--rerun", plan).stdout
-    assert "goes on 2 mail" in words_of(repeating)
+    assert "continues 2 mail" in words_of(repeating)
     assert f"holdfast plan resume --rerun {plan}" in repeating
     ended = project.run("plan", "resume", "--skip", plan)
     assert ended.exit_code == 0

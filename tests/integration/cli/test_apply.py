@@ -28,7 +28,7 @@ def test_apply_and_unapply_ask_and_do_what_is_answered(project: Project) -> None
     assert project.on_terminal("plan", "apply", plan_id, answer="y\n").exit_code == 0
     asked = project.on_terminal("plan", "unapply", plan_id, answer="n\n")
     assert asked.exit_code == 4
-    assert "Put 2 files back as before the plan was applied?" in asked.stdout
+    assert "Undo the apply: restore or remove 2 files?" in asked.stdout
     assert project.on_terminal("plan", "unapply", plan_id, answer="y\n").exit_code == 0
     assert project.files() == before
 
@@ -38,14 +38,14 @@ def test_a_branch_is_asked_for_made_and_deleted(project: Project) -> None:
     before = project.files()
     asked = project.on_terminal("plan", "apply", "--branch", "topic", plan_id, answer="y\n")
     assert "on the new branch topic of" in asked.stdout.replace("\r\n", " ")
-    assert "on the branch topic; yours are as they were" in asked.stdout
+    assert "on the branch topic; your own files are untouched" in asked.stdout
     assert "git merge topic" in asked.stdout
     assert project.files() == before
     shown = project.json("plan", "unapply", "--dry-run", plan_id)
     assert (shown["branch"], shown["dry_run"], shown["state"]) == ("topic", True, "applied")
     asked = project.on_terminal("plan", "unapply", plan_id, answer="y\n")
     assert "Delete the branch topic" in asked.stdout
-    assert "is off topic" in asked.stdout
+    assert "is removed from topic" in asked.stdout
 
 
 def test_a_dry_run_needs_nobody_to_ask_and_names_the_command_that_does_it(project: Project) -> None:

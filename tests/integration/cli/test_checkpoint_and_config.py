@@ -83,7 +83,7 @@ def test_what_a_checkpoint_could_not_hold_is_named_with_the_reason(project: Proj
         ("app", "s.sock")
     ]
     shown = project.call("checkpoint", "show", last).stdout
-    assert "Not held of app" in shown
+    assert "Left out of app" in shown
     assert "s.sock" in shown
 
 

@@ -118,7 +118,7 @@ def test_a_no_changes_nothing(ran: Project) -> None:
     decision = decision_of(ran, 1)
     declined = ran.on_terminal("plan", "correct", "--mode", "revert", "--guidance", "x", decision, answer="n\n")
     assert declined.exit_code == 4
-    assert "1 decision superseded, 1 file taken back" in declined.stdout
+    assert "1 decision superseded, 1 file restored or removed" in declined.stdout
     assert (ran.files(), ran.json("plan", "status")) == before
 
 
@@ -137,7 +137,7 @@ def test_appending_asks_as_well(ran: Project) -> None:
     ]
     declined = ran.on_terminal(*arguments, answer="n\n", columns=200)
     assert declined.exit_code == 4
-    assert "Undo nothing, and add 1 step at the end: another note. Go on?" in declined.stdout
+    assert "Undo nothing, and add 1 step at the end: another note. Continue?" in declined.stdout
     assert (ran.files(), ran.json("plan", "status")) == before
     assert ran.on_terminal(*arguments, answer="y\n").exit_code == 0
     assert (ran.sandbox() / "other.txt").exists()

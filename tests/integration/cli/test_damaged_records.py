@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from contextlib import closing
 from typing import Any
 
 import pytest
 
+from holdfast.app import Holdfast
+from holdfast.model import RunStatus
+from holdfast.process.leftovers import MARK_VARIABLE, mark_of
 from holdfast.system.sqlite import module  # another library would drop the locks of this process
 from tests.integration.cli.project import Project
 
@@ -231,6 +236,20 @@ def test_a_damaged_plan_does_not_concern_others_and_can_be_deleted(project: Proj
     assert not (project.home / "sandboxes" / plan).exists()
     assert project.call("doctor").exit_code == 0
     assert project.call("plan", "apply", "--yes", other).exit_code == 0
+
+
+def test_what_a_step_of_a_damaged_plan_left_running_is_ended_when_it_is_deleted(project: Project, plan: str) -> None:
+    with Holdfast.open(project.folder, home=project.home) as holdfast, holdfast.store.transaction():
+        run = holdfast.runs(plan)[-1].model_copy(update={"status": RunStatus.RUNNING, "finished_at": None})
+        holdfast.store.save(run)
+    mark = {MARK_VARIABLE: mark_of(run.run_id, project.home)}
+    with subprocess.Popen(["sleep", "300"], env={**os.environ, **mark}) as left:
+        change(project, f"UPDATE plan SET {CHECKSUM} WHERE plan_id = '{plan}'")
+        try:
+            assert project.call("plan", "delete", "--yes", plan).exit_code == 0
+            left.wait(10)
+        finally:
+            left.kill()
 
 
 @pytest.mark.parametrize("damage", [CHECKSUM, "token = 'x'"], ids=["a wrong checksum", "no number"])

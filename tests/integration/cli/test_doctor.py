@@ -176,7 +176,7 @@ def test_a_plan_whose_process_died_is_a_warning(project: Project) -> None:
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
     plan_id = project.json("plan", "status")["plan_id"]
-    assert "its process is gone" in findings(project)[f"plan {plan_id}"]["detail"]
+    assert "its process is dead" in findings(project)[f"plan {plan_id}"]["detail"]
     assert project.json("plan", "status")["interrupted"] is True
     assert "interrupted" in project.call("plan", "status").stdout
 
@@ -186,7 +186,7 @@ def test_an_interrupted_apply_is_a_warning(project: Project) -> None:
     plan_id = project.json("plan", "execute", str(made))["plan_id"]
     kill_in_apply(project, plan_id)
     data = project.json("doctor")["findings"]
-    assert "A apply was begun and not finished." in [e["detail"] for e in data if e["name"] == f"plan {plan_id}"]
+    assert "The apply was cut short." in [e["detail"] for e in data if e["name"] == f"plan {plan_id}"]
 
 
 def test_steps_that_are_not_confined_are_a_warning(project: Project) -> None:

@@ -216,7 +216,7 @@ def test_a_folder_that_is_gone_is_an_error_without_a_traceback(
     assert main.run(["plan", "list", "--home", str(project.home)]) == 6
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("error: The current folder is gone.\nhint: Go to a folder that is there, with `cd`")
+    assert said.err.startswith("error: The current folder is gone.\nhint: Change to a folder that exists, with `cd`")
 
 
 def test_what_nobody_thought_of_is_told_in_a_sentence(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ def test_interrupting_twice_is_safe(project: Project) -> None:
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None
     assert process.stderr.readline() == "\n"
-    assert process.stderr.readline() == "stopping the step; once more stops at once\n"
+    assert process.stderr.readline() == "stopping the step; press Ctrl-C again to stop at once\n"
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130

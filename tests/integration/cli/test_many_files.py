@@ -24,4 +24,4 @@ def test_long_lists_are_cut_for_people_and_whole_for_programs(project: Project) 
     project.json("plan", "execute", "latest")
     applied = project.call("plan", "apply", "-y", "latest").stdout
     assert "and 71 more" in applied
-    assert "as git ignores it  x.log" in applied
+    assert "because git ignores it  x.log" in applied

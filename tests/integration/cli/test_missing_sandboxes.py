@@ -154,7 +154,7 @@ def test_going_back_is_refused_until_resume_has_made_the_sandbox_anew(
 
 
 def said_of_making(ended: Ended) -> str:
-    told = [line for line in (ended.stdout + ended.stderr).splitlines() if "made anew" in line]
+    told = [line for line in (ended.stdout + ended.stderr).splitlines() if "re-created" in line]
     assert len(told) == 1, ended
     return told[0]
 

@@ -22,7 +22,7 @@ def test_a_failed_plan_is_resumed_from_where_a_dry_run_said(project: Project) ->
     preview = project.json("plan", "resume", "--dry-run", "latest")
     assert (preview["step_index"], preview["step"], preview["operations"]) == (1, "two", [])
     assert project.json("plan", "status") == before
-    assert "goes on  2 two" in project.call("plan", "resume", "--dry-run", "latest").stdout
+    assert "continues  2 two" in project.call("plan", "resume", "--dry-run", "latest").stdout
     (project.sandbox() / "allowed").touch()
     assert project.json("plan", "resume", "latest")["state"] == "complete"
     assert project.call("plan", "resume", "latest").exit_code == 4
@@ -65,7 +65,7 @@ def test_checkpoints_are_taken_deleted_and_pruned_by_hand(project: Project) -> N
         refused = project.call("checkpoint", "create", "--label", label, "latest")
         assert (refused.exit_code, refused.stderr.count("\n")) == (2, 2), refused
     assert project.json("checkpoint", "create", "--label", "é" * 100, "latest")["label"] == "é" * 100
-    assert "go back" in project.call("checkpoint", "create", "latest").stdout
+    assert "roll back" in project.call("checkpoint", "create", "latest").stdout
     assert project.json("checkpoint", "delete", "--yes", "latest", "lunch")["deleted"] == 1
     assert project.call("checkpoint", "delete", "--yes", "latest", "lunch").exit_code == 3
     count = len(project.checkpoints())
@@ -74,7 +74,7 @@ def test_checkpoints_are_taken_deleted_and_pruned_by_hand(project: Project) -> N
         count - len(project.checkpoints()),
         len(project.checkpoints()),
     )
-    assert "stay" in project.call("checkpoint", "prune", "latest").stdout
+    assert "remain" in project.call("checkpoint", "prune", "latest").stdout
     assert "Deleted 1 checkpoint." in _deleted(project)
 
 
@@ -114,7 +114,7 @@ def test_pruning_and_deleting_say_once_that_damage_keeps_content_from_being_free
     pruned = project.call("checkpoint", "prune", "--keep", "2", "latest")
     assert pruned.exit_code == 0
     assert pruned.stdout.count("holdfast checkpoint verify") == 1
-    assert "stay" in pruned.stdout
+    assert "remain" in pruned.stdout
     deleted = project.call("plan", "delete", "--yes", "latest", "--format", "json")
     assert deleted.exit_code == 0
     assert len(deleted.envelope["messages"]) == 1

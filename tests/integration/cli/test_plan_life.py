@@ -200,8 +200,8 @@ def test_status_of_a_plan_that_has_not_run_has_no_checkpoint(project: Project) -
 def test_status_warns_when_automatic_checkpoints_are_switched_off(project: Project) -> None:
     file = project.plan(GOOD, header="policy: {auto_create_on: []}\n")
     created = project.run("plan", "create", str(file), "--format", "json")
-    assert "switched off" in created.envelope["messages"][0]
-    assert "switched off" in project.call("plan", "status").stdout
+    assert "turned off" in created.envelope["messages"][0]
+    assert "turned off" in project.call("plan", "status").stdout
 
 
 def test_the_newest_plans_are_listed_first_and_those_of_other_projects_only_on_demand(project: Project) -> None:
@@ -352,17 +352,17 @@ def test_the_status_of_a_plan_that_waits_for_a_person_names_what_is_to_be_resolv
 """
     assert project.call("plan", "execute", str(project.plan(steps))).exit_code != 0
     said = project.call("plan", "status").stdout
-    assert "To be resolved in the sandbox:" in said
-    assert "version.txt" in said.partition("To be resolved in the sandbox:")[2]
+    assert "Conflicts to resolve in the sandbox:" in said
+    assert "version.txt" in said.partition("Conflicts to resolve in the sandbox:")[2]
     assert re.search(r"conflict +parts", said)
     assert re.search(r"ok +one", said)
-    assert "go on    holdfast plan resume" in said
+    assert "continue   holdfast plan resume" in said
 
 
 def test_a_list_without_plans_suggests_only_what_may_find_some(project: Project) -> None:
     here, everywhere = project.call("plan", "list").stdout, project.call("plan", "list", "--all").stdout
     assert "holdfast plan list --all" in here
-    assert everywhere == "There are no plans in any project.\nmake one  holdfast plan create FILE\n"
+    assert everywhere == "There are no plans in any project.\ncreate one  holdfast plan create FILE\n"
 
 
 def test_the_latest_plan_is_the_one_made_last_also_if_the_clock_was_set_back(
@@ -371,7 +371,7 @@ def test_the_latest_plan_is_the_one_made_last_also_if_the_clock_was_set_back(
     file = str(project.plan("  - {run: 'true'}\n"))
     made = [project.json("plan", "create", file)["plan_id"]]
     set_back = now() - timedelta(days=1)
-    monkeypatch.setattr("holdfast.plans.now", lambda: set_back)
+    monkeypatch.setattr("holdfast.plans.creating.now", lambda: set_back)
     made.append(project.json("plan", "create", file)["plan_id"])
     assert [each["plan_id"] for each in project.json("plan", "list")["plans"]] == made[::-1]
     assert project.json("plan", "status", "latest")["plan_id"] == made[1]

@@ -143,7 +143,7 @@ def test_a_decision_is_explained_to_people(ran: Project) -> None:
         assert line in shown.splitlines()
     assert f"holdfast plan correct --dry-run --mode revert --guidance TEXT {bump}" in shown
     last = ran.call("plan", "explain", note).stdout
-    assert "noted" in last[last.index("The end of what its step printed") :]
+    assert "noted" in last[last.index("The end of its step's output") :]
     assert "What depends on it\nNothing." in last
 
 
@@ -155,7 +155,7 @@ def test_what_cannot_be_known_or_done_is_said(project: Project) -> None:
     shown = project.call("plan", "explain", root["children"][1]["decision_id"]).stdout
     assert "step          2 bad, failed: " in shown
     assert "checkpoint    none" in shown
-    assert "That is not recorded" in shown
+    assert "Not recorded" in shown
     assert "plan correct" not in shown
     assert "follows from" not in project.call("plan", "explain", root["decision_id"]).stdout
 

@@ -146,7 +146,7 @@ def test_what_changes_something_is_refused_and_says_why(project: Project, plan: 
     )  # fmt: skip
     for command, (code, _, said) in answers.items():
         assert code == 6, (command, said)
-        assert "is read-only: it can only be looked at" in said
+        assert "is read-only: nothing in it can be changed" in said
     assert everything_in(project.home) == before
     assert not (project.app / "one").exists()
 

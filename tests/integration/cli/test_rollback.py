@@ -93,7 +93,7 @@ def test_timing_and_messages_of_a_rollback_are_told_in_every_format(ran: Project
     told = ran.call(*words, before, "--format", "json").envelope
     assert told["timing"].keys() == {"started", "duration_ms"}
     (message,) = told["messages"]
-    assert re.fullmatch(r"Went back to cp_\w+; 3 files restored or removed\.", message)
+    assert re.fullmatch(r"Rolled back to cp_\w+; 3 files restored or removed\.", message)
     lines = [r"timing    started \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, took \d.*s"]
     lines.append(message.replace("3 files", "0 files").replace(".", r"\."))
     for shown in (ran.call(*words, before).stdout, ran.on_terminal(*words, before, variables={"NO_COLOR": "1"}).stdout):

@@ -75,7 +75,7 @@ def test_a_dry_run_is_refused_as_the_rollback_is(ran: Project, situation: object
 
 def test_the_question_names_what_cannot_be_undone(ran: Project) -> None:
     asked = ran.on_terminal("plan", "rollback", "latest", ran.checkpoint_before(1), answer="n\n", columns=300)
-    assert "Not undone: step 2 (note). Go back?" in asked.stdout
+    assert "Not undone: step 2 (note). Roll back?" in asked.stdout
 
 
 # --only
@@ -140,7 +140,7 @@ def test_it_asks_before_it_acts(ran: Project) -> None:
     assert ran.run(*arguments).exit_code == 2
     declined = ran.on_terminal(*arguments, answer="n\n", columns=300)
     assert declined.exit_code == 4
-    assert "1 file will be restored or removed in the sandboxes, all else stays. Restore?" in declined.stdout
+    assert "1 file will be restored or removed in the sandboxes, everything else stays. Restore?" in declined.stdout
     assert everything(ran) == before
 
 

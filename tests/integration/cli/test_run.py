@@ -6,7 +6,6 @@ import fcntl
 import os
 import pty
 import select
-import shlex
 import shutil
 import signal
 import struct
@@ -129,16 +128,9 @@ def test_resources_can_be_named(project: Project) -> None:
 
 
 def test_its_input_is_handed_through(project: Project) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "holdfast", "run", "--", "cat"],
-        cwd=project.app,
-        env=project.environment,
-        input="said to it\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "said to it\n" in ended.stdout
+    with project.start("run", "--", "cat", cwd=project.app, stdin=subprocess.PIPE) as process:
+        shown, _ = process.communicate("said to it\n")
+    assert (process.returncode, "said to it\n" in shown) == (0, True)
 
 
 def test_variables_and_places_are_allowed_by_name(project: Project) -> None:
@@ -162,30 +154,15 @@ def test_an_envelope_has_standard_output_for_itself(project: Project) -> None:
 
 
 def test_standard_output_is_the_programs_alone(project: Project) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "holdfast", "run", "--", "cat"],
-        cwd=project.app,
-        env=project.environment,
-        input=b"all\0of it\xff",
-        capture_output=True,
-        check=True,
-    )
-    assert ended.stdout == b"all\0of it\xff"
-    assert b"No file changed." in ended.stderr
+    with project.start("run", "--", "cat", cwd=project.app, stdin=subprocess.PIPE, text=False) as process:
+        shown, told = process.communicate(b"all\0of it\xff")
+    assert (process.returncode, shown) == (0, b"all\0of it\xff")
+    assert b"No file changed." in told
 
 
 def test_a_program_whose_reader_has_gone_away_gets_a_broken_pipe(project: Project) -> None:
-    command = f"{shlex.quote(sys.executable)} -m holdfast run -- yes; echo $? > ../code"
-    shown = subprocess.run(
-        ["/bin/bash", "-c", f"({command}) | head -2"],
-        cwd=project.app,
-        env=project.environment,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert shown.stdout == "y\ny\n"
+    shown = project.shell("(holdfast run -- yes; echo $? > ../code) | head -2", cwd=project.app)
+    assert (shown.exit_code, shown.stdout) == (0, "y\ny\n")
     assert "yes was ended by SIGPIPE" in shown.stderr
     assert (project.folder / "code").read_text() == f"{128 + signal.SIGPIPE}\n"
 
@@ -193,32 +170,17 @@ def test_a_program_whose_reader_has_gone_away_gets_a_broken_pipe(project: Projec
 def test_a_program_whose_output_cannot_be_written_is_told_and_so_is_the_user(project: Project) -> None:
     for script, exit_code in (("echo once; exit 0", 6), ("echo once; exit 4", 4), ("exec yes", 128 + signal.SIGPIPE)):
         with open("/dev/full", "w") as full:
-            ended = subprocess.run(
-                [sys.executable, "-m", "holdfast", "run", "--", "sh", "-c", f"echo 2 > version.txt; {script}"],
-                cwd=project.app,
-                env=project.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=full,
-                stderr=subprocess.PIPE,
-                text=True,
-                check=False,
-                timeout=60,
-            )
-        assert ended.returncode == exit_code, ended
-        assert "Standard output could not be written" in ended.stderr
-        assert "M  version.txt" in ended.stderr
+            words = ("run", "--", "sh", "-c", f"echo 2 > version.txt; {script}")
+            with project.start(*words, cwd=project.app, stdout=full) as process:
+                _, told = process.communicate(timeout=60)
+        assert process.returncode == exit_code, told
+        assert "Standard output could not be written" in told
+        assert "M  version.txt" in told
 
 
 def test_a_program_can_be_stopped_while_nothing_reads_what_it_prints(project: Project) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "run", "--", "sh", "-c", "echo 2 > version.txt; exec yes"],
-        cwd=project.app,
-        env=project.environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    words = ("run", "--", "sh", "-c", "echo 2 > version.txt; exec yes")
+    with project.start(*words, cwd=project.app) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         wait_until(lambda: any(each.read_text() == "2\n" for each in project.home.glob("sandboxes/*/app/version.txt")))
@@ -236,18 +198,12 @@ def is_full(pipe: IO[Any]) -> bool:
 
 
 def test_what_a_slow_reader_takes_is_whole_and_in_order(project: Project) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "run", "--", "seq", "60000"],
-        cwd=project.app,
-        env=project.environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as process:
+    words = ("run", "--", "seq", "60000")
+    with project.start(*words, cwd=project.app, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         wait_until(lambda: is_full(process.stdout))
         shown = process.stdout.read()
-    assert (process.returncode, shown.split()) == (0, [str(each).encode() for each in range(1, 60001)])
+    assert (process.returncode, shown.split()) == (0, [str(each) for each in range(1, 60001)])
 
 
 def test_a_variable_that_cannot_be_passed_is_refused_before_anything_is_made(project: Project) -> None:
@@ -348,15 +304,8 @@ def test_folders_whose_long_names_begin_alike_have_sandboxes_of_their_own(projec
 
 
 def test_a_program_can_be_cancelled_from_elsewhere_and_its_work_stays(project: Project) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "run", "--settle", "100ms", "--", "sh", "-c", "echo 1 > f; sleep 60"],
-        cwd=project.app,
-        env=project.environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    words = ("run", "--settle", "100ms", "--", "sh", "-c", "echo 1 > f; sleep 60")
+    process = project.start(*words, cwd=project.app, stderr=subprocess.STDOUT)
 
     def is_kept() -> bool:
         listed = project.run("checkpoint", "list", "--format", "json", cwd=project.app)
@@ -390,13 +339,8 @@ def test_stopping_it_while_its_sandbox_is_made_says_that_it_never_began(project:
 @pytest.fixture
 def killed(project: Project) -> Project:
     """A program wrote a file, of which there is a checkpoint, and another one; then Holdfast was killed."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "run", "--settle", "100ms", "--", "sh", "-c", LEAVES_WORK],
-        cwd=project.app,
-        env=project.environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-    )
+    words = ("run", "--settle", "100ms", "--", "sh", "-c", LEAVES_WORK)
+    process = project.start(*words, cwd=project.app, stdout=subprocess.DEVNULL, stderr=None)
     wait_until(lambda: any(project.home.glob("sandboxes/*/app/last")))
     process.kill()
     process.wait()
@@ -412,9 +356,9 @@ def test_the_work_of_a_program_whose_holdfast_was_killed_can_be_kept_and_applied
     assert keep in killed.run("plan", "status", cwd=killed.app).stdout
     assert f"keep its work  {keep}" in killed.run("plan", "resume", "--dry-run", "latest", cwd=killed.app).stdout
     told = killed.run("plan", "resume", "--dry-run", "--skip", "latest", cwd=killed.app).stdout
-    assert f"skips    {in_app(killed, 'plan', 'status')['name']}" in told
-    assert "goes on  all steps are done; the result is checked again" in told
-    assert "goes back" not in told
+    assert f"skips      {in_app(killed, 'plan', 'status')['name']}" in told
+    assert "continues  all steps are done; the result is checked again" in told
+    assert "restores" not in told
     data = in_app(killed, "plan", "resume", "--skip", "latest")
     assert data["state"] == "complete"
     in_app(killed, "plan", "apply", "--yes", "latest")

@@ -87,7 +87,7 @@ def test_a_plan_that_is_at_work_says_how_to_stop_it(project: Project) -> None:
     try:
         while "running" not in (status := project.call("plan", "status").stdout):
             assert running.poll() is None
-        assert "stop it  holdfast plan cancel " in status
+        assert "stop      holdfast plan cancel " in status
         refused = project.call("plan", "execute", "latest")
         assert refused.exit_code == 5
         assert "or stop it with `holdfast plan cancel " in refused.stderr
@@ -101,7 +101,7 @@ def test_a_plan_that_is_at_work_says_how_to_stop_it(project: Project) -> None:
     [
         ("lastest", "There is no plan 'lastest'; did you mean \"latest\"?"),
         ("nothing", "There is no file of that name either."),
-        ("latest", "hint: Make one with `holdfast plan create FILE`.\n"),
+        ("latest", "hint: Create one with `holdfast plan create FILE`.\n"),
     ],
 )
 def test_what_cannot_be_executed_is_told_with_what_may_have_been_meant(project: Project, named: str, said: str) -> None:

@@ -6,13 +6,11 @@ import fcntl
 import json
 import os
 import select
-import shlex
 import subprocess
-import sys
 
 import pytest
 
-from tests.integration.cli.project import Ended, Project
+from tests.integration.cli.project import Project
 
 
 @pytest.fixture
@@ -21,72 +19,46 @@ def ran(project: Project) -> Project:
     return project
 
 
-def in_shell(project: Project, arguments: str, redirections: str) -> Ended:
-    """The command as a shell starts it with these redirections; they come last, so they win."""
-    ended = subprocess.run(
-        ["/bin/sh", "-c", f"exec {shlex.quote(sys.executable)} -m holdfast {arguments} {redirections}"],
-        cwd=project.folder,
-        env=project.environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return Ended(ended.returncode, ended.stdout, ended.stderr)
-
-
 @pytest.mark.parametrize(
     "arguments",
     ["--help", "--version", "plan list", "plan list --format json", "plan list --format yaml", "plan diff --patch"],
 )
 def test_output_that_cannot_be_written_is_an_error_that_is_said(ran: Project, arguments: str) -> None:
-    ended = in_shell(ran, arguments, "> /dev/full")
+    ended = ran.shell(f"holdfast {arguments} > /dev/full")
     assert ended.exit_code == 6
     assert ended.stderr.startswith("error: Standard output could not be written")
     assert "No space left on device" in ended.stderr
-    assert "stays done" not in ended.stderr
+    assert "has done its work" not in ended.stderr
 
 
 def test_what_was_done_stays_done_if_the_output_cannot_be_written_and_that_is_said(ran: Project) -> None:
-    ended = in_shell(ran, "plan apply --yes latest", "> /dev/full")
+    ended = ran.shell("holdfast plan apply --yes latest > /dev/full")
     assert ended.exit_code == 6
-    assert "What the command did is done and stays done" in ended.stderr
+    assert "The command has done its work" in ended.stderr
     assert (ran.app / "version.txt").read_text() == "2\n"
     assert ran.json("plan", "status")["state"] == "applied"
 
 
 def test_an_error_keeps_its_own_exit_code_if_the_output_cannot_be_written(ran: Project) -> None:
-    ended = in_shell(ran, "plan status nix --format json", "> /dev/full")
+    ended = ran.shell("holdfast plan status nix --format json > /dev/full")
     assert ended.exit_code == 3
     assert "could not be written" in ended.stderr
 
 
 def test_output_and_errors_that_both_cannot_be_written_still_end_with_an_error(ran: Project) -> None:
-    assert in_shell(ran, "plan list", "> /dev/full 2>&1").exit_code == 6
+    assert ran.shell("holdfast plan list > /dev/full 2>&1").exit_code == 6
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(ran: Project) -> None:
-    command = f"{shlex.quote(sys.executable)} -m holdfast plan schema --format json; echo $? > code"
-    shown = subprocess.run(
-        ["/bin/sh", "-c", f"({command}) | true"],
-        cwd=ran.folder,
-        env=ran.environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert ((ran.folder / "code").read_text(), shown.stderr) == ("0\n", "")
+    shown = ran.shell("(holdfast plan schema --format json; echo $? > code) | true")
+    assert (shown.exit_code, (ran.folder / "code").read_text(), shown.stderr) == (0, "0\n", "")
 
 
 def test_output_to_a_pipe_that_does_not_block_waits_for_its_reader_and_is_whole(ran: Project) -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, select.PIPE_BUF)
-    with subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "plan", "schema", "--format", "json"],
-        cwd=ran.folder,
-        env=ran.environment,
-        stdout=writer,
-    ) as process:
+    with ran.start("plan", "schema", "--format", "json", stdout=writer, stderr=None) as process:
         os.close(writer)
         with open(reader, "rb") as stream:
             shown = stream.read()
@@ -109,7 +81,7 @@ def test_output_to_a_pipe_that_does_not_block_waits_for_its_reader_and_is_whole(
 def test_a_closed_stream_changes_no_exit_code_and_hides_no_other_stream(
     project: Project, form: str, closed: str, is_said: bool
 ) -> None:
-    ended = in_shell(project, f"plan status nix --format {form}", closed)
+    ended = project.shell(f"holdfast plan status nix --format {form} {closed}")
     assert ended.exit_code == 3
     said = ended.stdout + ended.stderr
     assert ("There is no plan 'nix'" in said) == is_said
@@ -119,8 +91,9 @@ def test_a_closed_stream_changes_no_exit_code_and_hides_no_other_stream(
 def test_with_all_streams_closed_a_plan_runs_and_nothing_is_printed_into_a_database(project: Project) -> None:
     plan = project.plan("  - {run: 'echo printed; echo as error >&2; cat; echo 2 > version.txt'}\n")
     for form in ("plain", "json"):
-        assert in_shell(project, f"plan execute {plan} --format {form}", "<&- >&- 2>&-").exit_code == 0
-    assert in_shell(project, "run --resource app -- sh -c 'echo out; cat; exit 7'", "<&- >&- 2>&-").exit_code == 7
+        assert project.shell(f"holdfast plan execute {plan} --format {form} <&- >&- 2>&-").exit_code == 0
+    program = "sh -c 'echo out; cat; exit 7'"
+    assert project.shell(f"holdfast run --resource app -- {program} <&- >&- 2>&-").exit_code == 7
     assert project.call("doctor").exit_code == 0
     assert len(project.json("plan", "list", "--all")["plans"]) == 3
 
@@ -130,16 +103,9 @@ def test_a_plan_comes_from_standard_input_and_from_a_file_that_it_is_redirected_
     project: Project, named: str
 ) -> None:
     project.plan("  - {run: echo 2 > version.txt}\n")
-    for redirection in ("cat plan.yaml | ", "< plan.yaml "):
-        ended = subprocess.run(
-            ["/bin/sh", "-c", f"{redirection} {shlex.quote(sys.executable)} -m holdfast plan execute {named}"],
-            cwd=project.folder,
-            env=project.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ended.returncode == 0, ended
+    for redirection in ("cat plan.yaml | {}", "{} < plan.yaml"):
+        ended = project.shell(redirection.format(f"holdfast plan execute {named}"))
+        assert ended.exit_code == 0, ended
         assert "Complete. 1 file: 1 changed" in ended.stdout
 
 
@@ -148,15 +114,8 @@ def test_steps_for_a_correction_come_from_standard_input(ran: Project) -> None:
         each["decision_id"] for each in ran.json("checkpoint", "list")["checkpoints"] if each["decision_id"]
     )
     words = ["plan", "correct", "--yes", "--mode", "revert", "--guidance", "other", "--with", "-", decision]
-    ended = subprocess.run(
-        [sys.executable, "-m", "holdfast", *words],
-        cwd=ran.folder,
-        env=ran.environment,
-        input="steps: [{run: echo 3 > version.txt}]",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended
+    with ran.start(*words, stdin=subprocess.PIPE) as process:
+        told = process.communicate("steps: [{run: echo 3 > version.txt}]")
+    assert process.returncode == 0, told
     assert ran.json("plan", "apply", "--yes", "latest")
     assert (ran.app / "version.txt").read_text() == "3\n"

@@ -58,5 +58,5 @@ def test_help_imports_click_and_nothing_else(project: Project) -> None:
     assert not packages(modules) & {"pydantic", "rich", "sqlite3", "pysqlite3", "yaml"}
     assert {module for module in modules if module.startswith("holdfast")} <= {
         "holdfast", "holdfast.cli", "holdfast.cli.main", "holdfast.cli.invocation", "holdfast.cli.output",
-        "holdfast.cli.streams", "holdfast.names",
+        "holdfast.cli.streams", "holdfast.errors", "holdfast.names",
     }  # fmt: skip

@@ -14,7 +14,7 @@ from tests.integration.cli.project import Project
 AROUND_A_FAILURE = ["before_step", "on_tool_write_complete", "on_decision", "on_error"]
 FAILED = "echo broken > version.txt; exit 1"
 KEPT = re.compile(r"^kept +(cp_\w+) +the files when it failed$", re.MULTILINE)
-NOT_KEPT = "Not kept: no checkpoint holds the files as they were when it failed; they are still in the sandboxes."
+NOT_KEPT = "Not kept: no checkpoint contains the files as they were when it failed; they are still in the sandboxes."
 
 
 def combinations_of(names: list[str]) -> list[list[str]]:

@@ -206,7 +206,7 @@ def test_a_superseded_decision_says_why_it_cannot_be_reverted(workshop: Workshop
     late = _decision(opened, plan, 2)
     opened.correct(_decision(opened, plan, 1).decision_id, guidance="x")
     found = opened.explain(late.decision_id)
-    assert "superseded already" in (found.refusal or "")
+    assert "already superseded" in (found.refusal or "")
     assert found.dependents == ()
     assert [each.path for each in found.changes or ()] == ["three"]
 

@@ -21,7 +21,7 @@ from holdfast.model import Lease, Plan, PlanState, RunStatus, StepRun
 from holdfast.system.machine import process_of
 from tests.integration.cli.damage import damage_content
 from tests.support.repositories import status
-from tests.support.workshop import Workshop, files, run
+from tests.support.workshop import Workshop, files, killed_in_rollback, run
 
 
 def _start(workshop: Workshop, plan_id: str) -> subprocess.Popen[bytes]:
@@ -202,33 +202,9 @@ def test_a_rollback_killed_in_the_middle_is_finished_by_the_next_command(worksho
     opened.execute(plan.plan_id)
     target = next(view for view in opened.checkpoints(plan.plan_id) if view.group.step_index == 1)
     wanted = {"version.txt": "1\n", **{f"d/f{number}": f"{number}\n" for number in range(20)}}
-    child = (
-        "import os, signal, sys\n"
-        "from holdfast.snapshot.restore import write\n"
-        "from holdfast.cli.main import main\n"
-        "left = int(sys.argv.pop(1))\n"
-        "original = write._Restorer._put\n"
-        "def put(self, *args, **kwargs):\n"
-        "    global left\n"
-        "    left -= 1\n"
-        "    if left <= 0:\n"
-        "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    return original(self, *args, **kwargs)\n"
-        "write._Restorer._put = put\n"
-        "main()\n"
-    )
-    arguments = [
-        "--home",
-        str(workshop.home),
-        "plan",
-        "rollback",
-        "--yes",
-        plan.plan_id,
-        target.checkpoint.checkpoint_id,
-    ]
-    ended = subprocess.run([sys.executable, "-c", child, str(call), *arguments], cwd=workshop.app, check=False)
+    exit_code = killed_in_rollback(workshop, call, plan.plan_id, target.checkpoint.checkpoint_id)
     if call <= 20:
-        assert ended.returncode == -signal.SIGKILL
+        assert exit_code == -signal.SIGKILL
     again = workshop.open().rollback(plan.plan_id, target.checkpoint.checkpoint_id)
     assert again.plan.last_completed_step == 0
     assert files(workshop.sandbox(plan)) == wanted

@@ -106,7 +106,7 @@ def test_nothing_is_added_while_a_step_is_cut_short_because_going_on_would_lose_
     def add() -> None:
         opened.correct(last_decision(opened, plan), guidance="more", mode="append", steps_file=steps)
 
-    with pytest.raises(StateError, match=r"Step 2 .* did not come to its end") as refusal:
+    with pytest.raises(StateError, match=r"Step 2 .* has not finished") as refusal:
         add()
     assert f"holdfast plan resume {plan.plan_id}" in refusal.value.hint
     opened.execute(plan.plan_id)
@@ -131,7 +131,7 @@ def test_nothing_is_added_while_a_conflict_waits(workshop: Workshop, policy: dic
     plan = workshop.create(CONFLICTING, policy=policy)
     opened = workshop.open()
     opened.execute(plan.plan_id)
-    with pytest.raises(StateError, match="did not come to its end"):
+    with pytest.raises(StateError, match="has not finished"):
         opened.correct(
             last_decision(opened, plan), guidance="x", mode="append", steps_file=workshop.steps_file(run("true"))
         )

@@ -53,8 +53,8 @@ def test_a_process_that_forks_all_the_time_is_caught(run, leave_group):
 
 
 def test_orphans_that_end_while_the_command_runs_are_not_kept_as_zombies(run):
-    script = "for each in 1 2 3 4 5; do (sleep 0 &); done; sleep 0.3; ps -o stat= --ppid $PPID"
-    assert run(script).output.split() == ["Ss"]
+    script = "for each in 1 2 3 4 5; do (sleep 0 &); done; sleep 0.3; ps -o state= --ppid $PPID"
+    assert run(script).output.split() == ["S"]
 
 
 def test_a_timeout_ends_the_whole_tree(run, pid_file):

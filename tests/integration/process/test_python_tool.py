@@ -111,7 +111,7 @@ def test_a_function_whose_work_is_left_undone_in_what_it_returns_fails_and_says_
     result = call(source)
     assert not (tmp_path / "ran").exists()
     assert not result.succeeded
-    assert f"work:step returned {what}, and what that would do was not done" in (result.error or "")
+    assert f"work:step returned {what}, which was never run" in (result.error or "")
     assert "never awaited" not in result.output
 
 
@@ -281,5 +281,5 @@ def test_an_executor_that_is_gone_is_noticed():
     with ours, theirs:
         executor = Executor(theirs)
         ours.shutdown(socket.SHUT_WR)
-        with pytest.raises(RequestRefused, match="does not answer any more"):
+        with pytest.raises(RequestRefused, match="no longer answers"):
             executor.ask("checkpoint", label=None)

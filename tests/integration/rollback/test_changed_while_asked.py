@@ -11,6 +11,8 @@ import pytest
 
 from holdfast.errors import SandboxError, StateError
 from holdfast.model import Plan, RollbackResult
+from holdfast.snapshot.scan.changes import ChangeReport
+from holdfast.snapshot.scan.scan import Scan
 from tests.support.workshop import Workshop, files, run
 
 
@@ -34,6 +36,39 @@ def _writing_mapped(path: Path) -> Callable[[object], bool]:
 
 def _start(workshop: Workshop, plan: Plan) -> str:
     return workshop.groups(plan)[0].group_id
+
+
+@pytest.fixture
+def scanned(monkeypatch: pytest.MonkeyPatch) -> list[Scan]:
+    """Scans that look at every file of a sandbox."""
+    found: list[Scan] = []
+    run_scan = Scan.run
+
+    def run_and_note(scan: Scan, report: ChangeReport) -> None:
+        if not report.is_complete:
+            found.append(scan)
+        run_scan(scan, report)
+
+    monkeypatch.setattr(Scan, "run", run_and_note)
+    return found
+
+
+@pytest.mark.parametrize(("confirm", "count"), [(None, 1), (lambda _: True, 2)])
+@pytest.mark.parametrize("verb", ["rollback", "restore paths", "correct", "apply"])
+def test_a_sandbox_is_scanned_once_and_once_more_after_a_question(
+    workshop: Workshop, scanned: list[Scan], plan: Plan, verb: str, confirm: Callable[[object], bool] | None, count: int
+) -> None:
+    opened, start = workshop.open(), _start(workshop, plan)
+    decision = next(each for each in opened.decisions(plan.plan_id) if each.step_index == 0)
+    scanned.clear()
+    if verb == "apply":
+        opened.apply(plan.plan_id, confirm=confirm)
+    elif verb == "correct":
+        opened.correct(decision.decision_id, guidance="x", confirm=confirm)
+    else:
+        only = ["version.txt"] if verb == "restore paths" else []
+        opened.rollback(plan.plan_id, start, only=only, confirm=confirm)
+    assert len(scanned) == count * len(plan.resources)
 
 
 @pytest.mark.parametrize("only", [(), ("version.txt",)])

@@ -8,6 +8,7 @@ import pytest
 from blake3 import blake3
 
 from holdfast.app import Holdfast
+from holdfast.decisions.correct import CorrectionResult
 from holdfast.errors import ContentError
 from holdfast.events import Event, StepFinished
 from holdfast.model import CheckpointGroup, Moment, Plan, PlanState, RollbackResult
@@ -59,7 +60,7 @@ def test_so_does_a_correction(workshop: Workshop, plan: Plan) -> None:
     decision = next(each for each in opened.decisions(plan.plan_id) if each.step_index == 0)
     left = plan.head_group_id
     _damage_all_but(workshop, opened, _start(opened, plan))
-    assert isinstance(workshop.open().correct(decision.decision_id, guidance="differently"), Plan)
+    assert isinstance(workshop.open().correct(decision.decision_id, guidance="differently"), CorrectionResult)
     assert files(workshop.sandbox(plan)) == {"version.txt": "1\n"}
     _gone_back(workshop.open(), plan, left or "")
     assert files(workshop.sandbox(plan)) == before
@@ -120,7 +121,7 @@ def test_real_files_that_cannot_be_stored_anew_are_not_replaced(workshop: Worksh
     workshop.open().execute(made.plan_id)
     workshop.close()
     blank_page_of(workshop.home / "objects.db", content)
-    with pytest.raises(ContentError, match="cannot be stored anew"):
+    with pytest.raises(ContentError, match="cannot be stored again"):
         workshop.open().apply(made.plan_id)
     assert (workshop.data / "kept").read_bytes() == content
     assert workshop.open().find_plan(made.plan_id).state is PlanState.COMPLETE
@@ -137,6 +138,6 @@ def test_what_cannot_be_stored_anew_is_not_given_up(workshop: Workshop, only: tu
     blank_page_of(workshop.home / "objects.db", content)
     opened = workshop.open()
     for go_back in (opened.rollback_preview, opened.rollback):
-        with pytest.raises(ContentError, match="cannot be stored anew"):
+        with pytest.raises(ContentError, match="cannot be stored again"):
             go_back(plan.plan_id, start, only=only)
     assert (workshop.sandbox(plan) / "kept").read_bytes() == content

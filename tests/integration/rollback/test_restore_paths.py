@@ -21,7 +21,7 @@ from holdfast.system import progress
 from holdfast.system.progress import Work, Working
 from tests.integration.cli.damage import damage_content
 from tests.support.trees import describe
-from tests.support.workshop import Workshop, files, run
+from tests.support.workshop import Workshop, files, killed_in_rollback, run
 
 MADE = (
     "mkdir -p src/deep; echo a > src/a; echo b > src/b; echo d > src/deep/d; chmod 640 src/a; ln -s a src/link;"
@@ -374,35 +374,9 @@ def test_one_that_is_killed_in_the_middle_is_finished_by_the_next_command(worksh
     opened = workshop.open()
     opened.execute(made.plan_id)
     wanted = {"version.txt": "1\n", "other": "o\n", **{f"d/f{number}": f"{number}\n" for number in range(6)}}
-    child = (
-        "import os, signal, sys\n"
-        "from holdfast.snapshot.restore import write\n"
-        "from holdfast.cli.main import main\n"
-        "left = int(sys.argv.pop(1))\n"
-        "original = write._Restorer._put\n"
-        "def put(self, *args, **kwargs):\n"
-        "    global left\n"
-        "    left -= 1\n"
-        "    if left <= 0:\n"
-        "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    return original(self, *args, **kwargs)\n"
-        "write._Restorer._put = put\n"
-        "main()\n"
-    )
-    words = [
-        "--home",
-        str(workshop.home),
-        "plan",
-        "rollback",
-        "--yes",
-        "--only",
-        "d",
-        made.plan_id,
-        _good(opened, made),
-    ]
-    ended = subprocess.run([sys.executable, "-c", child, str(call), *words], cwd=workshop.app, check=False)
+    exit_code = killed_in_rollback(workshop, call, "--only", "d", made.plan_id, _good(opened, made))
     if call <= 6:
-        assert ended.returncode == -signal.SIGKILL
+        assert exit_code == -signal.SIGKILL
         assert workshop.open().store.operations.unfinished(made.plan_id)
     opened = workshop.open()
     opened.create_checkpoint(made.plan_id, "any command that changes the plan")

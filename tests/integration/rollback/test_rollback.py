@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.app import Declined, Holdfast
+from holdfast.decisions.correct import CorrectionResult
 from holdfast.errors import AmbiguousError, NotFoundError, StateError, UsageError
 from holdfast.model import Decision, DecisionType, Plan, PlanState, RollbackResult
 from tests.support.workshop import Workshop, files, run
@@ -117,8 +118,8 @@ def test_a_correction_goes_on_from_just_before_the_decision_with_new_steps(works
     decision = next(d for d in opened.decisions(plan.plan_id) if d.step_index == 1)
     steps = workshop.steps_file(run('printf "%s" "$HOLDFAST_GUIDANCE" > said'))
     corrected = opened.correct(decision.decision_id, guidance="do it differently", steps_file=steps)
-    assert isinstance(corrected, Plan)
-    assert (corrected.attempt, corrected.revision, len(corrected.steps)) == (2, 2, 2)
+    assert isinstance(corrected, CorrectionResult)
+    assert (corrected.plan.attempt, corrected.plan.revision, len(corrected.plan.steps)) == (2, 2, 2)
     assert workshop.open().execute(plan.plan_id).succeeded
     assert files(workshop.sandbox(plan)) == {"one": "1\n", "said": "do it differently", "version.txt": "1\n"}
     active = [d for d in workshop.open().decisions(plan.plan_id) if not d.is_superseded]
@@ -167,8 +168,8 @@ def test_a_rollback_to_before_a_correction_takes_its_steps_back_too(workshop: Wo
     opened.execute(plan.plan_id)
     decision = next(d for d in opened.decisions(plan.plan_id) if d.step_index == 1 and not d.is_superseded)
     again = opened.correct(decision.decision_id, guidance="more", steps_file=workshop.steps_file(run("echo y > y")))
-    assert isinstance(again, Plan)
-    assert (again.attempt, again.revision) == (3, 3)
+    assert isinstance(again, CorrectionResult)
+    assert (again.plan.attempt, again.plan.revision) == (3, 3)
 
 
 def test_a_rollback_from_a_shorter_list_of_steps_brings_back_the_longer_one(workshop: Workshop, plan: Plan) -> None:
@@ -250,8 +251,9 @@ def test_a_correction_can_be_corrected(workshop: Workshop, plan: Plan) -> None:
     opened.execute(plan.plan_id)
     [correction] = _of_type(opened, plan, DecisionType.USER_INTERVENTION)
     again = opened.correct(correction.decision_id, guidance="more")
-    assert isinstance(again, Plan)
-    assert (again.attempt, again.guidance, len(again.steps), again.next_step) == (3, "more", 3, 1)
+    assert isinstance(again, CorrectionResult)
+    after = again.plan
+    assert (after.attempt, after.guidance, len(after.steps), after.next_step) == (3, "more", 3, 1)
     assert _in_force(opened, plan) == ["a plan", "echo 1 > one", "more"]
     assert files(workshop.sandbox(plan)) == {"one": "1\n", "version.txt": "1\n"}
 
@@ -275,8 +277,8 @@ def test_steps_that_were_added_are_taken_away_by_correcting_that(workshop: Works
     opened.execute(plan.plan_id)
     [correction] = _of_type(opened, plan, DecisionType.USER_INTERVENTION)
     corrected = opened.correct(correction.decision_id, guidance="no more")
-    assert isinstance(corrected, Plan)
-    assert (len(corrected.steps), corrected.is_finished) == (3, True)
+    assert isinstance(corrected, CorrectionResult)
+    assert (len(corrected.plan.steps), corrected.plan.is_finished) == (3, True)
     assert files(workshop.sandbox(plan)) == before
 
 
@@ -293,7 +295,7 @@ def test_what_cannot_be_corrected_is_refused(workshop: Workshop, plan: Plan) -> 
         opened.correct(root.decision_id, guidance="start over")
     _rolled_back(opened, plan, 1)
     superseded = next(d for d in opened.decisions(plan.plan_id) if d.step_index == 2)
-    with pytest.raises(StateError, match="superseded already"):
+    with pytest.raises(StateError, match="already superseded"):
         opened.correct(superseded.decision_id, guidance="again")
     with pytest.raises(NotFoundError):
         opened.correct("nothing", guidance="x")
@@ -325,7 +327,15 @@ def test_declining_a_correction_changes_nothing(workshop: Workshop, plan: Plan) 
 
     assert isinstance(opened.correct(decision.decision_id, guidance="x", confirm=decline), Declined)
     assert asked[0].resumes_at == 0
-    assert "app: three" in asked[0].files
+    assert "three" in [each.file for each in asked[0].files]
+    assert opened.find_plan(plan.plan_id) == plan
+
+
+def test_a_mode_that_does_not_exist_undoes_nothing(workshop: Workshop, plan: Plan) -> None:
+    opened = workshop.open()
+    decision = next(d for d in opened.decisions(plan.plan_id) if d.step_index == 0)
+    with pytest.raises(UsageError, match="no mode 'apend'"):
+        opened.correct(decision.decision_id, guidance="x", mode="apend")
     assert opened.find_plan(plan.plan_id) == plan
 
 

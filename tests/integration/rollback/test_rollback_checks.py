@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.app import Declined, Holdfast
+from holdfast.decisions.correct import CorrectionResult
 from holdfast.errors import NotFoundError, SandboxError, StateError
 from holdfast.model import Plan, PlanState, RollbackResult
 from holdfast.tools import Toolbox
@@ -187,9 +188,9 @@ def test_a_preview_of_a_correction_tells_the_steps_that_then_are_in_force(worksh
     decision = _decision_of(opened, plan, 1)
     preview = opened.correction_preview(decision)
     corrected = opened.correct(decision, guidance="again")
-    assert isinstance(corrected, Plan)
-    assert preview.steps == corrected.steps
-    assert preview.resumes_at == corrected.next_step
+    assert isinstance(corrected, CorrectionResult)
+    assert preview.steps == corrected.plan.steps
+    assert preview.resumes_at == corrected.plan.next_step
 
 
 def test_appending_is_asked_for_as_well(workshop: Workshop, plan: Plan) -> None:
@@ -241,7 +242,9 @@ def test_a_correction_that_would_undo_an_applied_subplan_is_refused_whole(worksh
         with pytest.raises(StateError, match=applied.plan_id):
             opened.correct(_decision_of(opened, made, index), guidance="x")
     assert (files(workshop.sandbox(made)), workshop.groups(made)) == (before, groups)
-    assert isinstance(opened.correct(_decision_of(opened, made, 2), guidance="what came after it is free"), Plan)
+    assert isinstance(
+        opened.correct(_decision_of(opened, made, 2), guidance="what came after it is free"), CorrectionResult
+    )
 
 
 # Attempts

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.checkpoints.references import resolve_checkpoint
-from holdfast.checkpoints.retention import GroupFacts, RetentionDecision, retention
+from holdfast.checkpoints.retention import GroupFacts, Retained, retention
 from holdfast.checkpoints.triggers import parse_triggers
 from holdfast.errors import AmbiguousError, ConfigError, NotFoundError
 from holdfast.model import Checkpoint, CheckpointMetadata, Phase, Trigger
@@ -60,7 +60,7 @@ def groups(*checkpoints: int, labels: dict[int, str] | None = None) -> list[Grou
 
 def test_nothing_is_removed_within_the_limit() -> None:
     decision = retention(groups(1, 2, 1), 4, ())
-    assert decision == RetentionDecision(
+    assert decision == Retained(
         ("g0", "g1", "g2"), (), {"g0": "the first", "g1": "within the limit of 4", "g2": "the most recent"}
     )
 
@@ -87,7 +87,7 @@ def test_age_is_the_sequence_not_the_order_given() -> None:
 
 
 def test_no_groups_need_no_decision() -> None:
-    assert retention([], 2, ()) == RetentionDecision((), (), {})
+    assert retention([], 2, ()) == Retained((), (), {})
 
 
 @st.composite

@@ -40,18 +40,19 @@ def test_another_try_has_another_title() -> None:
 
 
 def test_what_a_rollback_leaves_is_called_after_where_it_goes() -> None:
-    assert left_for(group("on_tool_write", step_index=0, step="x")) == "left by going back to before step 1: x"
+    assert left_for(group("on_tool_write", step_index=0, step="x")) == "left by a rollback to before step 1: x"
 
 
 def test_of_many_changes_the_one_is_named_that_lost_something() -> None:
-    assert changes_in_words([], [], []) == ""
-    assert changes_in_words([], ["new.py"], []) == "added new.py"
-    assert changes_in_words(["src/b", "src/a"], ["new.py"], ["c"]) == "removed src/a and 3 more"
+    assert changes_in_words([]) == ""
+    assert changes_in_words([("added", "new.py")]) == "added new.py"
+    several = [("added", "new.py"), ("removed", "src/b"), ("removed", "src/a"), ("changed", "c")]
+    assert changes_in_words(several) == "removed src/a and 3 more"
 
 
 def test_a_title_is_one_line_that_no_terminal_obeys() -> None:
-    assert changes_in_words(["x\ny", "z"], [], []) == "removed x\\ny and 1 more"
-    assert changes_in_words([], ["\x1b[31mred"], []) == "added \\x1b[31mred"
+    assert changes_in_words([("removed", "x\ny"), ("removed", "z")]) == "removed x\\ny and 1 more"
+    assert changes_in_words([("added", "\x1b[31mred")]) == "added \\x1b[31mred"
     assert title_of(group("on_decision", reason="decided:\n\x1b[2Jzip")) == "decided:\\n\\x1b[2Jzip"
     assert title_of(group("before_step", step_index=0, step="\x1b[2J")) == "before step 1: \\x1b[2J"
 

@@ -434,7 +434,7 @@ def test_what_a_killed_editor_left_is_replaced_and_not_followed(home: Path, tmp_
 @pytest.mark.parametrize(
     ("name", "text", "hint"),
     [
-        ("sandbox.include-ignored", b"caf\xe9", "Write ? for every byte that is none, or set it as"),
+        ("sandbox.include-ignored", b"caf\xe9", "Write ? for each byte that is not UTF-8, or set it as"),
         ("sandbox.allow-write", b"/caf\xe9", "Set it as"),
     ],
 )

@@ -28,7 +28,7 @@ def test_s7_a_file_that_holds_what_a_directory_or_a_list_of_pieces_is_stored_as_
     write(root / "folder" / "important", "important content")
     write(root / "large", os.urandom(5 * MIB))
     reader = place.manager.reader
-    entries = reader.directory(place.manager.state(place.take().state_hash).root)
+    entries = reader.directory(place.manager.reader.state(place.take().state_hash).root)
     for name in (b"folder", b"large"):
         # One is met before what it looks like, one after it.
         for other in (b"a", b"z"):
@@ -80,7 +80,7 @@ def test_s6_what_was_not_committed_is_not_there(place: Place, root: Path):
         state = batch_state(place, batch)
     place.next_process()
     with pytest.raises(ContentError):
-        place.manager.state(state)
+        place.manager.reader.state(state)
     assert place.manager.list_checkpoints(SANDBOX_ID) == ()
 
 
@@ -121,7 +121,7 @@ def test_s7_collecting_keeps_everything_referenced(place: Place, root: Path):
     assert place.manager.collect(lambda: kept) > 0
     for number in (1, 3):
         with pytest.raises(ContentError):
-            place.manager.state(states[number])
+            place.manager.reader.state(states[number])
     for number in (0, 2):
         place.go_back(states[number])
         assert compare(trees[number], describe(root)) == []
@@ -257,7 +257,7 @@ def test_s7_collecting_beside_processes_that_take_checkpoints_loses_nothing(tmp_
             freed += place.manager.collect(referenced)
             collections += 1
             for state in referenced():
-                place.manager.state(state)
+                place.manager.reader.state(state)
     assert (one.returncode, other.returncode) == (0, 0)
     assert freed > 0
     assert collections > 10

@@ -222,7 +222,7 @@ WRONG_CONTENT = {
         [
             (
                 "3:1: while scanning for the next token, found character '\\t' that cannot start any token; "
-                "indent with blanks, not with tabs"
+                "indent with spaces, not with tabs"
             )
         ],
     ),
@@ -242,11 +242,11 @@ WRONG_CONTENT = {
     "unknown alias": ("name: *who\n", ["1:7: found undefined alias 'who'"]),
     "alias inside itself": (
         HEAD + "steps: [{tool: t, args: &a {b: *a}}]\n",
-        ["3:25: an alias stands inside of what it is an alias for"],
+        ["3:25: an alias refers to a value that contains it"],
     ),
     "merge of itself": (
         HEAD + "steps:\n  - &a\n    <<: *a\n",
-        ["4:5: an alias stands inside of what it is an alias for"],
+        ["4:5: an alias refers to a value that contains it"],
     ),
     "merge of a text": (
         HEAD + "steps: [{<<: text, run: a}]\n",
@@ -255,7 +255,7 @@ WRONG_CONTENT = {
     "merge of texts": (HEAD + "steps: [{<<: [text], run: a}]\n", ["3:15: expected a mapping to merge"]),
     "two merges": (
         HEAD + "steps: [{<<: {run: a}, <<: {retries: 1}}]\n",
-        ['3:24: the key "<<" stands here a second time'],
+        ['3:24: the key "<<" is here a second time'],
     ),
     "control character": ("name: a\nsteps: \x07\n", ["2:8: the character U+0007 is not allowed"]),
     "escape beyond unicode": (
@@ -264,10 +264,10 @@ WRONG_CONTENT = {
     ),
     "lone surrogate": ('name: "a\\ud800"\n' + HEAD[8:] + STEPS, ["1:7: expected text without NUL and lone surrogates"]),
     "NUL": (HEAD + 'steps: [{run: "a\\0"}]\n', ["3:15: expected text without NUL and lone surrogates"]),
-    "key twice": (HEAD + "steps:\n- run: a\n  run: b\n", ['5:3: the key "run" stands here a second time']),
+    "key twice": (HEAD + "steps:\n- run: a\n  run: b\n", ['5:3: the key "run" is here a second time']),
     "key twice in arguments": (
         HEAD + "steps: [{tool: t, args: {a: 1, a: 1}}]\n",
-        ['3:32: the key "a" stands here a second time'],
+        ['3:32: the key "a" is here a second time'],
     ),
     "list as a key": (HEAD + "steps: [{run: a, [b]: c}]\n", ["3:18: expected text as a key"]),
     "number as a key": (
@@ -537,10 +537,10 @@ def test_resource_folders_must_exist_and_be_folders(folder: Path) -> None:
     )
     assert problems(folder, text + STEPS) == [
         f"3:31: expected a folder, but {folder}/nowhere does not exist",
-        f"4:31: expected a folder, but {folder}/file is none",
+        f"4:31: expected a folder, but {folder}/file is not a folder",
         f"5:31: expected a folder, but {folder}/loop cannot be used: {os.strerror(40)}",
         f"6:31: expected a folder, but {folder}/file/below cannot be used: {os.strerror(20)}",
-        f"7:31: expected a folder, but {folder}/~/data does not exist; ~ has no meaning here",
+        f"7:31: expected a folder, but {folder}/~/data does not exist; ~ is not expanded here",
     ]
 
 
@@ -560,9 +560,9 @@ def test_a_plan_file_and_its_resources_may_lie_on_a_path_that_is_not_text(folder
     [
         ("app", "app/../app", '"b" is the same folder as "a": {folder}/app'),
         ("app", "link", '"b" is the same folder as "a": {folder}/app'),
-        ("app", "app/inner", '"b" lies inside of "a": {folder}/app'),
-        ("app/inner", "link", '"a" lies inside of "b": {folder}/app/inner'),
-        ("link/inner", ".", '"a" lies inside of "b": {folder}/app/inner'),
+        ("app", "app/inner", '"b" is inside of "a": {folder}/app'),
+        ("app/inner", "link", '"a" is inside of "b": {folder}/app/inner'),
+        ("link/inner", ".", '"a" is inside of "b": {folder}/app/inner'),
     ],
 )
 def test_resources_may_not_overlap_also_not_through_a_link(folder: Path, first: str, second: str, message: str) -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model import Plan, Resource, ResourceType, now
-from holdfast.sandbox import sandbox_for
-from holdfast.sandbox.protocol import Sandbox
+from holdfast.sandbox.protocol import Sandbox, sandbox_for
 from holdfast.system.ids import new_id
 from tests.support.places import person
 

@@ -201,7 +201,7 @@ def test_a_state_that_another_process_collected_is_stored_again(place: Place):
 
 
 def test_a_change_after_a_long_time_of_quiet_is_seen(place: Place, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(watching, "_RESTLESS_LOOKS", 2)
+    monkeypatch.setattr(watching, "_CHECKS_BEFORE_SLEEP", 2)
     place.take()
     place.next_process()
     before, checkpoint = describe(place.root), place.take()

@@ -310,6 +310,6 @@ def test_s4_a_symlink_swapped_in_while_the_tree_is_read_is_not_followed(place: P
             except HoldfastError:
                 continue
             held += 1
-            paths = [path for path, _ in place.manager.reader.walk(place.manager.state(checkpoint.state_hash))]
+            paths = [path for path, _ in place.manager.reader.walk(place.manager.reader.state(checkpoint.state_hash))]
             assert not [path for path in paths if b"secret" in path]
     assert held

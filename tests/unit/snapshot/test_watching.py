@@ -155,7 +155,7 @@ def test_what_is_done_through_a_descriptor_whose_name_is_gone_is_seen(place: Pla
 def test_what_is_done_through_a_descriptor_whose_name_went_long_ago_is_seen(
     place: Place, monkeypatch: pytest.MonkeyPatch, remembered: int
 ):
-    monkeypatch.setattr(name_history, "_MOST_GONE", remembered)
+    monkeypatch.setattr(name_history, "_MOST_NAMES", remembered)
     root = place.root
     for name in ("a", "c"):
         write(root / name, name)

@@ -50,6 +50,7 @@ def test_a_damaged_note_is_made_anew(tmp_path: Path, content: str) -> None:
 def test_one_that_cannot_be_kept_is_another_each_time(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).mkdir()
     assert machine_id(tmp_path) != machine_id(tmp_path)
+    assert os.listdir(tmp_path) == [FILE_NAME]
 
 
 def test_all_who_ask_at_once_get_the_same(tmp_path: Path) -> None:

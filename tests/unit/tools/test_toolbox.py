@@ -216,5 +216,5 @@ async def _coroutine(_self, _args, _context):
 def test_a_tool_that_returns_no_result_is_not_taken_for_one_that_ran(tmp_path, run):
     tool = type("Own", (), {"declaration": ToolDeclaration(name="own", args=NoArgs), "run": run})()
     toolbox = Toolbox([tool])
-    with pytest.raises(UsageError, match=r"the tool own returned .* and no ToolResult"):
+    with pytest.raises(UsageError, match=r"the tool own returned .* instead of a ToolResult"):
         toolbox.run(step("own"), context(tmp_path))

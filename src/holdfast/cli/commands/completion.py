@@ -1,4 +1,4 @@
-"""``holdfast completion``: the script that switches on completion in a shell."""
+"""``holdfast completion``: print the script that turns on completion in a shell."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from holdfast.cli.invocation import PROGRAM, Invocation, command
+from holdfast.cli.main import cli
 from holdfast.cli.output import Reply
 
 
@@ -14,11 +15,9 @@ from holdfast.cli.output import Reply
 def completion(invocation: Invocation, shell: str) -> Reply:  # noqa: ARG001 - every command gets it
     """Print a script that completes commands, plans, checkpoints, decisions and settings.
 
-    For bash, put `eval "$(holdfast completion bash)"` into ~/.bashrc; for zsh the same with zsh into ~/.zshrc; for
-    fish, `holdfast completion fish > ~/.config/fish/completions/holdfast.fish`.
+    For bash, put `eval "$(holdfast completion bash)"` into ~/.bashrc; for zsh, the same with zsh into ~/.zshrc; for
+    fish, run `holdfast completion fish > ~/.config/fish/completions/holdfast.fish`.
     """
-    from holdfast.cli.main import cli
-
     found = get_completion_class(shell)
     assert found is not None
     script = found(cli, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE").source()

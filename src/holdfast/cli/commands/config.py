@@ -1,4 +1,4 @@
-"""``holdfast config``: show settings and where each comes from, and change them."""
+"""``holdfast config``: show settings with their origin, and change them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from holdfast import Holdfast
 
 _COMMANDS = {
-    "list": ("config:list_settings", "All settings, and where each comes from."),
-    "get": ("config:get", "The value of one setting."),
+    "list": ("config:list_settings", "List all settings, and where each value comes from."),
+    "get": ("config:get", "Print the value of one setting."),
     "set": ("config:set_setting", "Change a setting."),
-    "unset": ("config:unset", "Forget a setting."),
+    "unset": ("config:unset", "Remove a setting from a file."),
 }
 
 
@@ -30,7 +30,7 @@ _COMMANDS = {
 def group() -> None:
     """Show and change settings.
 
-    A later place wins: default, your file, the project's holdfast.toml, environment, --config.
+    Later places override earlier ones: default, your file, the project's holdfast.toml, environment, --config.
     """
 
 
@@ -39,13 +39,13 @@ _scope = click.option(
     type=click.Choice(["user", "project"]),
     default="user",
     show_default=True,
-    help="Whose file: yours, or the project's holdfast.toml.",
+    help="Which file: yours, or the project's holdfast.toml.",
 )
 
 
 @command("list", only_looks=True)
 def list_settings(invocation: Invocation) -> Reply:
-    """All settings, and where each comes from."""
+    """List all settings, and where each value comes from."""
     with invocation.opened() as holdfast:
         settings = holdfast.settings.entries()
     data = {"settings": [_data(each) for each in settings]}
@@ -74,7 +74,7 @@ def _data(setting: Setting) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    """As `config set` takes it."""
+    """The value as `config set` takes it."""
     if isinstance(value, list):
         return ",".join(value) if value else "[]"
     if isinstance(value, float) and value.is_integer():
@@ -87,7 +87,7 @@ def _text(value: Any) -> str:
 @command("get", only_looks=True)
 @click.argument("key", shell_complete=complete_key)
 def get(invocation: Invocation, key: str) -> Reply:
-    """The value of one setting, as `config set` takes it."""
+    """Print the value of one setting, in the form that `config set` takes."""
     with invocation.opened() as holdfast:
         setting = holdfast.settings.get(key)
     return Reply(_data(setting), lambda screen: screen.line(_text(setting.shown)))
@@ -98,7 +98,7 @@ def get(invocation: Invocation, key: str) -> Reply:
 @click.argument("key", shell_complete=complete_key)
 @click.argument("value")
 def set_setting(invocation: Invocation, scope: str, key: str, value: str) -> Reply:
-    """Change a setting in your file, or in the project's. A list is words with commas between them."""
+    """Change a setting in your file, or in the project's. Write a list as words with commas between them."""
     with invocation.opened() as holdfast:
         file = _file(holdfast, scope)
         name = find_key(key).name
@@ -106,7 +106,7 @@ def set_setting(invocation: Invocation, scope: str, key: str, value: str) -> Rep
     with invocation.opened() as holdfast:
         setting = holdfast.settings.get(name)
     is_hidden = setting.origin.where != str(file.path)
-    messages = (f"Not in force: {setting.origin} says otherwise.",) if is_hidden else ()
+    messages = (f"Not in force: {setting.origin} overrides it.",) if is_hidden else ()
     return Reply({**_data(setting), "file": file.path}, lambda screen: _show(screen, (setting,)), messages=messages)
 
 
@@ -114,7 +114,7 @@ def set_setting(invocation: Invocation, scope: str, key: str, value: str) -> Rep
 @_scope
 @click.argument("key", shell_complete=complete_key)
 def unset(invocation: Invocation, scope: str, key: str) -> Reply:
-    """Take a setting out of your file, or of the project's."""
+    """Remove a setting from your file, or from the project's."""
     with invocation.opened() as holdfast:
         file = _file(holdfast, scope)
         name = find_key(key).name

@@ -1,4 +1,4 @@
-"""``holdfast demo``: a plan that goes wrong and is put right, with the real commands on a throw-away project."""
+"""``holdfast demo``: a plan that goes wrong and is corrected, with the real commands on a temporary project."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ _CLEAN_UP = 2
 @command("demo")
 @click.option("--keep", is_flag=True, help="Keep the temporary folder, and say where it is.")
 def demo(invocation: Invocation, keep: bool) -> Reply:
-    """See Holdfast at work: a plan breaks things, is taken back, corrected and applied.
+    """See Holdfast at work: a plan breaks things, is rolled back, corrected and applied.
 
     Runs the real commands on a small project in a temporary folder, in well under a minute.
     """
@@ -125,7 +125,7 @@ def _folder(keep: bool) -> Iterator[Path]:
 def _say_where(screen: Screen, kept: Path | None) -> None:
     screen.line()
     if kept is None:
-        screen.line("That was all; the folder of this demo is removed again.")
+        screen.line("That was all; the folder of this demo has been removed.")
         return
     screen.line(f"Everything is in {kept}. To look around:")
     screen.line(f"  cd {kept}/shop; export HOLDFAST_HOME={kept}/home")
@@ -136,25 +136,25 @@ def _play(stage: Stage) -> None:
     stage.shell("cat ../plan.yaml")
     stage.say("Run it. Each step works in private sandboxes, with a checkpoint before and after each write.")
     stage.holdfast("plan", "execute", "../plan.yaml", expected=EXIT_STEP_FAILED)
-    stage.say("The check failed: it is not even there any more. The real files do not know of any of this:")
+    stage.say("The check failed: its own file is gone. But only in the sandbox; the real files are untouched:")
     stage.shell("git status --short; ls . ../orders; cat shop/prices.py")
     stage.insist_on_untouched_files()
 
     before, after = stage.checkpoints_around(_CLEAN_UP)
-    stage.say("Where does the plan stand, and what can one go back to?")
+    stage.say("What is the state of the plan, and which checkpoints are there?")
     stage.holdfast("plan", "status")
     stage.holdfast("checkpoint", "list")
     stage.say("What did the clean-up really do? Compare the checkpoints before and after it.")
     stage.holdfast("plan", "diff", "latest", before, after)
-    stage.say("Its patterns were too wide: sources and orders are gone. Go back to before it.")
+    stage.say("Its patterns were too wide: sources and orders are gone. Roll back to before it.")
     stage.holdfast("plan", "rollback", "--yes", "latest", before)
 
-    stage.say("Do that step right, and go on from there.")
+    stage.say("Correct that step, and continue from there.")
     stage.shell("cat ../fixed.yaml")
     guidance = "delete only caches and backups"
     correction = ["--mode", "revert", "--guidance", guidance, "--with", "../fixed.yaml"]
     stage.holdfast("plan", "correct", "--yes", *correction, stage.decision_of(_CLEAN_UP))
-    stage.say("This is what the plan makes of the code and the orders:")
+    stage.say("This is what the plan changes in the code and the orders:")
     stage.holdfast("plan", "diff", "latest", "--patch")
     stage.insist_on_untouched_files()
 
@@ -165,12 +165,12 @@ def _play(stage: Stage) -> None:
 
 @dataclass
 class Stage:
-    """A throw-away project, and the commands that run in it in front of the reader."""
+    """A temporary project, and the commands that run in it in front of the reader."""
 
     folder: Path
     screen: Screen
     is_quiet: bool
-    """Collect what the commands print instead of letting it through."""
+    """Collect the output of the commands instead of showing it."""
     transcript: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -179,7 +179,7 @@ class Stage:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Neither the user's plans nor their settings, of Holdfast or git, have a part in this."""
+        """The environment without the user's plans, and without their settings of Holdfast and git."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "GIT_"))}
         return {
             **inherited,
@@ -225,7 +225,7 @@ class Stage:
                 self.screen.line(line)
 
     def holdfast(self, *arguments: str, expected: int = 0) -> None:
-        """Run a command as a person would; on a terminal with its colours."""
+        """Run a command as a person would, on a terminal with colours."""
         shown = shlex.join([PROGRAM, *arguments])
         self._announce(shown)
         command = [sys.executable, "-m", PROGRAM, *arguments]
@@ -235,7 +235,7 @@ class Stage:
             self._run(command, expected, captured=False)
 
     def ask(self, *arguments: str) -> Any:
-        """The data of a command that is not shown."""
+        """The data of a command whose output is not shown."""
         return json.loads(self._run([sys.executable, "-m", PROGRAM, *arguments, "--format", "json"], 0))["data"]
 
     def checkpoints_around(self, step_index: int) -> tuple[str, str]:

@@ -1,28 +1,23 @@
-"""``holdfast doctor``: check everything Holdfast relies on and keeps."""
+"""``holdfast doctor``: check everything Holdfast uses and stores."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from holdfast.cli.invocation import Invocation, command
 from holdfast.cli.output import Reply, Screen, counted, show_facts, show_table
+from holdfast.doctor import Finding, examine
 from holdfast.names import name_text
-
-if TYPE_CHECKING:
-    from holdfast.doctor import Finding
 
 _STYLES = {"ok": "good", "warning": "warn", "problem": "bad"}
 
 
 @command("doctor", only_looks=True)
 def doctor(invocation: Invocation) -> Reply:
-    """Check everything Holdfast relies on and keeps: programs, database, saved content, sandboxes. Repairs nothing.
+    """Check everything Holdfast uses and stores: programs, database, saved content, sandboxes. Repairs nothing.
 
     Exit code 0 if there is no problem, 7 if saved content is damaged, 8 if the database is.
     """
-    from holdfast.doctor import examine
-
     with invocation.opened() as holdfast:
         findings = examine(holdfast)
         home = holdfast.home

@@ -1,4 +1,4 @@
-"""``holdfast log``: the timeline of a plan as a graph, with rollbacks as the branches they are, and where it is now."""
+"""``holdfast log``: show the timeline of a plan as a graph; every rollback starts a branch."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ from holdfast.cli.output import (
     show_next,
     show_plan,
 )
-from holdfast.cli.screen.checkpoints import Footer
 from holdfast.cli.screen.graph import Node, drawn
-from holdfast.cli.screen.plans import state_span
+from holdfast.cli.screen.plans import commands_below_checkpoints, state_span
 from holdfast.model import Decision, Plan, Trigger
 
 if TYPE_CHECKING:
@@ -39,9 +38,9 @@ if TYPE_CHECKING:
 @click.option("--limit", "-n", type=click.IntRange(min=1), metavar="N", help="Only the N newest moments.")
 @click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
 def log(invocation: Invocation, limit: int | None, plan: str) -> Reply:
-    """The timeline of a plan, the newest moment on top: steps, decisions and checkpoints, and where it is now (@).
+    """Show the timeline of a plan, newest moment on top: steps, decisions, checkpoints, and the present state (@).
 
-    Going back starts a branch: what was left stays beside it and can be gone back to.
+    A rollback starts a branch: the abandoned moments stay beside it, and you can roll back to them.
     """
     with invocation.opened() as holdfast:
         return _reply(holdfast, holdfast.find_plan(plan), limit)
@@ -63,9 +62,10 @@ def _reply(holdfast: Holdfast, plan: Plan, limit: int | None) -> Reply:
         _Moment(members, decisions.get(members[0].group.decision_id or ""), _is_head(plan, members))
         for members in reversed(groups)
     ][:limit]
-    messages, footer = left_out(holdfast), Footer.of(holdfast, plan)
+    messages = left_out(holdfast)
+    commands = commands_below_checkpoints(holdfast, plan, has_checkpoints=bool(moments))
     return Reply(
-        _data(plan, moments), lambda screen: _show(screen, plan, moments, footer), messages=messages, is_long=True
+        _data(plan, moments), lambda screen: _show(screen, plan, moments, commands), messages=messages, is_long=True
     )
 
 
@@ -98,14 +98,14 @@ def _data(plan: Plan, moments: Sequence[_Moment]) -> dict[str, Any]:
     }
 
 
-def _show(screen: Screen, plan: Plan, moments: Sequence[_Moment], footer: Footer) -> None:
+def _show(screen: Screen, plan: Plan, moments: Sequence[_Moment], commands: Sequence[Next]) -> None:
     done = f"{plan.next_step} of {counted(len(plan.steps), 'step')} done"
     show_plan(screen, plan.plan_id, plan.name)
     screen.line(f"{plan.phase} / ", state_span(plan), f", {done}")
     screen.line()
     if not moments:
         screen.line("It has no checkpoints yet.")
-        show_next(screen, [Next("run it", f"holdfast plan execute {footer.root_id}")])
+        show_next(screen, commands)
         return
     nodes = [Node(each.group.group_id, each.group.parent_group_id, each) for each in moments]
     id_width = max(len(each.views[0].display_id) for each in moments)
@@ -115,7 +115,7 @@ def _show(screen: Screen, plan: Plan, moments: Sequence[_Moment], footer: Footer
         else:
             _show_moment(screen, line.before, line.node.content, line.after, id_width)
     screen.line()
-    show_next(screen, footer.commands(plan))
+    show_next(screen, commands)
 
 
 def _show_moment(screen: Screen, before: str, moment: _Moment, after: str, id_width: int) -> None:

@@ -1,4 +1,4 @@
-"""`holdfast run`: any program in a sandbox of where one is, with its terminal, and checkpoints while it works."""
+"""``holdfast run``: run any program in a sandbox of the current project, on this terminal, with checkpoints."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast import Passthrough
+from holdfast import Outfit, Passthrough
 from holdfast.cli.data import changes_data, plan_data, resources_data
 from holdfast.cli.interrupts import interruptible
 from holdfast.cli.invocation import Invocation, command
 from holdfast.cli.output import Next, Reply, Screen, counted, show_next, show_sentence
 from holdfast.cli.screen.diff import show_diff
-from holdfast.cli.screen.listeners import PutBackListener
+from holdfast.cli.screen.listeners import RepairListener
 from holdfast.cli.screen.plans import changes_text
 from holdfast.cli.streams import STREAM_NAMES
 from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED
@@ -36,7 +36,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.05, 3600.0
 _SIGNALLED = 128
 _NOT_STARTED = 127
-"""As shells say it."""
+"""The exit codes that shells use."""
 
 
 class Duration(click.ParamType[float]):
@@ -62,7 +62,7 @@ class Duration(click.ParamType[float]):
     multiple=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="PATH",
-    help="A folder or repository it works on; by default the project around the current folder.",
+    help="A folder or repository that the program works on; by default the project around the current folder.",
 )
 @click.option(
     "--settle",
@@ -70,11 +70,11 @@ class Duration(click.ParamType[float]):
     default="2s",
     show_default=True,
     metavar="TIME",
-    help="Take a checkpoint when it has written something and then been quiet for so long.",
+    help="Take a checkpoint when the program has written something and then paused for this long.",
 )
-@click.option("--pass-env", multiple=True, metavar="NAME", help="A variable of yours that it may see, like an API key.")
+@click.option("--pass-env", multiple=True, metavar="NAME", help="A variable that the program may see, like an API key.")
 @click.option(
-    "--allow-write", multiple=True, metavar="PATH", help="Where it may write besides; no rollback reaches it."
+    "--allow-write", multiple=True, metavar="PATH", help="Where else the program may write; rollback does not cover it."
 )
 @click.argument("argv", nargs=-1, required=True, metavar="COMMAND...")
 def run(
@@ -85,17 +85,15 @@ def run(
     allow_write: tuple[str, ...],
     argv: tuple[str, ...],
 ) -> Reply:
-    """Run any program, a coding agent or a script, in a sandbox of the current project.
+    """Run any program, such as a coding agent or a script, in a sandbox of the current project.
 
-    It works on a private copy; your files stay as they are until you apply. Whenever it has written something and
-    then been quiet for a moment a checkpoint is taken, so that its work can be rolled back point by point. Put `--`
+    It works on a private copy; your files stay as they are until you apply. Each time the program has written
+    something and then paused, Holdfast takes a checkpoint, so you can roll back its work point by point. Put `--`
     before a command that has options of its own.
 
-    Standard output is the program's alone: what Holdfast says goes to standard error. With --format json or yaml it is
-    the other way round: standard output is the envelope, and all that the program prints goes to standard error.
+    Standard output belongs to the program; Holdfast prints to standard error. With --format json or yaml it is the
+    other way round: standard output is the envelope, and everything the program prints goes to standard error.
     """
-    from holdfast import Outfit
-
     invocation.output_is_taken = True
     with invocation.opened() as holdfast:
         plan = holdfast.create_program_plan(
@@ -107,7 +105,7 @@ def run(
                 origin = f"{resource.strategy} of {name_text(resource.path)}"
                 screen.line(("sandbox  ", "dim"), f"{resource.name}  ", (origin, "dim"))
         screen.close()
-        heard = PutBackListener(invocation, is_said_later=True)
+        heard = RepairListener(invocation, waits=True)
         signals: list[int] = []
         with interruptible() as cancelled, _passthrough(invocation, signals.append) as passthrough:
             outfit = Outfit(passthrough, settle, pass_env, allow_write)
@@ -118,8 +116,8 @@ def run(
 
 @contextmanager
 def _passthrough(invocation: Invocation, on_signal: Callable[[int], None]) -> Iterator[Passthrough]:
-    """Our input and output for the program; a terminal is handed over key by key."""
-    # An envelope has standard output for itself.
+    """The input and output of this process for the program; on a terminal, key by key."""
+    # The envelope is alone on standard output.
     output = 2 if invocation.is_for_programs else 1
     is_terminal = not invocation.is_for_programs and os.isatty(0) and os.isatty(1)
 
@@ -133,7 +131,7 @@ def _passthrough(invocation: Invocation, on_signal: Callable[[int], None]) -> It
     ours: list[int] = []
 
     def resize(*_: object) -> None:
-        # An error here would be one of whatever the signal interrupted; the terminal may be gone.
+        # The terminal may be gone; an error here would be raised in the interrupted code.
         with suppress(OSError):
             for descriptor in ours:
                 fcntl.ioctl(descriptor, termios.TIOCSWINSZ, fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8)))
@@ -156,7 +154,7 @@ def _passthrough(invocation: Invocation, on_signal: Callable[[int], None]) -> It
             on_signal=on_signal,
         )
     finally:
-        with suppress(termios.error):  # it may be gone
+        with suppress(termios.error):  # the terminal may be gone
             termios.tcsetattr(0, termios.TCSADRAIN, settings)
         signal.signal(signal.SIGWINCH, previous)
 
@@ -170,8 +168,8 @@ def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) 
     files = holdfast.diff(plan.plan_id)
     checkpoints = holdfast.checkpoints(plan.plan_id)
     commands = [
-        Next("go back", f"holdfast checkpoint list {plan.plan_id}"),
-        Next("throw away", f"holdfast plan delete {plan.plan_id}"),
+        Next("roll back", f"holdfast checkpoint list {plan.plan_id}"),
+        Next("delete", f"holdfast plan delete {plan.plan_id}"),
     ]
     if not result.succeeded:
         commands.insert(0, Next("status", f"holdfast plan status {plan.plan_id}"))
@@ -180,7 +178,7 @@ def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) 
     elif changes:
         commands.insert(0, Next("apply", f"holdfast plan apply {plan.plan_id}"))
     if changes:
-        commands.insert(0, Next("look", f"holdfast plan diff --patch {plan.plan_id}"))
+        commands.insert(0, Next("see changes", f"holdfast plan diff --patch {plan.plan_id}"))
     data = {
         **plan_data(plan),
         "resources": resources_data(plan),
@@ -193,14 +191,14 @@ def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) 
     def show(screen: Screen) -> None:
         screen.line()
         ended = "Stopped before it began" if last is None else (last.error or "It ended").rstrip(".")
-        # What it wrote since the last checkpoint is not compared yet.
-        left = "No checkpoint holds a change yet; what it left is in its sandbox."
+        # Its writes since the last checkpoint are not compared yet.
+        left = "No checkpoint contains a change yet; what it wrote is in its sandbox."
         show_sentence(
             screen, (f"{ended}. ", "strong"), left if was_cut_short and not changes else changes_text(changes)
         )
         if files:
             show_diff(screen, plan, files, "stat")
-        screen.line((counted(len(checkpoints), "checkpoint"), "dim"), (" to go back to", "dim"))
+        screen.line((counted(len(checkpoints), "checkpoint"), "dim"), (" to roll back to", "dim"))
         screen.line()
         show_next(screen, commands)
 
@@ -208,7 +206,7 @@ def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) 
 
 
 def _exit_code(last: StepRun | None, result: ExecutionResult, signals: Sequence[int]) -> int:
-    """``signals``: the one that ended the program, if one did."""
+    """``signals``: the signal that ended the program, if one did."""
     if last is not None and last.exit_code is not None:
         return last.exit_code
     if not result.succeeded:

@@ -1,1 +1,1 @@
-"""What a person sees: text, graphs, bars."""
+"""What several commands show to people: text, graphs, bars."""

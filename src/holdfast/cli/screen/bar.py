@@ -1,4 +1,4 @@
-"""How far long work on files has come, as one line with a bar that is drawn over and over and then goes away."""
+"""A progress bar for long work on files: one line that is redrawn, and removed at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from holdfast.events import Working
 
 SHOWN_AFTER_SECONDS = 0.5
-"""What is over sooner would only flicker."""
+"""A bar for shorter work would only flicker."""
 _SHORTEST, _LONGEST = 6, 40
 _WIDEST_LABEL = 30
 _WIDEST_LEFT = len("12 min left")
@@ -20,7 +20,7 @@ _DONE, _HALF, _TO_DO = "━", "╸", "─"
 
 
 class Bar:
-    """Watches long work and shows it on a screen, one at a time."""
+    """Watches long work and shows it on a screen."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -37,7 +37,7 @@ class Bar:
 
 
 def bar_line(working: Working, width: int) -> Row:
-    """What is done to what, the bar, files, bytes and the time left, as far as there is room for them."""
+    """The work and its object, the bar, files, bytes and the time left, as far as there is room."""
     if not working.files_total and not working.bytes_total:
         return [shortened(label_text(working), max(1, width))]
     label = shortened(label_text(working), min(_WIDEST_LABEL, max(1, width - len(_GAP) - _SHORTEST)))
@@ -59,7 +59,7 @@ def percent_text(working: Working) -> str:
 
 
 def _facts(working: Working) -> list[list[str]]:
-    """What to say beside the bar, from everything down to nothing; numbers keep their width, so that nothing jumps."""
+    """Choices of what to print beside the bar, the longest first; numbers keep their width, so that nothing jumps."""
     total = f"{working.files_total:,}"
     files = f"{working.files_done:>{len(total)},} / {total} files"
     size = [f"{bytes_text(working.bytes_done):>6} / {bytes_text(working.bytes_total)}"] if working.bytes_total else []
@@ -69,7 +69,7 @@ def _facts(working: Working) -> list[list[str]]:
 
 
 def _left_text(seconds: float | None) -> str:
-    """As exactly as such a guess deserves."""
+    """The time left, no more exact than such an estimate is."""
     if seconds is None:
         return ""
     if seconds < 60:

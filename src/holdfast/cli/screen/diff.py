@@ -1,9 +1,9 @@
-"""Changed files for people: names, counts of lines, or patches."""
+"""Changed files as text: names, counts of lines, or patches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from holdfast.cli.data import file_label
 from holdfast.cli.output import Row, Screen, Span, counted, output_lines, show_table
@@ -13,11 +13,12 @@ from holdfast.names import name_text
 if TYPE_CHECKING:
     from holdfast import FileDiff
 
+DiffStyle = Literal["names", "stat", "patch"]
 MOST_FILES_SHOWN = 30
 _SIGNS = {"added": ("A", "good"), "removed": ("D", "bad"), "changed": ("M", "warn"), "restored": ("restored", "good")}
 
 
-def show_diff(screen: Screen, plan: Plan, files: Sequence[FileDiff], style: str) -> None:
+def show_diff(screen: Screen, plan: Plan, files: Sequence[FileDiff], style: DiffStyle) -> None:
     if style == "names":
         for each in files:
             screen.line(name_text(file_label(plan, each.resource, each.path)))
@@ -51,7 +52,7 @@ def _show_patch(screen: Screen, plan: Plan, each: FileDiff) -> None:
     screen.line((f"--- {old}", "strong"))
     screen.line((f"+++ {new}", "strong"))
     for line in each.patch[2:]:
-        if screen.width is None:  # it may be for `git apply`, so it is left as it is, to its last space
+        if screen.width is None:  # `git apply` may read it, so every space counts
             screen.part(line)
             screen.line()
         else:

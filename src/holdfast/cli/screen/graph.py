@@ -1,4 +1,4 @@
-"""A history that branches, drawn as a graph in text: the newest on top, every branch in a column of its own."""
+"""A history with branches, drawn as a graph of characters: newest on top, one column for each branch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Node(Generic[T]):
 
 @dataclass(frozen=True)
 class Line(Generic[T]):
-    """One line of the drawing; one without a node only joins columns."""
+    """One line of the drawing; a line without a node only joins columns."""
 
     before: str
     node: Node[T] | None
@@ -26,7 +26,7 @@ class Line(Generic[T]):
 
 
 def drawn(nodes: Sequence[Node[T]]) -> Iterator[Line[T]]:
-    """Nodes newest first; a parent that is not among them ends its branch."""
+    """The lines for these nodes, newest first; if a node's parent is not among them, its branch ends."""
     known = {node.key for node in nodes}
     columns: list[Hashable] = []
     for node in nodes:
@@ -50,7 +50,7 @@ def drawn(nodes: Sequence[Node[T]]) -> Iterator[Line[T]]:
 
 
 def _joined(left: int, right: int, count: int) -> str:
-    """The right column ends in the left one."""
+    """A line that joins the right column into the left one."""
     cells = ["│"] * count
     cells[left], cells[right] = "├", "╯"
     text = ""

@@ -1,4 +1,4 @@
-"""How an execution ended, and the commands that go on from there."""
+"""The result of an execution, and the commands to run next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TAIL_LINES = 20
 _TAIL_LINES_SHOWN = 10
-_NOT_KEPT = "no checkpoint holds the files as they were when it failed; they are still in the sandboxes."
+_NOT_KEPT = "no checkpoint contains the files as they were when it failed; they are still in the sandboxes."
 
 
 def outcome_reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:
@@ -57,7 +57,7 @@ def _dumped(effects: Iterable[Sequence[SideEffect]]) -> list[dict[str, Any]]:
 def _succeeded(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     plan, was_done = result.plan, result.was_done
     changes = holdfast.changes(plan)
-    commands = [Next("look", f"holdfast plan diff {plan.plan_id}")]
+    commands = [Next("see changes", f"holdfast plan diff {plan.plan_id}")]
     if plan.state is PlanState.COMPLETE:
         commands.append(Next("apply", f"holdfast plan apply {plan.plan_id}"))
     data = {**_execution_data(holdfast, result, commands), "changes": changes_data(plan, changes)}
@@ -74,14 +74,14 @@ def _succeeded(holdfast: Holdfast, result: ExecutionResult) -> Reply:
 def _was_done(result: ExecutionResult) -> tuple[str, ...]:
     already = f"Plan {result.plan.plan_id} is {result.plan.state} already; nothing was run."
     gone = ", ".join(result.made_anew)
-    return (already, f"The sandbox of {gone} was gone and is made anew.") if gone else (already,)
+    return (already, f"The sandbox of {gone} was missing and has been re-created.") if gone else (already,)
 
 
 def _stopped(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     plan = result.plan
     commands = [
-        Next("go on", f"holdfast plan execute {plan.plan_id}"),
-        Next("look", f"holdfast plan status {plan.plan_id}"),
+        Next("continue", f"holdfast plan execute {plan.plan_id}"),
+        Next("status", f"holdfast plan status {plan.plan_id}"),
     ]
     data = {**_execution_data(holdfast, result, commands), **_failed_step_data(result.failed_run, plan)}
 
@@ -90,7 +90,7 @@ def _stopped(holdfast: Holdfast, result: ExecutionResult) -> Reply:
 
     def show(screen: Screen) -> None:
         screen.line()
-        show_sentence(screen, ("Stopped ", "warn"), f"at step {plan.next_step + 1}; going on {how}.")
+        show_sentence(screen, ("Stopped ", "warn"), f"at step {plan.next_step + 1}; continuing {how}.")
         show_next(screen, commands)
 
     return Reply(data, show, EXIT_INTERRUPTED)
@@ -100,9 +100,9 @@ def _constrained(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     plan = result.plan
     conflicts = holdfast.conflicts(plan)
     commands = [
-        Next("go on", f"holdfast plan resume {plan.plan_id}"),
-        Next("look", f"holdfast plan status {plan.plan_id}"),
-        Next("go back", f"holdfast checkpoint list {plan.plan_id}"),
+        Next("continue", f"holdfast plan resume {plan.plan_id}"),
+        Next("status", f"holdfast plan status {plan.plan_id}"),
+        Next("roll back", f"holdfast checkpoint list {plan.plan_id}"),
     ]
     data = {
         **_execution_data(holdfast, result, commands),
@@ -112,7 +112,7 @@ def _constrained(holdfast: Holdfast, result: ExecutionResult) -> Reply:
 
     def show(screen: Screen) -> None:
         screen.line()
-        where = "Resolve these in the sandbox, then go on; nothing was lost:"
+        where = "Resolve these conflicts in the sandbox, then continue; nothing was lost:"
         show_sentence(screen, ("Constrained. ", "bad"), where)
         show_conflicts(screen, conflicts)
         screen.line()
@@ -127,12 +127,12 @@ def _failed(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     places = _places(holdfast, {"before": before, "kept": failed, "restored": result.returned_to})
     shown = lasting_ids({*holdfast.checkpoint_ids(plan.plan_id), *filter(None, places.values())})
     named = {name: shown[found] for name, found in places.items() if found in shown}
-    # If the failed step changed no file, the cause lies before it.
+    # If the failed step changed no file, the cause is an earlier step.
     left_a_trace = before is not None and failed is not None and before.states != failed.states
     commands = _after_failure(plan, _correctable(holdfast, plan, run), named if left_a_trace else {})
     kept, restored = places["kept"], places["restored"]
     if kept is None and restored is None:
-        commands.insert(1, Next("keep them", f"holdfast checkpoint create {plan.plan_id}"))
+        commands.insert(1, Next("keep files", f"holdfast checkpoint create {plan.plan_id}"))
     data = {
         **_execution_data(holdfast, result, commands),
         **_failed_step_data(run, plan),
@@ -162,7 +162,7 @@ def _failed(holdfast: Holdfast, result: ExecutionResult) -> Reply:
 
 
 def _places(holdfast: Holdfast, groups: Mapping[str, CheckpointGroup | None]) -> dict[str, str | None]:
-    """A checkpoint of each of these moments."""
+    """A checkpoint id of each of these groups."""
     rows = {name: holdfast.checkpoints_at(group) if group else [] for name, group in groups.items()}
     return {name: found[0].checkpoint_id if found else None for name, found in rows.items()}
 
@@ -191,15 +191,15 @@ def _correctable(holdfast: Holdfast, plan: Plan, run: StepRun | None) -> str | N
 
 
 def _after_failure(plan: Plan, correctable: str | None, places: dict[str, str]) -> list[Next]:
-    """``places`` are checkpoints around what the failed step changed; there are none if it changed nothing."""
+    """``places``: the checkpoints before and after the failed step; empty if it changed nothing."""
     plan_id = plan.plan_id
     commands = [Next("status", f"holdfast plan status {plan_id}")]
     if places:
         commands.append(Next("what it did", f"holdfast plan diff {plan_id} {places['before']} {places['kept']}"))
-        purpose, target = ("failed state", "kept") if "restored" in places else ("go back", "before")
+        purpose, target = ("failed state", "kept") if "restored" in places else ("roll back", "before")
         going_back = [Next(purpose, f"holdfast plan rollback {plan_id} {places[target]}")]
     else:
-        going_back = [Next("go back", f"holdfast checkpoint list {plan_id}")]
+        going_back = [Next("roll back", f"holdfast checkpoint list {plan_id}")]
     if correctable is not None:
         guidance = '"what to do instead"'
         correcting = f"holdfast plan correct --mode revert --guidance {guidance} {correctable}"

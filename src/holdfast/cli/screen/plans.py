@@ -1,13 +1,17 @@
-"""What several commands show of a plan: its state, its conflicts, what a step printed, what changed."""
+"""What several commands show of a plan: state, conflicts, output of a step, changed files, next commands."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from holdfast.cli.output import Screen, Span, counted, output_lines, wrapped
+from holdfast.cli.output import Next, Screen, Span, counted, output_lines, wrapped
 from holdfast.model import Conflict, FileChange, OperationKind, Plan, PlanState, RunStatus
 from holdfast.names import name_text
+
+if TYPE_CHECKING:
+    from holdfast import Holdfast
 
 _STATE_STYLES = {
     PlanState.COMPLETE: "good",
@@ -24,9 +28,15 @@ RUN_WORDS: Mapping[str, tuple[str, str]] = {
     RunStatus.RUNNING: ("running", "warn"),
     RunStatus.CONSTRAINED: ("conflict", "bad"),
 }
-"""How a run of a step ended, in a word and its style."""
+"""The result of a step's run as a word and its style."""
 FINISHED_LATER = (OperationKind.ROLLBACK, OperationKind.RESTORE_PATHS)
-"""What was cut short and is then finished; all else is undone."""
+"""Operations that are finished if they were cut short; the others are undone."""
+OPERATION_WORDS = {
+    OperationKind.ROLLBACK: "rollback",
+    OperationKind.RESTORE_PATHS: "restore of paths",
+    OperationKind.APPLY: "apply",
+    OperationKind.UNAPPLY: "unapply",
+}
 
 
 def state_span(plan: Plan) -> Span:
@@ -60,3 +70,11 @@ def changes_text(changes: list[FileChange]) -> str:
     counts = {action: sum(each.action == action for each in changes) for action in ("changed", "added", "removed")}
     parts = ", ".join(f"{count} {action}" for action, count in counts.items() if count)
     return f"{counted(len(changes), 'file')}: {parts}; your own files are untouched."
+
+
+def commands_below_checkpoints(holdfast: Holdfast, plan: Plan, *, has_checkpoints: bool) -> list[Next]:
+    if not has_checkpoints:
+        return [Next("run it", f"holdfast plan execute {holdfast.root_of(plan).plan_id}")]
+    showing = Next("show one", f"holdfast checkpoint show --plan {plan.plan_id} CHECKPOINT")
+    rolling_back = Next("roll back", f"holdfast plan rollback {plan.plan_id} CHECKPOINT")
+    return [showing, rolling_back] if holdfast.can_go_back(plan) else [showing]

@@ -1,4 +1,4 @@
-"""A running plan in front of a person: a line for each step as it goes."""
+"""The progress of a running plan: a line for each step."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ class Progress:
             case Working():
                 self._bar(event)
             case InSubplan(_, SetAside() as aside):
-                self._tell_apart(aside)
+                self._tell_rare(aside)
             case SubplanStarted() | SubplanEnded() | SubplanMerged() | InSubplan():
                 self._subplans(event)
             case _:
-                self._tell_apart(event)
+                self._tell_rare(event)
 
-    def _tell_apart(self, event: Event) -> None:
-        """What happens seldom."""
+    def _tell_rare(self, event: Event) -> None:
+        """Print an event that is not part of every execution."""
         match event:
             case WentBack():
                 self._went_back = event
@@ -103,13 +103,13 @@ class Progress:
                 for line in effect_lines(event):
                     self._screen.line(("outside  ", "warn"), line)
             case SandboxesMadeAnew(resources):
-                self._screen.line(("made anew ", "warn"), f"{', '.join(resources)}: the sandbox was gone")
+                self._screen.line(("re-created ", "warn"), f"{', '.join(resources)}: the sandbox was missing")
             case SandboxesPutBack(resources, checkpoint_id):
                 why = "the machine or the process went down"
-                found = f"what was found is kept as {self._display(checkpoint_id)}"
-                self._screen.line(("put back ", "warn"), f"{', '.join(resources)}: {why}; {found}")
+                kept = f"the files found are kept as {self._display(checkpoint_id)}"
+                self._screen.line(("restored ", "warn"), f"{', '.join(resources)}: {why}; {kept}")
             case RealFilesPutBack():
-                self._screen.line(("put back ", "warn"), put_back_text(event))
+                self._screen.line(("restored ", "warn"), put_back_text(event))
 
     def _tell_sandbox(self, resource: Resource) -> None:
         name = f"{resource.name:<{self._resource_width}}"
@@ -117,8 +117,8 @@ class Progress:
         self._screen.line(("sandbox  ", "dim"), f"{name}  ", (origin, "dim"))
         for each in resource.left_out[:_MOST_LEFT_OUT]:
             self._screen.line(("left out ", "warn"), f"{name_text(each.path)}: {each.reason}")
-        if len(resource.left_out) > _MOST_LEFT_OUT:
-            self._screen.line(("left out ", "warn"), f"{len(resource.left_out)} in all; see `plan status`")
+        if (count := len(resource.left_out)) > _MOST_LEFT_OUT:
+            self._screen.line(("left out ", "warn"), f"{count} in all; see `plan status --format json`")
 
     def _note_checkpoint(self, group: CheckpointGroup, checkpoint_id: str) -> None:
         self._ids.update(each.checkpoint_id for each in self._holdfast.checkpoints_at(group))
@@ -126,13 +126,14 @@ class Progress:
 
     def _start(self, index: int, count: int, run: StepRun) -> None:
         if self._went_back is not None:
-            # Told only now: if nothing follows, the end of the execution tells it.
+            # Printed only now: if no step follows, the result of the execution shows it.
             where = f"{self._went_back.index + 1} ({self._went_back.step})"
-            self._screen.line((f"back to before step {where}  {self._display(self._went_back.checkpoint_id)}", "dim"))
+            checkpoint = self._display(self._went_back.checkpoint_id)
+            self._screen.line((f"rolled back to before step {where}  {checkpoint}", "dim"))
             self._went_back = None
         plan = self._holdfast.find_plan(run.plan_id)
         if plan.revision != self._revision:
-            # A correction that was cut short was finished first.
+            # A correction that was cut short has been finished first, and brought other steps.
             self._lay_out(plan)
         self._checkpoint, self._printed = None, b""
         number = f"{_number(index, count)} "
@@ -168,7 +169,7 @@ class Progress:
 
 
 class SubplanProgress:
-    """A line for each subplan as it ends, and meanwhile what each of them is doing."""
+    """A line for each subplan when it ends, and until then what it is doing."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen

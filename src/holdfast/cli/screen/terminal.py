@@ -1,4 +1,4 @@
-"""The screen of a terminal: colour, panels, and a status line while something runs."""
+"""The screen of a terminal: colours, panels, and a status line while something runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ROOM_FOR_BORDER = 4
 
 class _PagedConsole(Console):
     def on_broken_pipe(self) -> None:
-        """The reader has seen enough; that is no reason to end as rich would."""
+        """Do nothing: the user closed the pager, and rich would end the process."""
 
 
 class TerminalScreen:
@@ -94,7 +94,7 @@ class TerminalScreen:
 
     @contextmanager
     def paged(self) -> Iterator[None]:
-        """As git does it: ``less``, which ends by itself if all fits on one screen, or what PAGER says."""
+        """Use ``less``, which ends by itself if all fits on one screen, or what PAGER says, as git does."""
         pager = _start_pager()
         if pager is None:
             yield
@@ -115,7 +115,7 @@ class TerminalScreen:
             yield
         finally:
             self._console = console
-            with suppress(OSError):  # the reader has seen enough
+            with suppress(OSError):  # the user closed the pager
                 stream.close()
             pager.wait()
 
@@ -126,7 +126,7 @@ class TerminalScreen:
         self._said = None
 
     def _print(self, content: RenderableType) -> None:
-        # A long line is left to the terminal to fold, so that a command can be copied from it.
+        # The terminal folds long lines, so that a command can be copied from them.
         self._console.print(content, soft_wrap=isinstance(content, Text))
 
 
@@ -138,7 +138,7 @@ def _start_pager() -> subprocess.Popen[bytes] | None:
     try:
         return subprocess.Popen(shlex.split(command), stdin=subprocess.PIPE, env=environment)
     except (OSError, ValueError):
-        return None  # then it is simply printed
+        return None  # without a pager it is printed directly
 
 
 def _styled(spans: Sequence[Span]) -> Text:

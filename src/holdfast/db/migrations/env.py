@@ -1,4 +1,4 @@
-"""What Alembic runs to migrate: on the connection that ``schema.upgrade`` hands over, or, started by itself, on ours.
+"""Alembic runs this to migrate, on the connection of ``schema.upgrade`` or, for its own command, on one made here.
 
 In both cases everything is done in one transaction.
 """
@@ -19,12 +19,12 @@ def migrate(connection: Connection) -> None:
 
 
 def migrate_by_itself() -> None:
-    """For ``alembic`` on the command line: the records are those that Holdfast would use."""
+    """Migrate the records that Holdfast would use; for ``alembic`` on the command line."""
     from holdfast.config.loading import home_directory, load_settings
     from holdfast.db.by_alembic import our_errors_as_alembics, records_to_migrate
 
     if context.is_offline_mode():
-        raise CommandError("Holdfast's migrations look at the records, so they cannot be written as SQL only.")
+        raise CommandError("Holdfast's migrations read the records, so they cannot be written as SQL only.")
     if context.config.config_file_name is not None:
         fileConfig(context.config.config_file_name, disable_existing_loggers=False)
     with our_errors_as_alembics():

@@ -1,1 +1,1 @@
-"""Turning a directory into a stored state, exactly, and so that it may be interrupted."""
+"""Restores a directory to exactly a stored state; an interrupted restore can be run again."""

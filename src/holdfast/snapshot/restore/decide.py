@@ -1,4 +1,4 @@
-"""Deciding what a restore has to do, without touching anything."""
+"""Decides what a restore has to do, without touching anything."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _KEPT_BYTES = 16 << 20
 
 
 class RestorePlan(msgspec.Struct, frozen=True):
-    """What has to be done to get from one state to another."""
+    """The changes that turn one state into another."""
 
     differences: tuple[Difference, ...]
     in_the_way: tuple[bytes, ...]
     """Paths that no snapshot holds and that must be moved aside."""
     links: tuple[tuple[bytes, ...], ...]
-    """Groups of names that have to become one file again."""
+    """Groups of names that must become one file again."""
     shared: Set[bytes] = frozenset()
-    """Paths of files that have other names as well."""
+    """Paths of files that have other names too."""
 
     @property
     def changes_anything(self) -> bool:
-        """The root is always listed, also when it is the same."""
+        # The root is always listed, even if it does not differ.
         return bool(self.in_the_way) or len(self.differences) > 1 or any(old != new for _, old, new in self.differences)
 
 
@@ -39,12 +39,15 @@ def plan_restore(
     unheld_then: Collection[str] = (),
     shared: Set[bytes] = frozenset(),
 ) -> RestorePlan:
-    """``unheld``: what no snapshot can hold now; ``unheld_then``: what the target's snapshot lists as not held;
-    ``shared``: paths of files that have other names."""
+    """Decide how to turn ``present`` into ``target``.
+
+    ``unheld``: paths that no snapshot can hold now; ``unheld_then``: paths that the target's snapshot could not hold;
+    ``shared``: paths of files that have other names.
+    """
     differences = {difference.path: difference for difference in reader.differences(present, target)}
-    links = links_to_remake(reader, present, target, differences)
+    links = links_to_recreate(reader, present, target, differences)
     in_the_way = [path for path in unheld if _stands_in_the_way(reader, target, path)]
-    # It was there and could not be read; that the snapshot has no entry for it does not mean it has to go.
+    # The snapshot has no entry for a path that existed but could not be read; that is no reason to delete it.
     in_the_way += [
         path for path, found in differences.items() if found.new is None and unheld_name(path) in unheld_then
     ]
@@ -52,20 +55,20 @@ def plan_restore(
 
 
 def unheld_name(path: bytes) -> str:
-    """How records name a path that a snapshot could not hold: a path need not be text, but records are."""
+    """The name in records of a path that a snapshot could not hold: records are text, a path need not be."""
     return path.decode(errors="backslashreplace")
 
 
-def links_to_remake(
+def links_to_recreate(
     reader: StateReader, present: State, target: State, differences: dict[bytes, Difference]
 ) -> tuple[tuple[bytes, ...], ...]:
-    """Link groups that are not as they should be; their files, and those of groups to be parted, are written anew."""
+    """The hard links to create. All files of groups that change are added to ``differences``, to be written again."""
     if not present.links and not target.links:
         return ()
     old, new = set(present.links), set(target.links)
     for path in {path for group in old ^ new for path in group}:
         if reader.find(target, path) is not None:
-            # Making the file anew changes the time of its directory, which may differ in nothing else.
+            # Writing the file again changes the time of its directory, which must then be set too.
             for place in (split(path)[0], path):
                 found = Difference(place, reader.find(present, place), reader.find(target, place))
                 differences.setdefault(place, found)
@@ -76,15 +79,14 @@ def links_to_remake(
 def _stands_in_the_way(reader: StateReader, target: State, path: bytes) -> bool:
     if reader.find(target, path) is not None:
         return True
-    directory = split(path)[0]
-    holder = reader.find(target, directory)
-    return holder is None or holder.kind != DIRECTORY
+    directory = reader.find(target, split(path)[0])
+    return directory is None or directory.kind != DIRECTORY
 
 
 def check_content(reader: StateReader, plan: RestorePlan, name: str) -> dict[bytes, bytes]:
-    """Read all content the restore needs, so that damage is found before a file is touched.
+    """Read all content that the restore needs, so that damage is found before a file is touched.
 
-    What is not much is handed on, so that it need not be read again.
+    Returns a limited amount of it by digest, so that it need not be read again.
     """
     needed = [new for _, _, new in plan.differences if new is not None and new.kind in REGULAR]
     kept: list[Entry] = []

@@ -1,4 +1,4 @@
-"""Names that change places in one step, or are given only if they are free (``renameat2``)."""
+"""Exchanges two names in one step, or renames only to a free name (``renameat2``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK)
 
 
 def exchange(one: bytes, one_directory: int, other: bytes, other_directory: int) -> bool:
-    """False if this kernel or file system cannot, or if one of the names is not there."""
+    """Exchange two names; False if this kernel or file system cannot, or if one of the names does not exist."""
     code = rename_specially(one_directory, one, other_directory, other, _EXCHANGE)
     if not code:
         return True
@@ -23,7 +23,7 @@ def exchange(one: bytes, one_directory: int, other: bytes, other_directory: int)
 
 
 def rename_to_free(name: bytes, free: bytes, directory: int) -> None:
-    """Rename within a directory; a FileExistsError if something has the new name."""
+    """Rename within a directory; raises FileExistsError if the new name is taken."""
     code = rename_specially(directory, name, directory, free, _NO_REPLACE)
     if not code:
         return
@@ -34,7 +34,7 @@ def rename_to_free(name: bytes, free: bytes, directory: int) -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # Nothing better is left on such a file system.
+        # Such a file system allows nothing better: a file that is created in between would be overwritten.
         if free in map(os.fsencode, os.listdir(directory)):
             raise _error(errno.EEXIST, free) from error
         os.rename(name, free, src_dir_fd=directory, dst_dir_fd=directory)

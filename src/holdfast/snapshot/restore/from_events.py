@@ -1,8 +1,8 @@
-"""What a restore has to do, found from what the kernel reported, without naming anew what is there now.
+"""Decides what a restore has to do from the changes that the kernel reported, without a scan of the present state.
 
-The tree was known exactly, and a few names in it were reported to have changed. What has to be done is what differs
-between the state that was known and the one that is wanted, and these names. A file of another size than the wanted one
-need not even be read. Whatever is not as simple as a file among files needs a scan, as without a report.
+The tree was known exactly, and a few names in it were reported to have changed. The restore must change these names,
+and what differs between the known state and the wanted one. A file whose size is not the wanted one need not even be
+read. Only plain files among plain files are handled; anything else needs a scan, as without a report.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import stat
 from holdfast.content.difference import Difference, StateReader, difference_of
 from holdfast.content.format import DIRECTORY, FILE, Entry, State
 from holdfast.errors import ContentError
-from holdfast.snapshot.restore.decide import RestorePlan, links_to_remake
+from holdfast.snapshot.restore.decide import RestorePlan, links_to_recreate
 from holdfast.snapshot.scan.changes import ChangeReport
 from holdfast.snapshot.scan.entries import Hasher, Moved, directory_entry, read_entry
 from holdfast.snapshot.scan.index import TreeIndex
@@ -24,17 +24,17 @@ from holdfast.system.directories import IS_ROOT, Descent, join, split
 _MOST_NAMES = 1000
 _KIND = stat.S_IFMT(0o177777)
 _UNREAD = b"?"
-"""Stands for content that was not read; it is equal to nothing."""
+"""Stands for content that was not read; it equals no digest."""
 
 
 class _NeedsScan(Exception):
-    """This is not simple."""
+    """The case is not simple enough to be decided from events."""
 
 
 def plan_from_changes(
     index: TreeIndex, reader: StateReader, descent: Descent, report: ChangeReport, target: State
 ) -> RestorePlan | None:
-    """None if a scan is needed. The index is not changed: it knows the tree as it was before the changes."""
+    """The plan, or None if a scan is needed. The index stays as it is: it knows the tree before the changes."""
     known = index.known_state()
     if known is None or index.known.unheld or index.known.links.with_names_outside():
         return None
@@ -49,12 +49,12 @@ def plan_from_changes(
         if error.errno == errno.ELOOP:  # a symlink was put in the place of a directory
             return None
         raise
-    links = links_to_remake(reader, known, target, differences)
+    links = links_to_recreate(reader, known, target, differences)
     return RestorePlan(tuple(map(differences.__getitem__, sorted(differences))), (), links)
 
 
 class _Changes:
-    """Adds to the differences between two states what was changed since the first."""
+    """Adds the reported changes to the differences between the known state and the wanted one."""
 
     def __init__(self, index: TreeIndex, descent: Descent, differences: dict[bytes, Difference]) -> None:
         self._index, self._descent, self._differences = index, descent, differences
@@ -73,7 +73,7 @@ class _Changes:
             present = None
             for name in names:
                 if self._differs(descriptor, join(directory, name), name, known.get(name), is_gone=name in removed):
-                    present = node.head  # whatever it is now: it gets set once all in it is restored
+                    present = node.head  # its present attributes do not matter: they are set at the end anyway
             if present is None:
                 present = self._present_head(directory, node.head, descriptor)
                 if present == wanted:
@@ -86,18 +86,18 @@ class _Changes:
         return directory_entry(split(directory)[1], descriptor, found=found, mode=mode, content=known.content)
 
     def _differs(self, descriptor: int, path: bytes, name: bytes, known: Entry | None, *, is_gone: bool) -> bool:
-        """Whether that name is not what it should be; ``is_gone``: whether it was seen to go."""
+        """Whether that name is not as wanted; ``is_gone``: its removal was reported."""
         difference = self._differences.get(path)
         wanted = known if difference is None else difference.new
         if (known is not None and known.kind == DIRECTORY) or (wanted is not None and wanted.kind == DIRECTORY):
             raise _NeedsScan
         present = self._present(descriptor, path, name, wanted)
         if present is None and known is None and not is_gone:
-            raise _NeedsScan  # the event was of a file that is open without that name
+            raise _NeedsScan  # the event was about an open file that no longer has that name
         if present == wanted:
             if present is None and known is None:
-                return False  # it came and went
-            # There is nothing to do, but the index does not know it as it is now, and nothing done would update it.
+                return False  # it was created and removed
+            # There is nothing to restore, so nothing would update the index, which does not know the present entry.
             raise _NeedsScan
         self._differences[path] = difference_of((path, present, wanted))
         return True

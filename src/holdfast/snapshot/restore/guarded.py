@@ -1,7 +1,7 @@
-"""Real files replaced and removed only if they are what is expected: a user may save one at any moment.
+"""Replaces and removes real files only if they are as expected: a user may save one at any moment.
 
-What takes the place of a file does so in one step. What was there is deleted only after a look at it, when no program
-can reach it by its name any longer.
+A file is replaced in one step. The old file is checked, and then deleted, after it has lost its name, so that no
+program can open it by that name in between.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from holdfast.snapshot.restore.staging import mark_of
 from holdfast.snapshot.scan.entries import Hasher, Moved, read_entry
 
 
-class Meddled(Exception):
-    """Somebody else changed a real file while it was being changed; their work may be under a temporary name."""
+class ChangedMeanwhile(Exception):
+    """The user changed a real file while we were changing it; their version may have a temporary name now."""
 
     def __init__(self, path: bytes) -> None:
         super().__init__(path)
         self.path = path
 
 
-class InUse(Meddled):
-    """Some program has the database open that was to be replaced; it is in its place again."""
+class InUse(ChangedMeanwhile):
+    """A program has the database open that was to be replaced; the database has its name again."""
 
     def __init__(self, path: bytes, programs: Sequence[str]) -> None:
         super().__init__(path)
@@ -41,9 +41,10 @@ class Guard:
         self._temporary_name = temporary_name
 
     def replace(self, path: bytes, temporary: bytes, name: bytes, parent: int, present: Entry | None) -> None:
-        """Give what was made its name, in the place of exactly what is expected there.
+        """Give a new file its name, replacing exactly the file that is expected there.
 
-        First it gets a name that says so: what is found under that after a crash may be the user's work.
+        First it gets a temporary name with the mark of ``name``: after a crash, the file with that temporary name may
+        be the user's work.
         """
         marked = self._marked_name(name)
         os.rename(temporary, marked, src_dir_fd=parent, dst_dir_fd=parent)
@@ -66,7 +67,7 @@ class Guard:
 
 
 def _refuse_open_database(path: bytes, marked: bytes, name: bytes, parent: int, undo: Callable[[], object]) -> None:
-    """From now on no program can open it by its name, and one that did before would write to what is gone."""
+    """Called when no program can open it by its name; one that opened it before would write to a deleted file."""
     programs = Users().of_moved(parent, marked, name)
     if programs:
         undo()
@@ -74,14 +75,14 @@ def _refuse_open_database(path: bytes, marked: bytes, name: bytes, parent: int, 
 
 
 def _delete_if(expected: Entry, path: bytes, marked: bytes, parent: int) -> None:
-    """Delete what was in a file's place; if it is the user's work, it stays, and undoing puts it back."""
+    """Delete the old file if it is as expected; otherwise it is the user's work, stays, and is put back on undo."""
     if not _is_still(expected, marked, parent):
-        raise Meddled(path)
+        raise ChangedMeanwhile(path)
     os.unlink(marked, dir_fd=parent)
 
 
 def _is_still(expected: Entry, name: bytes, parent: int) -> bool:
-    """Whether it holds what the entry says; if size and time are the same, nothing was written to it since."""
+    """Whether a file is as the entry says; if its size and time are the same, it was not written to."""
     found = status(name, parent)
     if stat.S_ISREG(found.st_mode):
         if expected.is_file and (found.st_size, found.st_mtime_ns) == (expected.size, expected.mtime_ns):

@@ -1,4 +1,4 @@
-"""What a change of real files that was cut short left beside them: removed, unless the user saved it meanwhile."""
+"""Removes the temporary files of an interrupted change of real files, unless they are the user's work."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from holdfast.snapshot.selection import Selection, entry_at, same_content
 from holdfast.system.directories import Descent, join, split
 
 _REST = rb"[0-9a-f]{16}(?:-([0-9a-f]{16}))?\Z"
-"""What comes after the prefix of a temporary name. With the mark of a name, something is there that was to get that
-name, or had it; without, something half made."""
+"""What follows the prefix of a temporary name. A file with the mark of a name was to get that name, or had it; one
+without a mark is incomplete."""
 _LONGEST_NAME_KEPT = 240
 
 
 def remove_leftovers(
     root: Path, old: Selection, new: Selection, always: Collection[bytes] = (), *, owner: str = ""
 ) -> list[bytes]:
-    """Remove what a change from old to new left; of the paths in ``always`` whatever it is.
+    """Remove the temporary files that a change from old to new left; those for paths in ``always`` unconditionally.
 
-    Temporary files of another owner are left alone. What the user saved in the moment the file was replaced is put
-    back in its place. If something else of the user has that, it is kept beside it; the paths of those.
+    Temporary files of another owner are left alone. A file that the user saved while it was being replaced gets its
+    name back. If another file of the user has that name, it is kept beside that one. Returns the paths of those.
     """
     directories: dict[bytes, dict[bytes, bytes]] = {}
     for path in sorted({*old, *new, *always} - {b""}):
@@ -65,7 +65,7 @@ def _settle(descent: Descent, leftover: bytes, path: bytes, known: Collection[En
             return []
         present = entry_at(descent, path, Hasher())
         parent = descent.open(directory)
-        # What was made may have its place, or, while it was being put back, what was there before.
+        # Its name may belong to the file that we made, or, if an undo was interrupted, to the one before it.
         if present is not None and _holds_one_of(present, known) and exchange(temporary, parent, name, parent):
             continue
         place = name
@@ -77,11 +77,11 @@ def _settle(descent: Descent, leftover: bytes, path: bytes, known: Collection[En
 
 
 def _holds_one_of(found: Entry, known: Collection[Entry | None]) -> bool:
-    """Whether it is a file we know the content of; a directory is never ours."""
+    """Whether it is a file whose content we know; a directory is never ours."""
     return found.kind != DIRECTORY and any(each is not None and same_content(found, each) for each in known)
 
 
 def _unlink(descent: Descent, path: bytes) -> None:
     directory, name = split(path)
-    with suppress(FileNotFoundError, IsADirectoryError):  # ours are no directories: that is the user's
+    with suppress(FileNotFoundError, IsADirectoryError):  # we make no directories: that one is the user's
         os.unlink(name, dir_fd=descent.open(directory))

@@ -1,4 +1,4 @@
-"""Files made complete under temporary names, before they get their own."""
+"""Makes complete files under temporary names, before they get their own names."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from holdfast.content.difference import StateReader
 from holdfast.content.format import PIECE_BYTES, REGULAR, SYMLINK, Entry
-from holdfast.snapshot.restore.file_attributes import (
-    set_attributes,
-    set_attributes_through,
-    set_changed_attributes,
-)
+from holdfast.snapshot.restore.file_attributes import set_attributes, set_attributes_through
 from holdfast.snapshot.restore.staging import Spare, Staging, temporary_names
 from holdfast.system.calls import fill
 from holdfast.system.once import once
@@ -20,7 +16,7 @@ from holdfast.system.stopping import stop_if_asked
 
 
 class NewFiles:
-    """Made in the staging folder if there is one, otherwise beside their target."""
+    """Makes files in the staging folder if there is one, otherwise beside their target."""
 
     def __init__(
         self,
@@ -37,18 +33,18 @@ class NewFiles:
         self.staging = staging
         self._owner, self._is_real = owner, is_real
         self.proven: dict[bytes, tuple[int, int]] = {}
-        """Files that were read back, and hold what they should, before they got their names; device and inode."""
+        """Files that were read back and found right before they got their names; device and inode."""
 
     @once
     def _names(self) -> Iterator[bytes]:
         return temporary_names(self._owner)
 
     def temporary_name(self) -> bytes:
-        """For a place beside the target."""
+        """A free name beside the target."""
         return next(self._names)
 
     def make(self, path: bytes, entry: Entry, parent: int) -> bytes:
-        """The name of the new file, in the staging folder or else in ``parent``; ``path``: where it is to go."""
+        """Make a file for ``path``; returns its name in the staging folder or, without one, in ``parent``."""
         staging = self.staging
         if staging is None:
             return self._made(entry, parent, next(self._names))
@@ -80,7 +76,7 @@ class NewFiles:
             os.close(descriptor)
 
     def _refilled(self, spare: Spare, path: bytes, entry: Entry) -> bytes:
-        """Fill a file that lay ready, and check that it holds what it should while no other program can reach it."""
+        """Fill a spare file, and check its content while no other program can reach it."""
         name, descriptor, inode, attributes, status = spare
         try:
             content = self._contents.get(entry.content) if entry.size else b""
@@ -90,16 +86,16 @@ class NewFiles:
                 if self._is_watched:
                     self._meter.advance(size_bytes=entry.size)
                 if attributes != (entry.mode, entry.uid, entry.gid):
-                    set_changed_attributes(descriptor, entry, status)
+                    set_attributes_through(descriptor, entry, status)
             else:
                 self._write(descriptor, entry, content)
-                set_changed_attributes(descriptor, entry, status)
+                set_attributes_through(descriptor, entry, status)
         finally:
             os.close(descriptor)
         return name
 
     def _write(self, descriptor: int, entry: Entry, known: bytes | None) -> None:
-        """``known``: what is to be in it, if that has been read already."""
+        """Write the content of the entry; ``known``: that content, if it has been read already."""
         for piece in self._reader.content(entry) if known is None else (known,):
             stop_if_asked()
             _write_sparsely(descriptor, piece)
@@ -109,7 +105,7 @@ class NewFiles:
 
 
 def _write_sparsely(descriptor: int, piece: bytes) -> None:
-    """Zeros become a hole."""
+    """Write a piece; one of zeros only becomes a hole."""
     size = len(piece)
     if size == PIECE_BYTES and not piece.strip(b"\0"):
         os.lseek(descriptor, size, os.SEEK_CUR)

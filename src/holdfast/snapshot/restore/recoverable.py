@@ -1,4 +1,4 @@
-"""Whether the store could bring back what a restore is about to replace; only what differs is read."""
+"""Checks whether the store could bring back what a restore is about to replace; only what differs is read."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _PORTION_BYTES = 16 << 20
 _MOST_IN_A_PORTION = 500
 
 _Pair = tuple[Entry, Entry | None]
-"""What is there now, and what comes in its place."""
+"""The present entry, and the one that replaces it."""
 
 
 def unrecoverable_objects(
     objects: ObjectStore, reader: StateReader, left: str, target: str | None, name: str
 ) -> set[bytes]:
-    """The names of objects that the state ``left`` needs and cannot have, as far as ``target``, if any, differs.
+    """The digests of missing or damaged objects that the state ``left`` needs and ``target``, if given, does not.
 
-    Below a directory that is bad itself nothing is known. ``name``: what the tree is called in reports of progress.
+    What lies below a bad directory is unknown and left out. ``name``: what the tree is called in progress reports.
     """
     bad = objects.unsound_among([bytes.fromhex(left)])
     files: list[Entry] = []
@@ -41,7 +41,7 @@ def unrecoverable_objects(
 
 
 def _differing(pairs: Iterable[_Pair]) -> list[_Pair]:
-    """Those whose content goes; what the other state needs as well is its own to check."""
+    """The pairs whose content goes; content that the target needs too is checked with the target."""
     return [
         (old, new)
         for old, new in pairs
@@ -67,7 +67,7 @@ def _contents(
 
 
 def _unsound(objects: ObjectStore, named: Iterable[tuple[bytes, int]]) -> set[bytes]:
-    """Those that are missing or damaged; they come with their size, and no more than a portion is in memory at once."""
+    """The missing or damaged ones of these objects, given with their sizes; a limited portion is in memory at once."""
     bad: set[bytes] = set()
     portion: list[bytes] = []
     portion_bytes = 0

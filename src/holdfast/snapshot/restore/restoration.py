@@ -1,8 +1,9 @@
-"""Restoring a tree: decided, written and verified, from what the kernel reported if that is enough."""
+"""Restores a tree: decides, writes and verifies, using only the changes that the kernel reported if they are enough."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Set
+from contextlib import nullcontext
 
 from holdfast.content.batch import Batch
 from holdfast.content.difference import StateReader
@@ -19,7 +20,7 @@ _NO_NAMES: frozenset[bytes] = frozenset()
 
 
 def refreshed(index: TreeIndex, batch: Batch, report: ChangeReport, *, thorough: bool = False) -> bytes:
-    """``thorough``: scan everything, whatever the kernel reported."""
+    """The present state hash; ``thorough``: scan everything, whatever the kernel reported."""
     try:
         return index.refresh(batch, report._replace(is_complete=False) if thorough else report)
     except OSError as error:
@@ -30,11 +31,11 @@ def refreshed(index: TreeIndex, batch: Batch, report: ChangeReport, *, thorough:
 
 
 class Disturbed(SandboxError):
-    """All was restored, and something changed it before it could be verified."""
+    """Everything was restored, but something changed it before it could be verified."""
 
 
 class Restoration:
-    """One tree restored to one state; ``tracker`` is given if the tree is watched."""
+    """Restores one tree to one state; ``tracker`` is given if the tree is watched."""
 
     def __init__(
         self, index: TreeIndex, reader: StateReader, batch: Batch, tracker: ChangeTracker | None, state_hash: str
@@ -42,13 +43,13 @@ class Restoration:
         self._index, self._reader, self._batch, self._tracker = index, reader, batch, tracker
         self._state_hash = state_hash
         self._unscanned: ChangeReport | None = None
-        """What the kernel reported and was not scanned yet."""
-        # What is known of the tree is the state it was last found in, which is often the one to be restored.
+        """The kernel's report, until what it names has been scanned."""
+        # The last known state of the tree is often the one to be restored.
         known = index.known_state() if index.state == bytes.fromhex(state_hash) else None
         self._target = known or reader.state(state_hash)
 
     def check(self) -> None:
-        """Refuse if content that is needed is missing or damaged; touches nothing."""
+        """Refuse if content that is needed is missing or damaged; the tree is not touched."""
         with self._index.descend() as descent:
             try:
                 check_content(self._reader, self._plan(descent, ()), self._index.name)
@@ -67,14 +68,14 @@ class Restoration:
         return plan, restored
 
     def _plan(self, descent: Descent, unheld: Collection[str]) -> RestorePlan:
-        """What has to be done. If that is not done after all, the kernel's report is needed again."""
+        """Decide what to do. If that is not done after all, the kernel's report is needed again."""
         report = self._tracker.report() if self._tracker else NO_REPORT
         self._unscanned = report
         if report.is_complete and not unheld:
             plan = plan_from_changes(self._index, self._reader, descent, report, self._target)
             if plan is not None:
                 return plan
-        descent.forget()  # directories that were opened up for us are closed again, as they are to be found
+        descent.forget()  # gives directories that it made readable their own modes back, for the scan to find
         refreshed(self._index, self._batch, report)
         self._batch.commit()
         self._unscanned = None
@@ -95,7 +96,7 @@ class Restoration:
             restored = carry_out(plan, self._reader, descent, options, contents)
             self._verify(descent, plan, restored, shape)
         except BaseException as error:
-            self._index.forget()  # it is neither what it was nor what it should be
+            self._index.forget()  # the tree is in neither the old nor the new state
             if not isinstance(error, OSError):
                 raise
             raise SandboxError(
@@ -105,7 +106,7 @@ class Restoration:
         return restored
 
     def _verify(self, descent: Descent, plan: RestorePlan, restored: Restored, shape: int | None) -> None:
-        """Check everything the restore touched; the tree must be that state and nothing else."""
+        """Check everything that the restore touched; the tree must be in exactly that state."""
         report = (
             self._tracker.report(restored.exchanged, restored.dated)
             if self._tracker
@@ -115,7 +116,7 @@ class Restoration:
             restored.proven.clear()
         if _are_only(report, restored.touched) and self._adopted(descent, plan, restored, shape):
             return
-        descent.forget()  # directories that it opened up for us are closed again, as they are to be found
+        descent.forget()  # as above
         if refreshed(self._index, self._batch, _with_own_changes(report, restored)).hex() != self._state_hash:
             raise Disturbed(
                 f"{self._index.root} is not exactly the saved state after restoring it: "
@@ -124,26 +125,22 @@ class Restoration:
             )
 
     def _adopted(self, descent: Descent, plan: RestorePlan, restored: Restored, shape: int | None) -> bool:
-        state = bytes.fromhex(self._state_hash)
-        if self._tracker is not None and self._tracker.shape == shape:
-            # No directory was moved meanwhile: what is open is still what its path leads to.
-            return self._adopted_through(descent, plan, restored, state)
-        with self._index.descend() as anew:
-            return self._adopted_through(anew, plan, restored, state)
-
-    def _adopted_through(self, descent: Descent, plan: RestorePlan, restored: Restored, state: bytes) -> bool:
-        return self._index.adopt(descent, plan.differences, restored.touched, restored.proven, self._target, state)
+        # If no directory was moved meanwhile, the open directories are still the ones at their paths.
+        is_current = self._tracker is not None and self._tracker.shape == shape
+        with nullcontext(descent) if is_current else self._index.descend() as current:
+            state = bytes.fromhex(self._state_hash)
+            return self._index.adopt(current, plan.differences, restored.touched, restored.proven, self._target, state)
 
 
 def _with_own_changes(report: ChangeReport, restored: Restored) -> ChangeReport:
-    """What the kernel reported, and what a restore touched, which is mostly the same."""
+    """The kernel's report, with the names that the restore touched added."""
     changes: Changes = {directory: set(names) for directory, names in restored.touched.items()}
     add_changes(changes, report.changes)
     return report._replace(changes=changes)
 
 
 def _are_only(report: ChangeReport, touched: Mapping[bytes, Set[bytes]]) -> bool:
-    """Whether nothing changed but what we touched; setting what a directory is shows in its parent too."""
+    """Whether only what we touched changed; changed attributes of a directory are reported for its parent too."""
     if not report.is_complete:
         return False
     for directory, names in report.changes.items():

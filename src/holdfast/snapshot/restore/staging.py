@@ -1,4 +1,4 @@
-"""Directories beside sandboxes in which restores make files; what they replaced goes from there in the background."""
+"""Directories beside sandboxes in which restores make files; the files they replaced are deleted in the background."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _MARK_BYTES = 8
 
 
 class Staging:
-    """A directory on the file system of a sandbox, with some empty files that only wait to be filled.
+    """A directory on the file system of a sandbox, with some empty files ready to be filled.
 
-    Making a file is the slowest part of restoring one, so some are made before they are needed. They are new files: one
-    that was replaced is never used again, because a program may still have it open.
+    Creating a file is the slowest part of restoring one, so some are created before they are needed. These spares are
+    new files: a replaced file is never used again, because a program may still have it open.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,14 +49,14 @@ class Staging:
         return os.fstat(self.descriptor).st_nlink > 0
 
     def close(self) -> None:
-        with self._mutex:  # files may just be made in it
+        with self._mutex:  # another thread may be creating files in it
             self._is_closed = True
             while self._spares:
                 os.close(self._spares.popleft().descriptor)
             os.close(self.descriptor)
 
     def new_name(self) -> bytes:
-        """A name that is free; what lies there after the restore is to be removed."""
+        """A free name; a file that has it after the restore is removed."""
         name = next(self._names)
         self._used.append(name)
         return name
@@ -71,7 +71,7 @@ class Staging:
         return spare
 
     def clean(self) -> Callable[[], None]:
-        """What removes all that the restores up to now left here, and makes new spare files."""
+        """A function that removes all files that restores left here so far, and creates new spare files."""
         used, self._used = self._used, []
         return lambda: self._renew(used)
 
@@ -80,7 +80,7 @@ class Staging:
             if self._is_closed:
                 return
             for name in used:
-                with suppress(OSError):  # the directory goes as a whole in the end
+                with suppress(OSError):  # the whole directory is removed in the end
                     os.unlink(name, dir_fd=self.descriptor)
             with suppress(OSError):
                 while len(self._spares) < _SPARES:
@@ -88,14 +88,14 @@ class Staging:
 
 
 class Spare(NamedTuple):
-    """As it was made; while it waits, a program that finds it may give it attributes."""
+    """An empty file, described as it was created; a program that finds it may have given it other attributes."""
 
     name: bytes
     descriptor: int
     inode: tuple[int, int]
-    """With its device."""
+    """Device and inode."""
     attributes: tuple[int, int, int]
-    """Mode, user and group as an entry has them."""
+    """Mode, user and group, as in an entry."""
     status: os.stat_result
 
 
@@ -103,17 +103,16 @@ def _new_spare(name: bytes, folder: int) -> Spare:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(name, flags, 0o644, dir_fd=folder)
     if _allocate is not None:
-        # Finding a block for what is written is a third of the time that writing takes. Where that cannot be done
-        # before, it is done then.
+        # Finding a block takes a third of the time of a write. If that fails here, the write finds one.
         _allocate(descriptor, _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(_RESERVED_BYTES))
     found = os.fstat(descriptor)
     return Spare(name, descriptor, (found.st_dev, found.st_ino), (stat.S_IMODE(found.st_mode), *owner_of(found)), found)
 
 
 def temporary_names(owner: str = "") -> Iterator[bytes]:
-    """Names that nothing else has; with an owner they say whose they are."""
+    """Names that no other file has; with an owner they tell whose they are."""
     own = prefix_of(owner) + secrets.token_hex(4).encode()
-    return map((own + b"%08x").__mod__, count())  # no generator: two threads may ask at once
+    return map((own + b"%08x").__mod__, count())  # not a generator: two threads may ask at once
 
 
 def prefix_of(owner: str) -> bytes:
@@ -121,14 +120,14 @@ def prefix_of(owner: str) -> bytes:
 
 
 def mark_of(name: bytes) -> bytes:
-    """What the temporary name of a file that takes the place of that one ends in; names may be too long to be in it."""
+    """The end of the temporary name of a file that replaces ``name``; a digest, because a name may be too long."""
     return digest_of(name)[:_MARK_BYTES].hex().encode()
 
 
 class Stagings:
-    """One directory for each sandbox, made when it is first needed.
+    """One directory for each sandbox, created when it is first needed.
 
-    Whatever a process that was killed left behind is removed by the next one.
+    Directories that a killed process left behind are removed by the next one.
     """
 
     def __init__(self) -> None:
@@ -153,7 +152,7 @@ class Stagings:
         return staging
 
     def cleaning(self, root: Path) -> Callable[[], None] | None:
-        """What is to be done after a restore, when there is time."""
+        """A function to call after a restore, when there is time."""
         staging = self._stagings.get(root)
         return None if staging is None else staging.clean()
 
@@ -165,12 +164,12 @@ class Stagings:
             self._background.do(lambda: shutil.rmtree(path, ignore_errors=True))
 
     def wait(self) -> None:
-        """Until all is removed that was to be."""
+        """Wait until everything is removed."""
         self._background.wait()
 
 
 class _Background:
-    """One thread that does what can wait, in order; it starts with the first such thing."""
+    """One thread that calls functions in order; it starts with the first of them."""
 
     def __init__(self) -> None:
         self._waiting: queue.Queue[Callable[[], None]] = queue.Queue()

@@ -1,7 +1,7 @@
-"""Turning a tree into a stored state: only what differs is touched, and everything may be interrupted and run again.
+"""Carries out a restore: only what differs is touched, and an interrupted restore can be run again.
 
 A file is never written in place (it may be hard-linked from elsewhere): it is made complete under a temporary name and
-renamed. What no snapshot could hold is moved aside when it stands in the way, and never deleted.
+renamed. A file that no snapshot could hold is moved aside if it stands in the way, and never deleted.
 """
 
 from __future__ import annotations
@@ -17,19 +17,13 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.content.difference import Difference, StateReader, have_same_shape
+from holdfast.content.difference import Difference, StateReader
 from holdfast.content.format import DIRECTORY, Entry
 from holdfast.errors import SandboxError
 from holdfast.snapshot.restore.decide import RestorePlan
 from holdfast.snapshot.restore.exchange import exchange
-from holdfast.snapshot.restore.file_attributes import (
-    chmod,
-    flush,
-    set_attributes,
-    set_attributes_through,
-    status,
-)
-from holdfast.snapshot.restore.guarded import Guard, Meddled
+from holdfast.snapshot.restore.file_attributes import chmod, flush, set_attributes, set_attributes_through, status
+from holdfast.snapshot.restore.guarded import ChangedMeanwhile, Guard
 from holdfast.snapshot.restore.new_files import NewFiles
 from holdfast.snapshot.restore.staging import Staging
 from holdfast.system.calls import set_mtime
@@ -39,18 +33,18 @@ from holdfast.system.stopping import stop_if_asked
 
 _LONGEST_NAME_SET_ASIDE = 240
 _REPLACED = (errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
-_MEDDLED = (*_REPLACED, errno.EEXIST, errno.ENOENT, errno.ELOOP)
+_CHANGED = (*_REPLACED, errno.EEXIST, errno.ENOENT, errno.ELOOP)
 
 
 class Restored(msgspec.Struct):
     touched: dict[bytes, set[bytes]] = msgspec.field(default_factory=dict)
-    """Directories and the names in them that were changed, which have to be scanned again."""
+    """Directories and the names in them that were changed and must be scanned again."""
     proven: dict[bytes, tuple[int, int]] = msgspec.field(default_factory=dict)
-    """Files that were read back, and hold what they should, before they got their names; device and inode."""
+    """Files that were read back and found right before they got their names; device and inode."""
     exchanged: list[bytes] = msgspec.field(default_factory=list)
-    """Files that changed places with others that were made elsewhere, in that order."""
+    """Files that were exchanged with new ones from the staging folder, in that order."""
     dated: list[bytes] = msgspec.field(default_factory=list)
-    """Directories of which nothing but the time was set, in that order, after that."""
+    """Directories of which only the time was set, in that order, after all exchanges."""
     set_aside: list[tuple[bytes, Path]] = msgspec.field(default_factory=list)
 
     def touch(self, path: bytes) -> None:
@@ -59,19 +53,20 @@ class Restored(msgspec.Struct):
 
 
 class RestoreOptions(msgspec.Struct, frozen=True):
-    """Where and how a restore works: where it puts what it must not delete, and where it makes new files."""
+    """Where and how a restore works."""
 
     name: str
-    """What the tree is called in reports of progress."""
+    """What the tree is called in progress reports."""
     aside: Path
+    """Where files go that stand in the way and must not be deleted."""
     staging: Callable[[], Staging] | None = None
-    """Gives a directory on the same file system: files are made in it, and what they replace stays in it. Without one a
-    file is made beside its target, and what it replaces is deleted."""
+    """Gives a directory on the same file system: files are made in it, and those they replace stay in it. Without one,
+    a file is made beside its target, and the one it replaces is deleted."""
     is_real: bool = False
-    """A sandbox can be made anew from its checkpoints, real files not: all is on the disk when the restore returns, and
-    nothing is deleted that is not what the plan says was there."""
+    """The tree holds real files, which checkpoints cannot re-create as they can a sandbox. So everything is on the disk
+    when the restore returns, and a file is deleted only if it is what the plan says."""
     owner: str = ""
-    """Part of the names of temporary files: whose they are."""
+    """Part of the names of temporary files, which tells whose they are."""
 
 
 def carry_out(
@@ -84,9 +79,9 @@ def carry_out(
         try:
             restorer.run(plan)
         except OSError as error:
-            if options.is_real and error.errno in _MEDDLED:
-                raise Meddled(restorer.at) from error
-            # The call itself knows only the last part of it, or a temporary name.
+            if options.is_real and error.errno in _CHANGED:
+                raise ChangedMeanwhile(restorer.at) from error
+            # The system call knows only the last part of the path, or a temporary name.
             error.filename, error.filename2 = restorer.at, None
             raise
     return restorer.restored
@@ -97,7 +92,7 @@ def _to_do(plan: RestorePlan) -> tuple[int, int]:
 
 
 def _unlink_or_return(temporary: bytes, name: bytes, parent: int) -> None:
-    """Delete what a file was exchanged for; a directory that was put there meanwhile gets its place back."""
+    """Delete the file that was exchanged; if it became a directory meanwhile, exchange it back."""
     try:
         os.unlink(temporary, dir_fd=parent)
     except IsADirectoryError:
@@ -122,8 +117,8 @@ class _Restorer:
         self._writable = descent.open if IS_ROOT else self._made_writable
         self._opened: dict[bytes, int] = {}
         self._shared: Set[bytes] = frozenset()
-        """Files that have other names: what a program does that has one open by the name that goes must be reported in
-        the sandbox, and not in the staging folder, which is not watched."""
+        """Files that have other names. They do not go into the staging folder, which is not watched: if a program has
+        one open, its writes must still be reported in the sandbox."""
         self.at = b""
         """The path that is being changed."""
         self.restored = Restored(proven=self._files.proven)
@@ -165,7 +160,7 @@ class _Restorer:
             self._link(group, old)
 
     def _made_writable(self, directory: bytes) -> int:
-        """A descriptor of that directory, which its owner may write to until its own mode is set at the end."""
+        """A descriptor of that directory, made writable for its owner until its own mode is set at the end."""
         descriptor = self._descent.open(directory)
         if directory not in self._opened:
             mode = self._descent.mode_of(directory, os.fstat(descriptor))
@@ -176,7 +171,7 @@ class _Restorer:
         return descriptor
 
     def _finish_directories(self, directories: Sequence[Difference]) -> None:
-        """What is in one comes before it: it may be closed to us afterwards."""
+        """Finish inner directories first: the mode of an outer one may lock us out."""
         finished = {difference.path for difference in directories}
         self._close_opened(self._opened.keys() - finished)
         self._sync(self.restored.touched.keys() - finished)
@@ -187,14 +182,14 @@ class _Restorer:
                 self._sync((difference.path,))
 
     def _close_opened(self, directories: Iterable[bytes]) -> None:
-        """Directories in which something was changed, but which are not to be changed themselves."""
+        """Give directories that do not change themselves, but in which something was changed, their modes back."""
         for directory in directories:
             with _unless_replaced():
                 os.fchmod(self._descent.open(directory), self._opened[directory])
 
     def _sync(self, directories: Iterable[bytes]) -> None:
         for directory in directories if self._is_real else ():
-            # One that was removed, or became a file, is durable with the directory it was in.
+            # A directory that was removed, or replaced by a file, is durable with the directory above it.
             with _unless_replaced():
                 os.fsync(self._descent.open(directory))
 
@@ -206,7 +201,7 @@ class _Restorer:
         try:
             os.rename(name, place, src_dir_fd=self._writable(directory))
         except OSError:
-            with suppress(OSError):  # something else may have been moved there before
+            with suppress(OSError):  # it may hold something that was moved there before
                 os.removedirs(shelter)
             raise
         self.restored.set_aside.append((path, place))
@@ -248,10 +243,10 @@ class _Restorer:
             self._put(path, new, name, parent, present)
 
     def _put(self, path: bytes, entry: Entry, name: bytes, parent: int, present: Entry | None) -> None:
-        """Make a file complete under a temporary name, then give it its own.
+        """Make a complete file under a temporary name, then give it its own.
 
-        A file that has the name already changes places with it: plain renaming over a file makes ext4 write the new
-        one out at once, which costs milliseconds a file.
+        It is exchanged with the file that has the name: a plain rename over a file makes ext4 write out the new one at
+        once, which costs milliseconds a file.
         """
         staging = self._files.staging
         temporary = self._files.make(path, entry, parent)
@@ -270,12 +265,12 @@ class _Restorer:
         except OSError as error:
             if error.errno not in (errno.EXDEV, errno.ENOENT) or staging is None:
                 raise
-            # Another file system is mounted inside the tree, or what lay ready was removed.
+            # Another file system is mounted inside the tree, or the spare file was removed.
             self._files.staging = None
             self._put(path, entry, name, parent, present)
 
     def _discard(self, path: bytes, name: bytes, parent: int) -> None:
-        """Remove a file; moving it out of the way is much cheaper than freeing its blocks now."""
+        """Remove a file, by moving it if possible: that is much cheaper than freeing its blocks now."""
         staging = self._files.staging
         if staging is not None and path not in self._shared:
             try:
@@ -288,14 +283,14 @@ class _Restorer:
         os.unlink(name, dir_fd=parent)
 
     def _make_directory(self, path: bytes, mode: int) -> None:
-        """With its mode, as far as the umask lets it: setting it later would take away a set-group-id bit that it has
-        from the directory above, if this user is not in the group."""
+        """Create a directory with its mode, as far as the umask allows: setting the mode later would clear a
+        set-group-id bit that it inherits from the directory above, if this user is not in the group."""
         directory, name = split(path)
         os.mkdir(name, mode & 0o777 | 0o700, dir_fd=self._writable(directory))
         self.restored.touch(path)
 
     def _link(self, group: tuple[bytes, ...], present: Mapping[bytes, Entry | None]) -> None:
-        """Make all names of the group one file: the first was restored, the others are linked to it."""
+        """Link the other names of the group to the first one, which was restored."""
         first_directory, first_name = split(group[0])
         for path in group[1:]:
             directory, name = split(path)
@@ -310,29 +305,32 @@ class _Restorer:
                 else:
                     os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
                     # Renaming one name of a file onto another of the same file does nothing and leaves both.
-                    _unlink_if_there(temporary, parent)
+                    with suppress(FileNotFoundError):
+                        os.unlink(temporary, dir_fd=parent)
             finally:
                 os.close(source)
             self.restored.touch(path)
 
     def _finish_directory(self, difference: Difference) -> None:
-        """Set what a directory itself is, if that differs or if making its entries changed it."""
-        path, entry = difference.path, difference.new
+        """Set the attributes of a directory, if they differ or if changes inside it changed its time."""
+        path, old, entry = difference
         assert entry is not None
-        if path not in self.restored.touched and _same_attributes(difference.old, entry):
+        keeps_attributes = old is entry or (
+            old is not None and old.kind == entry.kind and old.attributes == entry.attributes
+        )
+        if keeps_attributes and old is not None and old.mtime_ns == entry.mtime_ns and path not in self._touched:
             return
         descriptor = self._descent.open(path)
-        was_opened = self._opened.pop(path, None)
-        is_same = difference.old is entry or _differ_in_time_at_most(difference.old, entry)
-        if is_same and was_opened is None:
+        needs_time_only = self._opened.pop(path, None) is None and keeps_attributes
+        if needs_time_only:
             self.restored.dated.append(path)
-        if is_same and was_opened is None and path:
+        if needs_time_only and path:
             set_mtime(descriptor, entry.mtime_ns)
         else:
             self._descent.leave_open(path)
             mode = os.fstat(descriptor).st_mode
             if not IS_ROOT and not mode & stat.S_IWUSR:
-                os.fchmod(descriptor, mode & 0o7777 | 0o700)  # extended attributes of one cannot be set otherwise
+                os.fchmod(descriptor, mode & 0o7777 | 0o700)  # extended attributes cannot be set otherwise
             set_attributes_through(descriptor, entry)
         self.restored.touched.setdefault(path, set())
 
@@ -340,14 +338,14 @@ class _Restorer:
 def _sorted_out(
     differences: Iterable[Difference],
 ) -> tuple[list[Difference], list[tuple[bytes, Entry, Entry | None]], list[Difference]]:
-    """What has to go; what has to be made, with what it takes the place of; and what directories there will be."""
+    """What to remove; what to make, each with the entry it replaces; and the directories that will exist."""
     removals, makings, directories = [], [], []
     for difference in differences:
         path, old, new = difference
         present = old
-        if old is not None and (new is None or (old.kind != new.kind and not have_same_shape(old, new))):
+        if old is not None and (new is None or not old.is_same_kind(new)):
             removals.append(difference)
-            present = None  # something of another kind is removed before
+            present = None  # an entry of another kind is removed first
         if new is None:
             continue
         if new.kind == DIRECTORY:
@@ -359,7 +357,7 @@ def _sorted_out(
 
 @contextmanager
 def _unless_replaced() -> Iterator[None]:
-    """Skip a directory that is gone, or that something else has replaced."""
+    """Skip a directory that was removed or replaced."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
@@ -369,24 +367,10 @@ def _unless_replaced() -> Iterator[None]:
             raise
 
 
-def _same_attributes(old: Entry | None, new: Entry) -> bool:
-    return old is not None and old.mtime_ns == new.mtime_ns and _differ_in_time_at_most(old, new)
-
-
-def _differ_in_time_at_most(old: Entry | None, new: Entry) -> bool:
-    return old is not None and (
-        (old.kind, old.mode, old.uid, old.gid, old.xattrs) == (new.kind, new.mode, new.uid, new.gid, new.xattrs)
-    )
-
-
 def _can_keep_its_content(old: Entry, new: Entry, name: bytes, parent: int) -> bool:
-    """Whether setting attributes is enough; not if it has other names, which must keep theirs, or another owner."""
+    """Whether setting attributes is enough: not if the file belongs to another user, or has other names, which must
+    keep their attributes."""
     if not (old.is_file and new.is_file):
         return False
     found = status(name, parent)
     return found.st_nlink == 1 and (IS_ROOT or found.st_uid == os.geteuid())
-
-
-def _unlink_if_there(name: bytes, parent: int) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=parent)

@@ -1,4 +1,4 @@
-"""What a restore made, compared with what it should be and then taken over as known, without scanning anything else."""
+"""Checks what a restore made, and takes it over into the index without scanning anything else."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def adopt(
 ) -> bool:
     """Whether everything that a restore touched is as wanted; if not, the tree is known only in part.
 
-    ``proven``: files, by device and inode, that hold what they should and that were not written to since; ``name``:
-    what the tree is called in reports of progress.
+    ``proven``: files, by device and inode, that were found right and not written to since; ``name``: what the tree is
+    called in progress reports.
     """
     try:
         with meter_of(Work.CHECKING, name, lambda: _to_check(differences)) as meter:
@@ -48,7 +48,7 @@ def _to_check(differences: Sequence[Difference]) -> tuple[int, int]:
 
 
 class _Adoption:
-    """Compares what is on the disk with what should be, path by path, and notes it as known."""
+    """Compares the disk with the wanted entries, path by path, and notes them as known."""
 
     def __init__(
         self,
@@ -64,10 +64,10 @@ class _Adoption:
         self._hasher = counted_sink(Hasher(), meter)
         self._linked = tree.links.by_path
         self._nodes: dict[bytes, Node] = {}
-        """Those of the directories that were accepted."""
+        """The nodes of accepted directories."""
 
     def finish(self) -> None:
-        """Only now: noting an entry makes its directory one whose digest is unknown."""
+        """Set the digests of directories. At the end, because noting an entry clears its directory's digest."""
         for node in self._nodes.values():
             assert node.head is not None
             node.digest = node.head.content
@@ -75,14 +75,14 @@ class _Adoption:
     def accept(self, difference: Difference) -> bool:
         path, old, new = difference
         directory, _, name = path.rpartition(b"/")
-        # Directories come before what they hold.
+        # Directories come before their entries.
         parent = self._nodes.get(directory) or self._tree.node_at(directory)
         if new is not None and new.kind == DIRECTORY:
             return parent is not None and self._accept_directory(path, name, parent, new)
         if self._is_watched and (new is not None or (old is not None and old.kind != DIRECTORY)):
             self._meter.advance(1)
         if parent is None:
-            return new is None  # it went with its directory
+            return new is None  # it was removed with its directory
         if new is None:
             self._tree.forget_entry(directory, parent, name)
             return not self._is_there(directory, name)
@@ -99,14 +99,14 @@ class _Adoption:
         return True
 
     def _found(self, path: bytes, parent: int, name: bytes, new: Entry) -> Status | None:
-        """What the kernel says of a file that is as it should be."""
+        """The status of a file that is as wanted; None if it is not."""
         if (proven := self._proven.get(path)) is not None:
             status = status_of(parent, name)
             mode, uid, gid, mtime, size, device, inode, names, _, _ = status
             if not IS_ROOT:
                 uid, gid = user_owner(gid)
             wanted = stat.S_IFREG | new.mode, new.uid, new.gid, new.mtime_ns, new.size
-            # What happens through a name outside of the tree is not reported.
+            # A write through a name outside the tree would not have been reported.
             if (mode, uid, gid, mtime, size) == wanted and (device, inode) == proven and names == 1:
                 return status
         entry, found = read_entry(parent, name, self._hasher, is_file=new.is_file)

@@ -1,4 +1,4 @@
-"""What is known of a tree, kept in one file for the next process."""
+"""Keeps the index of a tree in one file for the next process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _decode_cache = msgspec.msgpack.Decoder(_Cache).decode
 
 
 def save_tree(file: Path, root: Path, tree: KnownTree, state: bytes, finding: str | None) -> None:
-    """Best effort and not synced: a lost or torn cache only means reading everything once more."""
+    """Write the cache, if possible and without fsync: a lost or torn cache only means reading everything again."""
     links = tree.links
     cache = _Cache(
         _CACHE_VERSION,
@@ -57,16 +57,16 @@ def save_tree(file: Path, root: Path, tree: KnownTree, state: bytes, finding: st
             written.write(content)
         temporary.replace(file)
     except OSError:
-        # If the disk is full, say, the user must hear of what else failed for it.
+        # If the disk is full, for example, the user should see the errors that matter.
         with suppress(OSError):
             temporary.unlink()
 
 
 def load_tree(file: Path, root: Path) -> tuple[KnownTree, bytes, str | None] | None:
-    """What an earlier process knew, its state and its finding; None if anything about the cache is doubtful."""
-    with _no_garbage():
+    """The tree as an earlier process knew it, its state and its finding; None if the cache may be wrong."""
+    with _without_garbage_collection():
         cache = _read(file)
-        # After a power cut a file can have its old timestamps and lost content, so nothing survives a reboot.
+        # After a power cut a file can have its old timestamps and lost content, so no cache survives a reboot.
         if cache is None or (cache.version, cache.boot_id, cache.root_inode) != (
             _CACHE_VERSION, boot_id(), root.stat().st_ino,
         ):  # fmt: skip
@@ -98,8 +98,8 @@ def _read(file: Path) -> _Cache | None:
 
 
 @contextmanager
-def _no_garbage() -> Iterator[None]:
-    """While many objects are made that all stay, looking for garbage among them is a third of the work."""
+def _without_garbage_collection() -> Iterator[None]:
+    """Loading creates many objects that all stay; searching them for garbage would be a third of the work."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""What changed in a tree since the last report, as far as the kernel reported it."""
+"""The kernel's report of what changed in a tree since the last report."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 Changes = dict[bytes, "set[bytes] | None"]
-"""Directories and the changed names in them (None: all of it)."""
+"""Directories and the changed names in them (None: everything below the directory)."""
 Names = Mapping[bytes, set[bytes]]
-"""Directories, and names in them."""
+"""Directories and names in them."""
 
 
 class ChangeReport(NamedTuple):
     changes: Changes
     is_complete: bool
-    """Whether nothing else changed. If not, everything has to be scanned, and these have to be read again whatever
-    their time stamps say: a write through a memory mapping does not always move them."""
+    """Whether nothing else changed. If not, everything must be scanned, and these names must be read again whatever
+    their timestamps say: a write through a memory mapping does not always change them."""
     is_written: bool = True
-    """Whether a file was, or may have been, written to or got other attributes; moving one is neither."""
+    """Whether the content or attributes of a file were, or may have been, changed; moving a file changes neither."""
     removed: Names = MappingProxyType({})
-    """Of the changed names those that were seen to go, and of which nothing was reported while they were not there. If
-    a name that is not there is not among them, something happened to a file that was open without it."""
+    """The changed names whose removal was reported, with no event while they did not exist. If a name does not exist
+    and is not listed here, its event was about an open file that no longer has the name."""
     lost: Names = MappingProxyType({})
-    """Those that a file may have lost, without getting another, by being removed or by another taking its place: a
-    later event of such a name may be of that file, if a program has it open."""
+    """Names that a file may have lost without getting another one, because it was removed or replaced. A later event
+    with such a name may be about that file, if a program has it open."""
 
 
 NO_REPORT = ChangeReport({}, is_complete=False)

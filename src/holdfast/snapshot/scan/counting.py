@@ -1,4 +1,4 @@
-"""Content on its way to a sink, counted by a meter if progress is reported."""
+"""Sinks that count the content they pass on, if progress is reported."""
 
 from __future__ import annotations
 

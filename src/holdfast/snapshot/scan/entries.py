@@ -1,4 +1,4 @@
-"""One file, directory, symlink or fifo on the disk as an entry, its content handed to a sink."""
+"""Reads a file, directory, symlink or fifo from the disk as an entry, and passes its content to a sink."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from holdfast.content.format import (
 from holdfast.system import folder_mark
 from holdfast.system.directories import IS_ROOT, OWN_GROUPS, made_accessible
 
-_RESTLESS_TRIES = 3
+_READ_TRIES = 3
 _MARK = folder_mark.ATTRIBUTE.encode()
 _NOT_HELD = (b"security.selinux", b"security.ima", b"security.evm", _MARK)
-"""What is the kernel's own, and ours."""
+"""Extended attributes that belong to the kernel, or to Holdfast."""
 
 
 class Moved(Exception):
@@ -34,7 +34,7 @@ class Moved(Exception):
 
 
 class Sink(Protocol):
-    """Takes content under its name."""
+    """Takes content with its digest."""
 
     def add_named(self, digest: bytes, content: bytes) -> None: ...
 
@@ -54,16 +54,16 @@ def directory_entry(
     mode: int | None = None,
     content: bytes = b"",
 ) -> Entry:
-    """A directory as an entry; what it holds, and what is known of it already, is given."""
+    """A directory as an entry; ``content`` is the digest of its listing, ``found`` and ``mode`` are given if known."""
     found = found or os.fstat(descriptor)
     mode = stat.S_IMODE(found.st_mode) if mode is None else mode
     return Entry(name, DIRECTORY, mode, found.st_mtime_ns, *owner_of(found), 0, content, _xattrs(descriptor))
 
 
 def read_entry(directory: int, name: bytes, sink: Sink, *, is_file: bool = False) -> tuple[Entry, os.stat_result]:
-    """One file, symlink or fifo as an entry, its content stored; and what the kernel said of it.
+    """Read a file, symlink or fifo as an entry and pass its content to the sink; returns its status too.
 
-    ``is_file``: it was a regular file a moment ago; if it no longer is, it has ``Moved``.
+    ``is_file``: it was a regular file a moment ago; ``Moved`` is raised if it no longer is.
     """
     if is_file:
         return _read_file(directory, name, sink)
@@ -100,7 +100,7 @@ def _read_file(directory: int, name: bytes, sink: Sink) -> tuple[Entry, os.stat_
             after = os.fstat(descriptor)
             if (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == (
                 after.st_mtime_ns, after.st_ctime_ns, size,
-            ) or tries == _RESTLESS_TRIES:  # fmt: skip
+            ) or tries == _READ_TRIES:  # fmt: skip
                 break
             os.lseek(descriptor, 0, os.SEEK_SET)
         mode = stat.S_IMODE(after.st_mode)
@@ -124,9 +124,9 @@ def _open_for_reading(name: bytes, directory: int) -> int:
 
 
 def _stored_content(descriptor: int, size: int, sink: Sink) -> tuple[int, int, bytes]:
-    """Kind, size and digest of what the file holds now."""
+    """Kind, size and digest of the present content of an open file."""
     if size < PIECES_FROM_BYTES:
-        # Asking for much more than there is would make Python allocate it all first.
+        # Asking for much more than the file holds would make Python allocate all of that first.
         content = os.read(descriptor, size + 1)
         if len(content) < size:
             content += _read_fully(descriptor, size + 1 - len(content))
@@ -140,14 +140,14 @@ def _stored_content(descriptor: int, size: int, sink: Sink) -> tuple[int, int, b
         digests.append(_stored(piece, sink))
         total += len(piece)
         if len(piece) < PIECE_BYTES:
-            break  # only the last piece is shorter, also of a file that grows meanwhile
+            break  # only the last piece may be shorter, even if the file grows meanwhile
     if total < PIECES_FROM_BYTES:
-        raise Moved  # it was cut off meanwhile, and a file that small is never stored in pieces
+        raise Moved  # it was truncated meanwhile, and a file that small is never stored in pieces
     return PIECES, total, _stored(encode_pieces(digests), sink)
 
 
 def stored_content(content: bytes, sink: Sink) -> tuple[int, int, bytes]:
-    """Kind, size and digest of content that is in no file yet."""
+    """Store content that is in no file yet; returns its kind, size and digest."""
     if len(content) < PIECES_FROM_BYTES:
         return FILE, len(content), _stored(content, sink) if content else b""
     pieces = (content[start : start + PIECE_BYTES] for start in range(0, len(content), PIECE_BYTES))
@@ -181,12 +181,12 @@ def owner_of(found: os.stat_result) -> tuple[int, int]:
 
 
 def user_owner(gid: int) -> tuple[int, int]:
-    """The same for a user who is not root."""
+    """The same for a user other than root."""
     return UNKNOWN_OWNER, gid if gid in _OTHER_GROUPS else UNKNOWN_OWNER
 
 
 def owner_to_set(entry: Entry, found: os.stat_result) -> tuple[int, int]:
-    """What the owner of something there has to become to be that of the entry; -1 is "as it is"."""
+    """The user and group to set on a file so that it gets the owner of the entry; -1 means unchanged."""
     if entry.gid == UNKNOWN_OWNER and found.st_gid in _OTHER_GROUPS:
         return entry.uid, os.getegid()
     return entry.uid, entry.gid
@@ -199,7 +199,7 @@ def _xattrs_of_file(descriptor: int, name: bytes, directory: int) -> Xattrs:
     try:
         return _all_xattrs(descriptor)
     except PermissionError:
-        # Here the mode counts, although the file is open already.
+        # The kernel checks the mode here, although the file is open already.
         with made_accessible(name, directory, 0o400):
             return _xattrs(descriptor)
     except OSError:
@@ -210,7 +210,7 @@ def _xattrs(target: int | bytes, *, follow_symlinks: bool = True) -> Xattrs:
     try:
         return _all_xattrs(target, follow_symlinks=follow_symlinks)
     except OSError:
-        return ()  # this file system has none
+        return ()  # the file system does not support them
 
 
 def _all_xattrs(target: int | bytes, *, follow_symlinks: bool = True) -> Xattrs:
@@ -222,7 +222,7 @@ def _all_xattrs(target: int | bytes, *, follow_symlinks: bool = True) -> Xattrs:
 
 
 def is_directory_as_wanted(entry: Entry, descriptor: int, found: os.stat_result, mode: int) -> bool:
-    """Whether a directory is what the entry says, whatever it holds; its mode may be another than the kernel says."""
+    """Whether the attributes of a directory are those of the entry; ``mode`` may differ from what the kernel says."""
     return (
         mode == entry.mode
         and found.st_mtime_ns == entry.mtime_ns

@@ -1,4 +1,4 @@
-"""The files that a scan found to be new or changed: read, their content stored, and noted as known."""
+"""Reads the files that a scan found new or changed, stores their content, and notes them as known."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class FileToRead(msgspec.Struct):
     size: int = 0
 
 
-class _News:
-    """Hands on what a file holds unless it is known: all that is known of the tree is stored, or in this batch."""
+class _UnknownContent:
+    """Passes on the content of a file unless its digest is known: known content is stored, or in this batch."""
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
@@ -55,18 +55,18 @@ class _News:
 
 
 class FilesToRead:
-    """``name``: what the tree at ``root`` is called in reports of progress; ``racy_ns``: what changed later is racy."""
+    """``name``: what the tree is called in progress reports; ``racy_ns``: a file changed later may change unnoticed."""
 
     def __init__(self, tree: KnownTree, root: Path, name: str, descent: Descent, batch: Batch, racy_ns: int) -> None:
         self._tree, self._root, self._name, self._descent, self._batch = tree, root, name, descent, batch
         self._racy_ns = racy_ns
-        self._news = _News(batch)
+        self._unknown = _UnknownContent(batch)
         self.wanted: list[FileToRead] = []
 
     def read(self) -> None:
         with meter_of(Work.SAVING, self._name, self._totals) as meter:
             if len(self.wanted) < PARALLEL_FROM_FILES:
-                sink = counted_sink(self._news, meter)
+                sink = counted_sink(self._unknown, meter)
                 for wanted in meter.each(self.wanted):
                     self._read_one(wanted, sink)
             else:
@@ -93,7 +93,7 @@ class FilesToRead:
         stop_if_asked()
         node, directory, name = wanted.node, wanted.directory, wanted.name
         known = node.entries.get(name)
-        self._news.known = known.content if known is not None and known.kind == FILE else b""
+        self._unknown.known = known.content if known is not None and known.kind == FILE else b""
         try:
             entry, status = read_entry(open_directory(self._descent, directory), name, sink, is_file=wanted.is_file)
         except FileNotFoundError:

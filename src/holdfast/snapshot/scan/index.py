@@ -1,7 +1,7 @@
-"""What a tree holds, known entry by entry, so that a new scan costs only what changed.
+"""The index of a tree: all its entries as they are known, so that a new scan costs only what changed.
 
-``TreeIndex.refresh`` brings the index up to date with the disk, stores new content and gives the state hash. The index
-is also the stat cache: an entry whose inode, ctime, mtime, size and mode are as they were is not read again.
+``TreeIndex.refresh`` brings the index up to date with the disk, stores new content and returns the state hash. The
+index is also the stat cache: a file whose inode, ctime, mtime and size did not change is not read again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.snapshot.scan.scan import Scan
 from holdfast.system.directories import Descent
 from holdfast.system.place import refuse_replaced
 
-_RESTLESS_TRIES = 3
+_SCAN_TRIES = 3
 
 
 class TreeIndex:
@@ -32,7 +32,7 @@ class TreeIndex:
         self._recent = recent
         self.state: bytes | None = None
         self._finding: str | None = ""
-        """What the store had found damaged when all that is known was surely in it; None if that is in doubt."""
+        """``Damage.finding`` at the time when everything known was certainly in the store; None if that is in doubt."""
         self.known = KnownTree()
 
     def forget(self) -> None:
@@ -40,7 +40,7 @@ class TreeIndex:
         self.state, self.known = None, KnownTree(links=HardLinks(left=self.known.links.left))
 
     def refresh(self, batch: Batch, report: ChangeReport) -> bytes:
-        """Scan what was reported to have changed, or the whole tree if that may not be all; the state hash."""
+        """Scan what was reported, or the whole tree if the report may be incomplete; returns the state hash."""
         try:
             if self._is_outdated(batch):
                 self.forget()
@@ -49,14 +49,14 @@ class TreeIndex:
             elif report.is_complete and not report.changes and not self.known.links.with_names_outside():
                 return self.state
             self._trust_once_stored(batch)
-            for _ in range(_RESTLESS_TRIES):
+            for _ in range(_SCAN_TRIES):
                 try:
                     self.state = self._refreshed(batch, report)
                     return self.state
                 except Moved:
                     report = report._replace(is_complete=False)
         except BaseException:
-            self.forget()  # what was reported is not reported again
+            self.forget()  # the same changes are not reported again
             raise
         self.forget()
         raise SandboxError(
@@ -64,15 +64,15 @@ class TreeIndex:
         )
 
     def _is_outdated(self, batch: Batch) -> bool:
-        # A state object lives exactly as long as the content below it: if it was collected, so was the rest. What was
-        # found damaged since is stored anew if it is read again, so everything is.
+        # A state object is collected together with the content it needs, so if it is there, so is the content. After
+        # new damage was found, everything is read again, which stores the damaged content again.
         return self._finding != batch.finding or (self.state is not None and not batch.has(self.state))
 
     def missing(self) -> SandboxError:
         refuse_replaced(self.root)
         return SandboxError(
             f"The sandbox {self.root} is missing.",
-            hint="Something removed it. Its checkpoints are safe: `holdfast plan resume` makes it anew.",
+            hint="Something removed it. Its checkpoints are safe: `holdfast plan resume` re-creates it.",
         )
 
     def descend(self) -> Descent:
@@ -86,7 +86,7 @@ class TreeIndex:
             ) from error
 
     def _trust_once_stored(self, batch: Batch) -> None:
-        """That the state is in the store does not mean that what was damaged below it is stored anew."""
+        """Set the finding only once the batch is stored: until then, damaged content may not have been replaced."""
         if not batch.finding:
             self._finding = ""
             return
@@ -128,10 +128,7 @@ class TreeIndex:
         target: State,
         state: bytes,
     ) -> bool:
-        """Take over what a restore made, after checking everything it touched; False if anything is not as wanted.
-
-        ``proven``: files, by device and inode, that hold what they should and that were not written to since.
-        """
+        """Take over what a restore made, after checking everything it touched; False if anything is not as wanted."""
         is_as_wanted = adopt(self.known, self.name, descent, differences, touched, proven)
         if not is_as_wanted or self.known.links.groups() != target.links:
             self.forget()
@@ -140,11 +137,11 @@ class TreeIndex:
         return True
 
     def save(self, file: Path) -> None:
-        """Keep what is known for the next process, if possible."""
+        """Keep the index for the next process, if possible."""
         if self.state is not None:
             save_tree(file, self.root, self.known, self.state, self._finding)
 
     def load(self, file: Path) -> None:
-        """Take over what an earlier process knew."""
+        """Load the index of an earlier process, if there is one."""
         if (loaded := load_tree(file, self.root)) is not None:
             self.known, self.state, self._finding = loaded

@@ -1,4 +1,4 @@
-"""The kernel's reports of what happens in directories: system calls, and what an event means."""
+"""inotify: its system calls, and what its events mean."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_WATCH = OVERFLOW | IGNORED | DELETE_SELF | MOVE_SELF
 _NAME_COMES, _NAME_GOES = MOVED_TO | CREATE, MOVED_FROM | DELETE
 NAME_COMES_OR_GOES = _NAME_COMES | _NAME_GOES
 SAYS_MORE = _OF_WATCH | IS_DIRECTORY | NAME_COMES_OR_GOES
-"""Events that are never left out as repetitions of the one before."""
+"""Events that are never skipped as repetitions of the previous one."""
 WATCH, DIRECTORY, COMING, GOING, WRITING = range(5)
 
 
@@ -46,7 +46,7 @@ class Inotify:
         self.descriptor = -1
 
     def open(self) -> bool:
-        """False if the kernel cannot."""
+        """False if the kernel does not support it."""
         if _libc is not None:
             self.descriptor = int(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         return self.descriptor >= 0

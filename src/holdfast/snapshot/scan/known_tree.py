@@ -1,4 +1,4 @@
-"""All that is known of a tree: its directories, which names share a file, and what no snapshot can hold."""
+"""All that is known of a tree: its directories, its hard links, and the paths that no snapshot can hold."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class KnownTree:
         return node
 
     def nodes(self, top: bytes = b"", node: Node | None = None) -> Iterable[tuple[bytes, Node]]:
-        """All that are known, or ``node``, which is at ``top``, and all below it."""
+        """All known nodes, or only ``node``, which is at ``top``, and those below it."""
         pending = [(top, node or self.top)]
         while pending:
             path, node = pending.pop()
@@ -55,7 +55,7 @@ class KnownTree:
                 del self.unheld[inside]
 
     def distrust(self, changes: Changes) -> None:
-        """Have these files read again: a write through a memory mapping may not show in their time stamps."""
+        """Have these files read again: a write through a memory mapping may not show in their timestamps."""
         for directory, names in changes.items():
             node = self.node_at(directory)
             if node is None:
@@ -68,7 +68,7 @@ class KnownTree:
 
 
 class HardLinks:
-    """Which paths are names of files that have several, and so which paths are one file."""
+    """The paths whose files have several names, and which of them share a file."""
 
     def __init__(
         self,
@@ -81,11 +81,11 @@ class HardLinks:
         for path, inode in self.by_path.items():
             self._by_inode.setdefault(inode, set()).add(path)
         self.counts = counts or {}
-        """How many names each of these files has, in the tree and elsewhere."""
+        """How many names each of these files has, inside and outside the tree."""
         self._groups: tuple[tuple[bytes, ...], ...] | None = None
         self.left = left or set()
-        """Paths that were names of such files and no longer are: an event of one may be of that file, which a program
-        has open."""
+        """Paths that are no longer names of such files: an event with such a path may be about the old file, if a
+        program has it open."""
 
     def note(self, path: bytes, inode: tuple[int, int], names: int) -> None:
         if names == 1 and path not in self.by_path:
@@ -102,12 +102,12 @@ class HardLinks:
             self._groups = None
 
     def replace(self, path: bytes, inode: tuple[int, int]) -> None:
-        """There is that file now; if it was another, that one is without this name."""
+        """Note that the path leads to that file; if it was another file, that one has lost this name."""
         if self.by_path.get(path, inode) != inode:
             self.leave(path)
 
     def leave(self, path: bytes) -> None:
-        """The file, if it has other names, is without this one."""
+        """Note that the file, if it has other names, has lost this one."""
         if path in self.by_path:
             self.left.add(path)
             self.forget(path)
@@ -122,7 +122,7 @@ class HardLinks:
         return list(self._by_inode.get((found.st_dev, found.st_ino), ()))
 
     def with_names_outside(self) -> list[bytes]:
-        """Paths of files that have names outside the tree, and so may change without an event."""
+        """Paths of files that have names outside the tree, and so can change without an event."""
         return [path for path, inode in self.by_path.items() if len(self._by_inode[inode]) < self.counts.get(inode, 0)]
 
     def groups(self) -> tuple[tuple[bytes, ...], ...]:

@@ -1,4 +1,4 @@
-"""What is known of one directory of a tree."""
+"""One directory of a known tree."""
 
 from __future__ import annotations
 
@@ -6,12 +6,7 @@ from collections.abc import Mapping, Set
 
 import msgspec
 
-from holdfast.content.format import (
-    Entry,
-    decode_directory,
-    encode_directory,
-    with_entry_replaced,
-)
+from holdfast.content.format import Entry, decode_directory, encode_directory, with_entry_replaced
 from holdfast.snapshot.scan.stamps import Stamp, pack_stamps, unpack_stamps
 
 _NEVER: Stamp = (0, 0, 0, 0)
@@ -21,7 +16,7 @@ _NEVER: Stamp = (0, 0, 0, 0)
 class Node:
     """One directory: its entries, their stamps, and its own entry in its parent.
 
-    What comes from the cache stays packed until it is needed, which is rarely so.
+    What comes from the cache stays packed until it is needed, and it rarely is.
     """
 
     __slots__ = (
@@ -40,11 +35,11 @@ class Node:
     def __init__(self) -> None:
         self._entries: dict[bytes, Entry] | None = {}
         self._packed: bytes | None = None
-        """The entries encoded, as far as that was needed; at least one of the two is there."""
+        """The encoded entries, if that was needed; at least one of the two is set."""
         self._stamps: dict[bytes, Stamp] = {}
         self._packed_stamps: tuple[bytes, bytes] | None = None
         self._newer_stamps: dict[bytes, Stamp] | None = None
-        """What became known since the stamps were packed."""
+        """Stamps noted since the others were packed."""
         self.children: dict[bytes, Node] = {}
         self.digest: bytes | None = None
         self.head: Entry | None = None
@@ -63,8 +58,8 @@ class Node:
         return self._entries
 
     def put(self, entry: Entry) -> None:
-        """Set the entry of that name; the others are not read if there was one before."""
-        entries = self._known_entries() if self._entries is None else self._entries
+        """Set the entry of that name; if it had one before, the others need not be encoded again."""
+        entries = self._known_entries()
         old = entries.get(entry.name)
         if old is entry or old == entry:
             return
@@ -100,7 +95,7 @@ class Node:
             self._newer_stamps[name] = stamp
 
     def distrust(self, names: Set[bytes]) -> None:
-        """Take whatever is found under these names for changed."""
+        """Have these names count as changed, whatever their stamps say."""
         stamps = self.stamps
         for name in names & stamps.keys():
             stamps[name] = _NEVER
@@ -114,7 +109,7 @@ class Node:
 
     @property
     def is_named(self) -> bool:
-        """Whether nothing about it is to be written down anew."""
+        """Whether its digest is known and its parent lists it with that digest."""
         return self.digest is not None and self.is_placed and self.head is not None and self.head.content == self.digest
 
     def packed(self, parent: int) -> CachedNode:
@@ -132,7 +127,7 @@ class Node:
 
 class CachedNode(msgspec.Struct, array_like=True, gc=False):
     parent: int
-    """Its number in the list of all; parents come first."""
+    """Its number in the list of all nodes; parents come first."""
     head: Entry
     stamp: tuple[int, int]
     digest: bytes

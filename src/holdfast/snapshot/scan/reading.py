@@ -1,4 +1,4 @@
-"""Reading many files with all cores: worker processes read, hash and compress, and hand over what is to be stored.
+"""Reads many files with all cores: worker processes read, hash and compress them.
 
 Python's threads do not help here, because a small file costs mostly interpreter time. A worker is this module run as a
 program: it gets lists of names on its standard input and answers on its standard output, in frames of bounded size.
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -30,14 +31,14 @@ _FILES_AT_ONCE = 200
 _FRAME_BYTES = 4 << 20
 _FRAMES_WAITING = 8
 _LENGTH_BYTES = 4
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 Place = tuple[bytes, bytes]
 """A directory and a name in it."""
 
 
 class Found(msgspec.Struct, array_like=True, frozen=True):
-    """A file that was read; without an entry it could not be, and the caller has to find out why."""
+    """A file that was read; the entry is None if that failed, and the caller has to find out why."""
 
     directory: bytes
     name: bytes
@@ -65,13 +66,13 @@ _decode_places = msgspec.msgpack.Decoder(list[Place]).decode
 
 
 class PackedSink(Protocol):
-    """Takes content that another process has named and packed."""
+    """Takes content that another process has hashed and packed."""
 
     def add_packed(self, objects: Sequence[tuple[bytes, int, bytes]]) -> None: ...
 
 
 def read_in_parallel(root: Path, places: Iterable[Place], batch: PackedSink) -> Iterator[Found]:
-    """Every place once, in any order; the content of each is in the batch when it is given."""
+    """Yield every place once, in any order, after its content was added to the batch."""
     wanted = list(places)
     chunks: _Chunks = queue.SimpleQueue()
     for start in range(0, len(wanted), _FILES_AT_ONCE):
@@ -88,7 +89,7 @@ def read_in_parallel(root: Path, places: Iterable[Place], batch: PackedSink) -> 
     try:
         yield from _gathered(root, frames, len(threads), batch)
     finally:
-        # Whoever stops listening early must not leave workers waiting for room to answer.
+        # If the caller stops early, the workers must not wait for ever for a free place in the queue.
         _end(threads, chunks, frames, workers)
 
 
@@ -96,7 +97,7 @@ def _gathered(root: Path, frames: _Frames, running: int, batch: PackedSink) -> I
     while running:
         stop_if_asked()
         try:
-            frame = frames.get(timeout=_LOOK_SECONDS)
+            frame = frames.get(timeout=_POLL_SECONDS)
         except queue.Empty:
             continue
         if frame is None:
@@ -118,20 +119,18 @@ def _end(
     for _ in threads:
         chunks.put(None)
     while any(thread.is_alive() for thread in threads):
-        # Those that are still there read what is no longer needed. One may only start now.
+        # What the workers still read is no longer needed. In every round, because one may have just been started.
         for worker in list(workers):
             worker.kill()
-        try:
-            frames.get(timeout=0.05)
-        except queue.Empty:
-            continue
+        with suppress(queue.Empty):
+            frames.get(timeout=_POLL_SECONDS)
 
 
 def _serve(root: Path, chunks: _Chunks, frames: _Frames, workers: list[subprocess.Popen[bytes]]) -> None:
-    """Keep one worker busy until there is nothing left to read."""
+    """Keep one worker busy until nothing is left to read."""
     try:
         with subprocess.Popen(
-            # Not from the current folder: a project may have modules with the names of those we import.
+            # -P: the project in the current folder may have modules with the same names as those we import.
             [sys.executable, "-P", "-m", __name__, os.fspath(root)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -191,7 +190,7 @@ class _Answer:
 
 
 def work(root: Path, asked: IO[bytes], answered: IO[bytes]) -> None:
-    """What a worker does until its standard input ends."""
+    """Read files as a worker, until the standard input ends."""
     answer = _Answer(answered)
     with Descent(root, is_sandbox=True) as descent:
         while True:

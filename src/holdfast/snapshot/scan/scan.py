@@ -1,4 +1,4 @@
-"""One pass over a tree or a part of it: find what changed, read what is new, name the directories anew."""
+"""One pass over a tree or a part of it: finds what changed, reads what is new, and hashes the directories again."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from holdfast.system.directories import Descent, depth, join, split
 from holdfast.system.stopping import stop_if_asked
 
 _MOST_SEARCHES = 16
-"""So often all that is known is searched for other names of a file."""
+"""How often the whole known tree is searched for other names of a file."""
 _ENCODING, _ENCODING_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 _KIND_NAMES = {stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a block device", stat.S_IFCHR: "a character device"}
 
 
 class Scan:
-    """``tree`` is brought up to date with what is at ``root``; new content goes into the batch."""
+    """Brings ``tree`` up to date with the disk at ``root``; new content goes into the batch."""
 
     def __init__(
         self, tree: KnownTree, root: Path, name: str, descent: Descent, batch: Batch, recent: RecentDirectories
@@ -47,13 +47,13 @@ class Scan:
         self._unchanged: frozenset[Node] = frozenset()
         self._is_partial = False
         self._searches = 0
-        # What cannot be held now may be readable the next time, without a change of the directory.
+        # A path that could not be held may be readable now, although its directory did not change.
         self._with_unheld = {split(path)[0] for path in tree.unheld}
         self._without_name: dict[int, bytes] = {}
-        """Files that lost a name: if they have another, they may be open by that one."""
+        """Files that lost a name, by inode: if one has another name, a program may have it open by the lost one."""
 
     def run(self, report: ChangeReport) -> None:
-        """Scan what was reported, or everything if that may not be all."""
+        """Scan what was reported, or everything if the report may be incomplete."""
         self._without_name = self._inodes_at(report.lost)
         if report.is_complete:
             self.scan_changes(report)
@@ -64,7 +64,7 @@ class Scan:
             self._encode_ancestors(directory)
         self._files.read()
         self._encode_directories()
-        # At the end only: a pass that is given up has not read all it listed.
+        # Only at the end: a pass that is given up has not read all it listed.
         for node, stamp in self._listed:
             node.stamp = stamp
 
@@ -91,7 +91,7 @@ class Scan:
                 self._leave_out(directory)
 
     def _scan_directory(self, directory: bytes, node: Node) -> list[tuple[bytes, Node]]:
-        """Scan every entry of one directory; the directories in it, to be scanned next."""
+        """Scan every entry of one directory; returns the directories in it, to be scanned next."""
         if directory not in self._with_unheld and (node in self._unchanged or is_as_known(node, self._open(directory))):
             if not node.is_named:
                 self._to_encode[directory] = node
@@ -134,7 +134,7 @@ class Scan:
         self._tree.unheld[directory] = "not readable for this user"
 
     def _note_head(self, directory: bytes, node: Node, descriptor: int, *, is_listed: bool = False) -> None:
-        """``is_listed``: every name in it was seen, so that its ctime will show whether there are others."""
+        """Note the attributes of a directory; ``is_listed``: all names in it were seen, so its ctime shows new ones."""
         found = os.fstat(descriptor)
         stamp = (found.st_ino, found.st_ctime_ns)
         if node.head is None or node.stamp != stamp:
@@ -153,7 +153,7 @@ class Scan:
         self._to_encode[directory] = node
 
     def _note_entry(self, directory: bytes, node: Node, name: bytes, found: os.stat_result) -> Node | None:
-        """Note one entry; if it is a directory, its node."""
+        """Note one entry; returns its node if it is a directory."""
         kind = stat.S_IFMT(found.st_mode)
         if kind == stat.S_IFDIR:
             child = node.children.get(name)
@@ -163,7 +163,7 @@ class Scan:
             return child
         if name in node.children:
             self._tree.forget_entry(directory, node, name)
-        # What it was a name of before may be left with fewer, and was perhaps written to through this one.
+        # The file that had this name before may have others, and may have been written to through this one.
         self._tree.links.replace(join(directory, name), (found.st_dev, found.st_ino))
         if (before := self._without_name.get(found.st_ino)) is not None and before != join(directory, name):
             self._tree.links.left.add(before)
@@ -182,17 +182,17 @@ class Scan:
         for directory, names in report.changes.items():
             node = self._tree.node_at(directory)
             if node is None:
-                continue  # new, and found through its parent
+                continue  # a new directory, found through its parent
             try:
                 if names is None:
                     self._scan_subtree(directory, node)
                 else:
                     self._scan_names(directory, node, names, report.removed.get(directory, frozenset()))
             except PermissionError as error:
-                raise Moved from error  # a scan of everything finds what is closed to us now
+                raise Moved from error  # a full scan finds what is no longer readable
         for directory, names in report.changes.items():
             if names and self._tree.node_at(directory) is None and names - report.removed.get(directory, set()):
-                raise Moved  # the event was of a file that is open, in a directory that is gone
+                raise Moved  # the event was about an open file in a directory that was removed
         for path in self._tree.links.with_names_outside():
             self._scan_linked(path)
 
@@ -216,7 +216,7 @@ class Scan:
                 found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             except FileNotFoundError as error:
                 if name not in removed and name not in node.stamps and name not in node.children:
-                    # Perhaps the event was of a file that was open without a name all the time.
+                    # The event may have been about an open file that had no name all the time.
                     raise Moved from error
                 self._tree.forget_entry(directory, node, name)
                 continue
@@ -230,12 +230,12 @@ class Scan:
         self._note_head(directory, node, descriptor)
 
     def _reread_other_names(self, path: bytes, found: os.stat_result) -> None:
-        """What happens through one name of a file, also that it gets another, is not reported for the others."""
+        """Read the other names of a file too: what happens through one name is not reported for the others."""
         others = self._tree.links.other_names(found)
         if len(others) < found.st_nlink:
             self._searches += 1
             if self._searches > _MOST_SEARCHES:
-                raise Moved  # a scan of everything is quicker
+                raise Moved  # a full scan is quicker
             others = self._tree.paths_with_inode(found.st_ino)
         for other in others:
             directory, name = split(other)

@@ -1,4 +1,4 @@
-"""What the kernel says of many files in one directory, packed so that comparing it with what was known is one step."""
+"""Stamps of many files in one directory, packed so that comparing them with the known ones is one step."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Stamp = tuple[int, int, int, int]
 """Inode, ctime, mtime and size of a file when it was read; its mode cannot change without its ctime."""
 
 UNTRUSTED = -1
-"""Stands for a ctime so young that the file may change again without it moving."""
+"""Stands for a ctime so recent that the file may change again without a new one."""
 RACY_NS = 20_000_000
-"""Before Linux 6.13 timestamps move in steps of up to 10 ms: a file changed that shortly before it was read may change
-again without its timestamps moving, so it is read again the next time."""
+"""Before Linux 6.13 timestamps advance in steps of up to 10 ms. A file that changed so shortly before it was read may
+change again with the same timestamps, so it is read again the next time."""
 
 _SECOND_NS = 1_000_000_000
 _BETWEEN_NAMES = b"\0"
@@ -26,7 +26,7 @@ def _split_up(stamps: Sequence[Stamp]) -> list[bytes]:
 
 
 def pack_stamps(stamps: Mapping[bytes, Stamp]) -> tuple[bytes, bytes]:
-    """The names as one text, and their stamps in the order and form that ``stamps_of`` gives."""
+    """The joined names, and their stamps in the order and form of ``stamps_of``."""
     return _BETWEEN_NAMES.join(stamps), b"".join(_split_up(list(stamps.values())))
 
 
@@ -36,14 +36,11 @@ def unpack_names(packed: bytes) -> list[bytes]:
 
 def unpack_stamps(packed_names: bytes, packed: bytes) -> dict[bytes, Stamp]:
     names = unpack_names(packed_names)
-    numbers = struct.unpack(f"={len(packed) // 8}q", packed)
-    count = len(names)
-    columns = [numbers[start : start + count] for start in range(0, len(numbers), count or 1)]
-    return (
-        {
-            name: (inode, ctime * _SECOND_NS + ctime_ns, mtime * _SECOND_NS + mtime_ns, size)
-            for name, inode, size, ctime, ctime_ns, mtime, mtime_ns in zip(names, *columns, strict=True)
-        }
-        if names
-        else {}
-    )
+    if not names:
+        return {}
+    numbers, count = struct.unpack(f"={len(packed) // 8}q", packed), len(names)
+    columns = [numbers[start : start + count] for start in range(0, len(numbers), count)]
+    return {
+        name: (inode, ctime * _SECOND_NS + ctime_ns, mtime * _SECOND_NS + mtime_ns, size)
+        for name, inode, size, ctime, ctime_ns, mtime, mtime_ns in zip(names, *columns, strict=True)
+    }

@@ -1,7 +1,7 @@
-"""Which directories of a known tree are as they were, found out with all cores.
+"""Finds the unchanged directories of a known tree, with several cores.
 
-Nearly all of the time goes into system calls, one for each file. Threads would pass the interpreter to and fro around
-each of them, so the others are forks: they have at once all that is known of the tree.
+Nearly all of the time goes into system calls, one for each file. Threads would hand the interpreter lock back and forth
+around each of them, so the work is shared with forks, which have the known tree at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Known = Sequence[tuple[bytes, Node]]
 
 
 def unchanged_directories(root: Path, nodes: Iterable[tuple[bytes, Node]]) -> frozenset[Node]:
-    """Those in which no name and no file changed; one that is left out takes a closer look."""
+    """The directories in which no name and no file changed; the others must be scanned."""
     # With other threads a fork could inherit a lock that is never released.
     if threading.active_count() > 1:
         return frozenset()
@@ -45,13 +45,13 @@ def unchanged_directories(root: Path, nodes: Iterable[tuple[bytes, Node]]) -> fr
 
 
 class _Fork:
-    """Looks at its share and says, a byte a directory, what is unchanged; what it does not say is taken as changed."""
+    """Checks its share of the directories and answers with a byte for each; without one, a directory has changed."""
 
     def __init__(self, root: Path, share: Known) -> None:
         self._reading, writing = os.pipe()
         self._process = os.fork()
         if self._process == 0:
-            # Only this and the end: whatever the parent was about to do is not to be done twice.
+            # Nothing but this: the fork must not do what the parent was about to do.
             with suppress(BaseException):
                 os.write(writing, _answers(root, share))
             os._exit(0)
@@ -90,7 +90,7 @@ def _is_unchanged(root: int, path: bytes, node: Node) -> bool:
 
 
 def is_as_known(node: Node, descriptor: int) -> bool:
-    """Whether nothing in the directory itself changed. No name in it did if its own ctime is what it was."""
+    """Whether neither the directory nor a file in it changed; its own ctime shows whether a name came or went."""
     found = os.fstat(descriptor)
     if node.stamp != (found.st_ino, found.st_ctime_ns):
         return False

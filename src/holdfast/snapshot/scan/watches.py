@@ -1,4 +1,4 @@
-"""The watches on the directories of a tree: set on what is there, moved along with directories that move."""
+"""The inotify watches on the directories of a tree; they follow directories that are moved."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Watches:
         self.closed: set[bytes] = set()
         """Directories that this user may not watch now."""
         self.are_incomplete = False
-        """The kernel refused one, so not everything is reported."""
+        """The kernel refused a watch, so not everything is reported."""
 
     def watch_tree(self, top: bytes) -> bool:
-        """Watch a directory and all below it, but for what vanishes meanwhile; False if the kernel refuses."""
+        """Watch a directory and all below it, except those that vanish meanwhile; False if the kernel refuses."""
         pending = [top]
         while pending:
             path = pending.pop()
@@ -39,7 +39,7 @@ class Watches:
                 self.are_incomplete = True
                 return False
             if self.by_path.get(path) == watch and self.paths.get(watch) == path:
-                continue  # watched already, so everything that came to be in it since is reported
+                continue  # watched already, so everything created in it is reported
             self.paths[watch] = path
             self.by_path[path] = watch
             try:
@@ -47,13 +47,13 @@ class Watches:
                     pending.extend(join(path, entry.name) for entry in entries if entry.is_dir(follow_symlinks=False))
             except PermissionError:
                 self.closed.add(path)
-                self.forget(watch, path)  # so that its directories are watched once it is open
+                self.forget(watch, path)  # so that its directories are watched once it is readable
             except OSError:
                 continue
         return True
 
     def watch_closed(self) -> None:
-        """Try again what this user could not watch before."""
+        """Try again to watch the directories that this user could not watch before."""
         closed, self.closed = self.closed, set()
         for path in closed:
             self.watch_tree(path)
@@ -64,17 +64,17 @@ class Watches:
         self.paths.clear()
 
     def forget(self, watch: int, path: bytes) -> None:
-        """Unless that watch has another path by now, or that path another watch."""
+        """Forget a watch, unless it has another path by now, or the path another watch."""
         if self.paths.get(watch) == path:
             del self.paths[watch]
         if self.by_path.get(path) == watch:
             del self.by_path[path]
 
     def settle(self, unsettled: Set[bytes], *, has_moves: bool) -> None:
-        """Watch what is there now of the directories that came, went or moved.
+        """Watch the directories that were created, removed or moved, as they are now.
 
-        Only after all events are noted: each is of the past, and the directory it names may be another by now. Those
-        that were moved keep their watches, which get the names that they have now.
+        Called after all events are noted, because an event is about the past, and its path may lead to another
+        directory by now. A directory that was moved keeps its watch, which gets the new path.
         """
         loose: set[int] = set()
         if has_moves:

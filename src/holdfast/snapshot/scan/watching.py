@@ -1,11 +1,12 @@
 """Watches trees with inotify, and reports what changed in one since the last report.
 
-An accelerator, never the truth: on overflow, on a new directory, on a rename and on any doubt the report says "scan all
-of this", and without inotify it always does.
+This only saves time: on overflow, for a new or renamed directory and on any doubt the report says "scan all of this",
+and without inotify it always does.
 
-A file that is written through a second name, or through a descriptor whose name is gone, can be in another tree than
-the event. So a doubt concerns all trees that are watched together. There is one if events say so of a name
-(``name_history``), and if a directory comes or goes: files in it may have got second names before it was watched.
+A file that is written through a second name, or through a descriptor whose name was removed, can be in another tree
+than its event. So a doubt concerns all trees that are watched together. Events about a name can cause one
+(``name_history``), and so do new and removed directories: files in them may have got second names while they were not
+watched.
 """
 
 from __future__ import annotations
@@ -41,71 +42,71 @@ from holdfast.system.calls import events_in
 
 _DIRECTORY_DATED = ATTRIB | IS_DIRECTORY
 _NO_EVENTS: set[bytes] = set()
-"""Stands for the names of a directory of which there were no events."""
+"""Stands for the names in a directory that had no events."""
 
 _READ_BYTES = 1 << 20
-_LOOK_SECONDS = 0.02
-"""So often the size of the kernel's queue is checked, so that a burst does not overflow it."""
+_POLL_SECONDS = 0.02
+"""How often the size of the kernel's queue is checked, so that a burst of events does not overflow it."""
 _READ_FROM_BYTES = 32 << 10
-"""A fraction of what the queue holds; less than that waits there until nothing more comes, or until a report."""
-_RESTLESS_LOOKS = 100
-"""After so many checks without anything new the thread sleeps until there is an event."""
+"""A fraction of what the queue can hold; fewer bytes wait there until no more come, or until a report."""
+_CHECKS_BEFORE_SLEEP = 100
+"""After so many checks without a new event, the thread sleeps until there is one."""
 
 _Event = tuple[int, int, bytes]
 """The watch of a directory, what happened, and to which name in it."""
 
 
 class TrackerGroup:
-    """The trackers of trees in which a file may have names at the same time."""
+    """The trackers of trees that may share files."""
 
     def __init__(self) -> None:
         self.trackers: list[ChangeTracker] = []
         self._mutex = threading.Lock()
         self._doubts = 0
-        """How often there may have been a second name of some file that is gone now."""
+        """How often a file may have been changed through a name that is not reported."""
 
     def doubt(self) -> None:
         with self._mutex:
             self._doubts += 1
 
     def read_events(self) -> int:
-        """Those of all trees; how many doubts there were until now."""
+        """Read the events of all trees; returns the number of doubts so far."""
         for tracker in self.trackers:
             tracker.read_events()
         return self._doubts
 
 
 class ChangeTracker:
-    """Watches every directory of a tree; ``report`` gives what changed since the last report."""
+    """Watches every directory of a tree; ``report`` tells what changed since the last report."""
 
     def __init__(self, root: Path, group: TrackerGroup | None = None) -> None:
         self._root = os.fsencode(root)
-        self._root_is: tuple[int, int] | None = None
-        """The directory that is watched, by device and inode."""
+        self._watched_root: tuple[int, int] | None = None
+        """Device and inode of the root that is watched."""
         self._group = group or TrackerGroup()
         self._doubts_seen = 0
         self._inotify = Inotify()
         self._watches = Watches(self._root, self._inotify)
         self._names = NameHistory(self._group.doubt)
         self._unsettled: set[bytes] = set()
-        """Directories that came, went or moved, according to the events that are being noted."""
+        """Directories that were created, removed or moved, according to the events that are being noted."""
         self._moved = False
         self._mutex = threading.Lock()
         self._changes: Changes = {}
         self._event_bytes = 0
         self._in_doubt = True
         self.shape = 0
-        """Another number whenever a directory came, went or moved; up to date after ``report``."""
+        """A number that changes whenever a directory is created, removed or moved; up to date after ``report``."""
         self._stop_reading, self._stop_writing = -1, -1
         self._thread: threading.Thread | None = None
         self._tasks: deque[Callable[[], None]] = deque()
 
     def start(self) -> bool:
-        """Begin to watch; False if the kernel cannot, and then every report says "scan everything"."""
+        """Begin to watch; False if the kernel cannot: then every report says "scan everything"."""
         if not self._inotify.open():
             return False
         self._stop_reading, self._stop_writing = os.pipe()
-        self._root_is = self._root_now()
+        self._watched_root = self._present_root()
         with self._mutex:
             if not self._watches.watch_tree(b""):
                 self._close()
@@ -129,10 +130,10 @@ class ChangeTracker:
         os.close(self._stop_writing)
 
     def report(self, exchanged: Iterable[bytes] = (), dated: Iterable[bytes] = ()) -> ChangeReport:
-        """What changed since the last report, without what the caller did itself if nothing else happened.
+        """What changed since the last report; the caller's own changes are left out if nothing else happened.
 
-        ``exchanged``: files that it had change places with files outside of the tree; ``dated``: directories whose time
-        it set after that; both in the order in which it did so.
+        ``exchanged``: files that the caller exchanged with files outside the tree; ``dated``: directories whose time it
+        set after that; both in the order in which it did so.
         """
         if exchanged or dated:
             with self._mutex:
@@ -147,11 +148,11 @@ class ChangeTracker:
             in_doubt = self._in_doubt or self._watches.are_incomplete or doubts != self._doubts_seen
             report = ChangeReport(self._changes, not in_doubt, names.is_written, names.removed, names.lost)
             self._changes, self._in_doubt, self._doubts_seen = {}, False, doubts
-            names.start_anew()
+            names.reset()
         return report
 
     def report_again(self, report: ChangeReport) -> None:
-        """Have what was reported, and not scanned, in the next report."""
+        """Repeat in the next report what was reported but not scanned."""
         names = self._names
         with self._mutex:
             add_changes(self._changes, report.changes)
@@ -170,27 +171,27 @@ class ChangeTracker:
             events += (watch, MOVED_TO, name), (watch, MOVED_FROM, name)
         for path in dated:
             directory, _, name = path.rpartition(b"/")
-            if path:  # there is no event of the root by its name
+            if path:  # the directory above the root is not watched
                 events.append((watches.get(directory, -1), _DIRECTORY_DATED, name))
             events.append((watches.get(path, -1), _DIRECTORY_DATED, b""))
         return events
 
     def _follow_root(self) -> None:
-        """Watch what is there now if another directory is in the place of the tree, or of one above it."""
-        now = self._root_now()
-        if now is None or now != self._root_is or b"" not in self._watches.by_path:
+        """Watch the present root if another directory took the place of the old one, or of one above it."""
+        present = self._present_root()
+        if present is None or present != self._watched_root or b"" not in self._watches.by_path:
             self._watches.remove_all()
-            self._root_is, self._in_doubt = now, True
-            self._watch_anew()
+            self._watched_root, self._in_doubt = present, True
+            self._watch_everything()
 
-    def _watch_anew(self) -> None:
-        """Watch all there is, because there may be directories that are not watched."""
+    def _watch_everything(self) -> None:
+        """Watch the whole tree again, because some directories may not be watched."""
         self._changes, self._names.is_written = {b"": None}, True
         self.shape += 1
         self._watches.by_path.clear()
         self._watches.watch_tree(b"")
 
-    def _root_now(self) -> tuple[int, int] | None:
+    def _present_root(self) -> tuple[int, int] | None:
         try:
             found = os.stat(self._root)
         except OSError:
@@ -198,12 +199,12 @@ class ChangeTracker:
         return found.st_dev, found.st_ino
 
     def read_events(self) -> None:
-        """Note all there are, and find out what they say about files that have other names."""
+        """Note all events, and find out what they mean for files that have other names."""
         with self._mutex:
             if self._inotify.descriptor >= 0:
                 self._drain()
                 if self._watches.closed:
-                    # What happens in a closed directory is not reported, and it may be open meanwhile.
+                    # Changes in a directory that we may not watch are not reported.
                     self._group.doubt()
                     self._watches.watch_closed()
                 if self._names.touched:
@@ -211,23 +212,23 @@ class ChangeTracker:
                     self._names.look_for_other_names(self._root, self._watches.paths, is_alone=is_alone)
 
     def event_bytes(self) -> int:
-        """A number that grows with every event; what the events say stays to be reported."""
+        """A number that grows with every event; the events themselves are still reported."""
         with self._mutex:
             if self._inotify.descriptor >= 0:
                 self._drain()
         return self._event_bytes
 
     def run_soon(self, task: Callable[[], None]) -> None:
-        """Have the thread that watches do it; waking another one would slow down the work in the foreground."""
+        """Have the watching thread run a task; waking another thread would slow down the work in the foreground."""
         self._tasks.append(task)
 
     def _gather(self) -> None:
-        """Checks now and then, instead of being woken by every event: that would slow down the program causing them."""
-        restless, seen_bytes = _RESTLESS_LOOKS, 0
-        while not self._is_stopping(_LOOK_SECONDS):
+        """Check at intervals: waking up for every event would slow down the program that causes them."""
+        checks_left, seen_bytes = _CHECKS_BEFORE_SLEEP, 0
+        while not select.select([self._stop_reading], [], [], _POLL_SECONDS)[0]:
             waiting_bytes = self._inotify.waiting_bytes()
             is_quiet = waiting_bytes == seen_bytes
-            restless = restless - 1 if is_quiet else _RESTLESS_LOOKS
+            checks_left = checks_left - 1 if is_quiet else _CHECKS_BEFORE_SLEEP
             seen_bytes = waiting_bytes
             if waiting_bytes and (is_quiet or waiting_bytes >= _READ_FROM_BYTES):
                 with self._mutex:
@@ -235,24 +236,21 @@ class ChangeTracker:
                 seen_bytes = 0
             while self._tasks:
                 self._tasks.popleft()()
-            if not restless:
+            if not checks_left:
                 select.select([self._inotify.descriptor, self._stop_reading], [], [])
-                restless = _RESTLESS_LOOKS
-
-    def _is_stopping(self, within_seconds: float) -> bool:
-        return bool(select.select([self._stop_reading], [], [], within_seconds)[0])
+                checks_left = _CHECKS_BEFORE_SLEEP
 
     def _drain(self, own: Sequence[_Event] = ()) -> None:
-        """Note all events that are there now; of those that come meanwhile there may be no end.
+        """Note all events that are in the queue now; reading until it is empty might never end.
 
-        ``own``: events that the caller expects. They are left out if there were no others since the last report: what
-        happened to the same names before may mean more together with them.
+        ``own``: events that the caller expects. They are left out if there were no others since the last report:
+        earlier events about the same names may mean more together with them.
         """
         waiting_bytes = self._inotify.waiting_bytes()
         has_events = waiting_bytes > 0
         is_own = bool(own) and not self._changes and waiting_bytes <= _READ_BYTES
         while waiting_bytes > 0:
-            # Asking for much more than there is would make Python allocate it all first.
+            # Asking for much more than is in the queue would make Python allocate all of that first.
             data = os.read(self._inotify.descriptor, min(waiting_bytes, _READ_BYTES))
             waiting_bytes -= len(data)
             self._event_bytes += len(data)
@@ -290,12 +288,12 @@ class ChangeTracker:
                 history.note_written((watch, name), is_alone=len(self._group.trackers) == 1)
 
     def _note_watch(self, watch: int, mask: int) -> bool:
-        """Note what became of a watch itself; whether it is still there to report of its directory."""
+        """Note an event about a watch itself; returns whether the watch is still in use."""
         if mask & OVERFLOW:
-            # What was lost may include new directories.
+            # The lost events may have been about new directories.
             self._group.doubt()
             self._names.touched.clear()
-            self._watch_anew()
+            self._watch_everything()
             return False
         if watch not in self._watches.paths:
             return False
@@ -308,7 +306,7 @@ class ChangeTracker:
     def _note_directory(self, path: bytes, mask: int) -> None:
         if mask & NAME_COMES_OR_GOES:
             self.shape += 1
-            # Files may have got second names in it, and lost them, before it was watched or after it was gone.
+            # Files may have got second names in it, and lost them, before it was watched or after it was removed.
             self._group.doubt()
         if mask & (MOVED_FROM | MOVED_TO):
             self._moved = True
@@ -316,7 +314,7 @@ class ChangeTracker:
             self._unsettled.add(path)
 
     def _settle(self) -> None:
-        """Watch the directories that came, went or moved; what happened in them before was not reported."""
+        """Watch the directories that were created, removed or moved; earlier changes in them were not reported."""
         unsettled, self._unsettled = self._unsettled, set()
         has_moves, self._moved = self._moved, False
         self._changes.update(dict.fromkeys(sorted(unsettled)))

@@ -11,16 +11,16 @@ from holdfast.cli.output import Next, Reply, Screen, show_next
 
 
 @command("create")
-@click.option("--label", metavar="TEXT", help="A name for it; one with a label is never pruned.")
+@click.option("--label", metavar="TEXT", help="A name for the checkpoint; checkpoints with a label are never pruned.")
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def create_checkpoint(invocation: Invocation, label: str | None, plan: str) -> Reply:
     """Take a checkpoint of a plan's sandboxes as they are now."""
     if label is not None and not label.strip():
-        raise click.BadParameter("say something, or leave it out.", param_hint="--label")
+        raise click.BadParameter("it is empty; give a name, or leave it out.", param_hint="--label")
     with invocation.opened() as holdfast:
         view = holdfast.create_checkpoint(plan, label)
         can_go_back = holdfast.can_go_back(holdfast.find_plan(view.checkpoint.plan_id), view.group)
-    back = Next("go back", f"holdfast plan rollback {view.checkpoint.plan_id} {view.display_id}")
+    back = Next("roll back", f"holdfast plan rollback {view.checkpoint.plan_id} {view.display_id}")
 
     def show(screen: Screen) -> None:
         screen.line(("Checkpoint ", "strong"), (view.checkpoint.checkpoint_id, "id"))

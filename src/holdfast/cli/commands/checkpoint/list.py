@@ -1,4 +1,4 @@
-"""``holdfast checkpoint list``: the checkpoints of a plan."""
+"""``holdfast checkpoint list``: list the checkpoints of a plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.cli.completion import complete_plan
 from holdfast.cli.data import checkpoint_data, damaged_checkpoint_data
 from holdfast.cli.invocation import Invocation, command
 from holdfast.cli.output import Next, Reply, Row, Screen, Span, bytes_text, fits, show_next, show_plan, show_table
-from holdfast.cli.screen.checkpoints import Footer
+from holdfast.cli.screen.plans import commands_below_checkpoints
 from holdfast.model import Checkpoint, DamagedCheckpoint, Plan
 
 if TYPE_CHECKING:
@@ -26,20 +26,21 @@ _SAME_MOMENT = "  and"
 @command("list", only_looks=True)
 @click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
 def list_checkpoints(invocation: Invocation, plan: str) -> Reply:
-    """The checkpoints of a plan, oldest first."""
+    """List the checkpoints of a plan, oldest first."""
     with invocation.opened() as holdfast:
         found = holdfast.find_plan(plan)
         views = holdfast.checkpoints(found.plan_id)
         damaged = holdfast.damaged_checkpoints(found.plan_id)
-        footer = Footer.of(holdfast, found)
+        commands = commands_below_checkpoints(holdfast, found, has_checkpoints=bool(views or damaged))
+    commands += [Next("delete it", f"holdfast checkpoint delete {found.plan_id} {each}") for _, each in damaged[:1]]
     listed = [(_place(each.checkpoint), checkpoint_data(each)) for each in views]
     listed += [(_place(each), damaged_checkpoint_data(each, display_id)) for each, display_id in damaged]
     data = {"plan_id": found.plan_id, "checkpoints": _in_order(listed)}
-    return Reply(data, lambda screen: _show_list(screen, found, views, damaged, footer), is_long=True)
+    return Reply(data, lambda screen: _show_list(screen, found, views, damaged, commands), is_long=True)
 
 
 def _place(checkpoint: Checkpoint | DamagedCheckpoint) -> tuple[int, str]:
-    """In the list: by number and not by the clock, which an id begins with and which may be set back."""
+    """The sort key: the sequence number comes first, because ids begin with a clock that may be set back."""
     return checkpoint.sequence, checkpoint.checkpoint_id
 
 
@@ -52,12 +53,12 @@ def _show_list(
     plan: Plan,
     views: Sequence[CheckpointView],
     damaged: Sequence[tuple[DamagedCheckpoint, str]],
-    footer: Footer,
+    commands: Sequence[Next],
 ) -> None:
     show_plan(screen, plan.plan_id, plan.name)
     if not views and not damaged:
         screen.line("It has no checkpoints yet.")
-        show_next(screen, [Next("run it", f"holdfast plan execute {footer.root_id}")])
+        show_next(screen, commands)
         return
     screen.line()
     before = [None, *(each.group.group_id for each in views)]
@@ -71,13 +72,7 @@ def _show_list(
     kept = slice(None) if fits([header, *rows], screen.width, flexible=1) else slice(3)
     show_table(screen, [row[kept] for row in rows], flexible=1, header=header[kept])
     screen.line()
-    show_next(
-        screen,
-        [
-            *footer.commands(plan),
-            *(Next("remove it", f"holdfast checkpoint delete {plan.plan_id} {each[1]}") for each in damaged[:1]),
-        ],
-    )
+    show_next(screen, commands)
 
 
 def _damaged_row(display_id: str) -> Row:
@@ -85,7 +80,7 @@ def _damaged_row(display_id: str) -> Row:
 
 
 def _row(view: CheckpointView, *, is_first: bool) -> Row:
-    """``is_first``: the others of its group are of the same moment, and are gone back to together with it."""
+    """``is_first``: of its group. The others belong to the same moment, and a rollback restores all of them."""
     return [
         (view.display_id, "dim" if view.is_superseded else "id"),
         _moment_span(view) if is_first else (_SAME_MOMENT, "dim"),

@@ -11,7 +11,7 @@ from holdfast.cli.output import Reply, bytes_text, counted
 
 
 @command("prune")
-@click.option("--keep", type=click.IntRange(min=2), metavar="N", help="How many stay; by default what the plan says.")
+@click.option("--keep", type=click.IntRange(min=2), metavar="N", help="How many to keep; the plan has a default.")
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def prune(invocation: Invocation, keep: int | None, plan: str) -> Reply:
     """Delete the oldest checkpoints now; the first, the last and labelled ones always stay."""
@@ -22,5 +22,5 @@ def prune(invocation: Invocation, keep: int | None, plan: str) -> Reply:
         size = holdfast.content_bytes()
         messages = unfreed(holdfast)
     data = {"plan_id": found.plan_id, "deleted": deleted, "checkpoints_remaining": left, "content_bytes": size}
-    text = f"Deleted {counted(deleted, 'checkpoint')}, {left} stay; saved content takes {bytes_text(size)} in all."
+    text = f"Deleted {counted(deleted, 'checkpoint')}, {left} remain; saved content takes {bytes_text(size)} in all."
     return Reply(data, lambda screen: screen.line(text), messages=messages)

@@ -1,4 +1,4 @@
-"""``holdfast checkpoint show``: all about one checkpoint."""
+"""``holdfast checkpoint show``: show one checkpoint in full."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _MOST_FILES_SHOWN = 50
 
 
 @command("show", only_looks=True)
-@click.option("--plan", metavar="PLAN_ID", help="Of this plan; needed only where the id alone is not enough.")
+@click.option("--plan", metavar="PLAN_ID", help="Its plan; by default the one with that id, or for a label the latest.")
 @click.argument("checkpoint", metavar="CHECKPOINT", shell_complete=complete_checkpoint)
 def show_checkpoint(invocation: Invocation, plan: str | None, checkpoint: str) -> Reply:
-    """All about one checkpoint: when and why, what it could not hold, what changed since the one before.
+    """Show one checkpoint in full: when and why it was taken, what it leaves out, what changed since the previous one.
 
-    CHECKPOINT is an id, a display id (cp_...), a unique beginning, or a label.
+    CHECKPOINT is an id, a display id (cp_...), a unique prefix, or a label.
     """
     with invocation.opened() as holdfast:
         view = holdfast.checkpoint(checkpoint, plan)
@@ -62,14 +62,14 @@ def _show_one(screen: Screen, plan: Plan, view: CheckpointView, files: Sequence[
     show_facts(screen, [(name, value) for name, value in facts.items() if value])
     screen.line()
     for name, listed in group_of.unheld.items():
-        screen.line((f"Not held of {name} (a rollback leaves these alone)", "strong"))
+        screen.line((f"Left out of {name} (a rollback does not touch these)", "strong"))
         show_table(screen, [[name_text(each.path), (each.reason, "dim")] for each in listed], indent="  ")
     _show_files(screen, plan, view, files)
     if not view.group.parent_group_id:
         screen.line("It is the first checkpoint of the plan.")
     screen.line()
     if can_go_back:
-        show_next(screen, [Next("go back", f"holdfast plan rollback {plan.plan_id} {view.display_id}")])
+        show_next(screen, [Next("roll back", f"holdfast plan rollback {plan.plan_id} {view.display_id}")])
 
 
 def _head_text(head: GitHead | None) -> str | None:
@@ -81,7 +81,7 @@ def _head_text(head: GitHead | None) -> str | None:
 def _show_files(screen: Screen, plan: Plan, view: CheckpointView, files: Sequence[FileDiff]) -> None:
     if not view.group.parent_group_id:
         return
-    screen.line(("Changed since the checkpoint before", "strong"))
+    screen.line(("Changed since the previous checkpoint", "strong"))
     show_diff(screen, plan, files[:_MOST_FILES_SHOWN], "stat")
     if len(files) > _MOST_FILES_SHOWN:
         screen.line(f"and {counted(len(files) - _MOST_FILES_SHOWN, 'more file')}")

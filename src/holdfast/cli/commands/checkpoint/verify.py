@@ -1,4 +1,4 @@
-"""``holdfast checkpoint verify``: read everything saved back and check it."""
+"""``holdfast checkpoint verify``: read all saved content and check it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 @command("verify", only_looks=True)
 @click.argument("plan", metavar="[PLAN_ID]", required=False, shell_complete=complete_plan)
 def verify(invocation: Invocation, plan: str | None) -> Reply:
-    """Read everything the checkpoints of a plan need back and check every digest; without a plan, of all of them.
+    """Read all content that the checkpoints of a plan need and check every digest; without a plan, of all plans.
 
-    The structure of the file all content is in is checked, too. Exit code 7 if something is damaged or missing.
+    It also checks the structure of objects.db, which holds all content. Exit code 7 if something is damaged or missing.
     """
     with invocation.opened() as holdfast:
         result = holdfast.verify(plan)

@@ -1,4 +1,4 @@
-"""``holdfast plan``: make plans, run them, look at them, go back, correct, apply."""
+"""``holdfast plan``: create, run, show, roll back, correct and apply plans."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import click
 from holdfast.cli.invocation import LazyGroup, with_common_options
 
 _COMMANDS = {
-    "create": ("plan.create:create", "Make a plan from a file, without running it."),
-    "execute": ("plan.execute:execute", "Run a plan, or go on with it."),
-    "resume": ("plan.resume:resume", "Go on after a crash, a kill, a failure or a cancel."),
-    "cancel": ("plan.cancel:cancel", "Stop a plan; it can go on later."),
-    "delete": ("plan.delete:delete", "Forget a plan, its sandboxes and its checkpoints."),
-    "status": ("plan.status:status", "Where a plan stands."),
-    "list": ("plan.list:list_plans", "The plans of this project, newest first."),
-    "rollback": ("plan.rollback:rollback", "Go back to a checkpoint, or restore single files of it."),
-    "correct": ("plan.correct:correct", "Undo a decision and go on differently."),
-    "tree": ("plan.tree:tree", "The decisions of a plan as a tree."),
-    "explain": ("plan.explain:explain", "One decision: why, what it changed, what depends on it."),
-    "log": ("log:log", "The timeline of a plan as a graph."),
-    "diff": ("plan.diff:diff", "What a plan changed."),
+    "create": ("plan.create:create", "Create a plan from a file, without running it."),
+    "execute": ("plan.execute:execute", "Run a plan, or continue it."),
+    "resume": ("plan.resume:resume", "Continue after a crash, a failure, a cancel or a conflict."),
+    "cancel": ("plan.cancel:cancel", "Stop a plan; you can continue it later."),
+    "delete": ("plan.delete:delete", "Delete a plan, its sandboxes and its checkpoints."),
+    "status": ("plan.status:status", "Show the state of a plan."),
+    "list": ("plan.list:list_plans", "List the plans of this project, newest first."),
+    "rollback": ("plan.rollback:rollback", "Roll back to a checkpoint, or restore single files."),
+    "correct": ("plan.correct:correct", "Undo a decision and continue differently."),
+    "tree": ("plan.tree:tree", "Show the decisions of a plan as a tree."),
+    "explain": ("plan.explain:explain", "Explain one decision: reasons, changes, dependents."),
+    "log": ("log:log", "Show the timeline of a plan as a graph."),
+    "diff": ("plan.diff:diff", "Show what a plan changed."),
     "apply": ("plan.apply:apply", "Bring a plan's result into your files."),
-    "unapply": ("plan.unapply:unapply", "Take an apply back."),
-    "schema": ("plan.schema:schema", "The JSON Schema of plan files."),
+    "unapply": ("plan.unapply:unapply", "Undo an apply."),
+    "schema": ("plan.schema:schema", "Print the JSON Schema of plan files."),
 }
 
 
 @click.group("plan", cls=LazyGroup, table=_COMMANDS)
 @with_common_options
 def group() -> None:
-    """Make plans, run them, go back, correct, apply.
+    """Create, run, roll back, correct and apply plans.
 
-    PLAN_ID is a plan's id, a unique beginning of it, or `latest`: the newest plan of this project.
+    PLAN_ID is a plan's id, a unique prefix of it, or `latest`: the newest plan of this project.
     """

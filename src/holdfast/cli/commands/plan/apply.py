@@ -1,4 +1,4 @@
-"""``holdfast plan apply``: a plan's result into the real files."""
+"""``holdfast plan apply``: bring a plan's result into the real files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.cli.completion import complete_plan
 from holdfast.cli.data import changes_data, file_label, plan_data
 from holdfast.cli.invocation import Invocation, command, unless_declined, yes_option
 from holdfast.cli.output import NOTHING_CHANGED, Next, Reply, Row, Screen, counted, show_next, show_table
-from holdfast.cli.screen.listeners import PutBackListener
+from holdfast.cli.screen.listeners import RepairListener
 from holdfast.model import FileChange, Plan
 from holdfast.names import name_text
 
@@ -25,19 +25,20 @@ _SIGNS = {
     "changed": ("M", "warn"),
     "merged": ("M", "warn"),
 }
+_REMARKS = {"merged": " (merged with your change)"}
 
 
 @command("apply")
 @yes_option
-@click.option("--dry-run", is_flag=True, help="Only say what would change.")
-@click.option("--no-commit", is_flag=True, help="In git repositories change the files, but commit nothing.")
-@click.option("--branch", metavar="NAME", help="Leave the result as a commit on a new branch, and touch nothing else.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--no-commit", is_flag=True, help="In git repositories, change the files but commit nothing.")
+@click.option("--branch", metavar="NAME", help="Commit the result to a new branch, and change nothing else.")
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def apply(invocation: Invocation, yes: bool, dry_run: bool, no_commit: bool, branch: str | None, plan: str) -> Reply:
     """Bring the result of a complete plan into the real files: of all resources, or of none.
 
-    Where you changed other lines of the same text meanwhile, both changes are kept; where you changed the same ones, it
-    refuses. In a git repository the result becomes one commit. `holdfast plan unapply` takes it back.
+    If you changed other lines of the same file meanwhile, both changes are kept; if you changed the same lines, apply
+    refuses. In a git repository the result becomes one commit. `holdfast plan unapply` undoes it.
     """
     if not dry_run:
         invocation.refuse_to_guess(yes)
@@ -45,14 +46,16 @@ def apply(invocation: Invocation, yes: bool, dry_run: bool, no_commit: bool, bra
         if dry_run:
             return _preview_reply(holdfast.apply_preview(plan, commit=not no_commit, branch=branch))
 
-        def confirm(preview: ApplyPreview) -> bool:
-            if yes:
-                return True
+        def question(preview: ApplyPreview) -> str:
             show_changes(invocation.screen, preview.plan, preview.changes)
-            return invocation.ask(f"{_question(preview)}?")
+            return f"{_question(preview)}?"
 
         result = holdfast.apply(
-            plan, commit=not no_commit, branch=branch, confirm=confirm, listener=PutBackListener(invocation)
+            plan,
+            commit=not no_commit,
+            branch=branch,
+            confirm=invocation.asking(question, yes),
+            listener=RepairListener(invocation),
         )
     return _reply(unless_declined(result))
 
@@ -61,7 +64,7 @@ def _question(preview: ApplyPreview) -> str:
     files = counted(len(preview.changes), "changed file")
     places = ", ".join(name_text(resource.path) for resource in preview.plan.resources)
     if preview.options.branch is not None:
-        return f"Leave {files} on the new branch {preview.options.branch} of {places}"
+        return f"Commit {files} on the new branch {preview.options.branch} of {places}"
     return f"Bring {files} into {places}"
 
 
@@ -69,7 +72,7 @@ def show_changes(
     screen: Screen, plan: Plan, changes: Sequence[FileChange], signs: Mapping[str, tuple[str, str]] = _SIGNS
 ) -> None:
     rows: list[Row] = [
-        [signs[each.action], name_text(file_label(plan, each.resource, each.file)) + _remark(each)]
+        [signs[each.action], name_text(file_label(plan, each.resource, each.file)) + _REMARKS.get(each.action, "")]
         for each in changes[:_MOST_FILES_SHOWN]
     ]
     show_table(screen, rows)
@@ -77,15 +80,11 @@ def show_changes(
         screen.line((f"and {len(changes) - _MOST_FILES_SHOWN} more", "dim"))
 
 
-def _remark(change: FileChange) -> str:
-    return " (merged with your change)" if change.action == "merged" else ""
-
-
 def _show_left_out(screen: Screen, left_out: Sequence[str]) -> None:
     if left_out:
         named = ", ".join(name_text(path) for path in left_out[:3])
         more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
-        screen.line(("left in the sandbox, as git ignores it  ", "dim"), named + more)
+        screen.line(("left in the sandbox, because git ignores it  ", "dim"), named + more)
 
 
 def common_data(plan: Plan, changes: Sequence[FileChange], commands: Sequence[Next]) -> dict[str, Any]:
@@ -99,7 +98,7 @@ def common_data(plan: Plan, changes: Sequence[FileChange], commands: Sequence[Ne
 
 def _reply(result: ApplyResult) -> Reply:
     plan = result.plan
-    commands = [Next("take it back", f"holdfast plan unapply {plan.plan_id}")]
+    commands = [Next("undo", f"holdfast plan unapply {plan.plan_id}")]
     if result.branch is not None and result.commits:
         commands.insert(0, Next("merge it", f"git merge {result.branch}"))
     data = {
@@ -115,7 +114,7 @@ def _reply(result: ApplyResult) -> Reply:
         if result.branch is None:
             screen.line(("Applied. ", "good"), f"{files} of yours changed.")
         else:
-            screen.line(("Applied. ", "good"), f"{files} on the branch {result.branch}; yours are as they were.")
+            screen.line(("Applied. ", "good"), f"{files} on the branch {result.branch}; your own files are untouched.")
         for name, commit in result.commits.items():
             screen.line((f"{name}  ", "dim"), f"commit {commit[:12]}")
         _show_left_out(screen, result.left_out)

@@ -13,12 +13,12 @@ from holdfast.cli.output import Next, Reply, Screen, counted, show_next
 @command("cancel")
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def cancel(invocation: Invocation, plan: str) -> Reply:
-    """Stop a plan, also one that runs in another terminal. Sandboxes and checkpoints stay, and it can go on later."""
+    """Stop a plan, even one that runs in another terminal. Its sandboxes and checkpoints stay: you can continue it."""
     with invocation.opened() as holdfast:
         stopped = holdfast.cancel(plan)
     commands = [
-        Next("go on", f"holdfast plan resume {stopped.plan_id}"),
-        Next("go back", f"holdfast checkpoint list {stopped.plan_id}"),
+        Next("continue", f"holdfast plan resume {stopped.plan_id}"),
+        Next("roll back", f"holdfast checkpoint list {stopped.plan_id}"),
     ]
 
     def show(screen: Screen) -> None:

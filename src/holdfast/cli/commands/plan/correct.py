@@ -1,4 +1,4 @@
-"""``holdfast plan correct``: undo a decision and go on differently."""
+"""``holdfast plan correct``: undo a decision and continue differently."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from holdfast.cli.output import (
     show_table,
 )
 from holdfast.cli.screen.diff import MOST_FILES_SHOWN
-from holdfast.cli.screen.listeners import OutsideListener, effect_lines, effects_sentence
+from holdfast.cli.screen.listeners import RepairListener, effect_lines, effects_sentence
 from holdfast.names import name_text
 
 if TYPE_CHECKING:
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
     "--mode",
     type=click.Choice(["revert", "append"]),
     required=True,
-    help="revert: undo the decision and all that followed. append: undo nothing, add steps at the end.",
+    help="revert: undo the decision and everything that followed. append: undo nothing, add steps at the end.",
 )
 @click.option(
-    "--guidance", metavar="TEXT", required=True, help="What to do instead; steps see it as HOLDFAST_GUIDANCE."
+    "--guidance", metavar="TEXT", required=True, help="What to do instead; steps find it in HOLDFAST_GUIDANCE."
 )
 @click.option(
     "--with",
     "steps_file",
     type=FileOrInput(),
     metavar="FILE",
-    help="A file with steps to go on with instead of the old ones; - is standard input.",
+    help="A file with the steps to continue with, instead of the old ones; - is standard input.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be undone.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be undone.")
 @yes_option
 @click.argument("decision", metavar="DECISION_ID", shell_complete=complete_decision)
 def correct(
@@ -62,32 +62,31 @@ def correct(
     yes: bool,
     decision: str,
 ) -> Reply:
-    """Undo a decision and all that followed from it, and go on from there with your guidance.
+    """Undo a decision and everything that followed from it, and continue from there with your guidance.
 
-    The decisions of a plan are in `holdfast plan tree`. What is undone is kept in a checkpoint.
+    `holdfast plan tree` lists the decisions of a plan. What is undone is kept in a checkpoint.
     """
     if not guidance.strip():
         raise click.BadParameter("say what to do instead.", param_hint="--guidance")
-    # Appending nothing is refused whatever the answer would be.
+    # Appending without steps is refused anyway, with a better message.
     if not dry_run and (mode == "revert" or steps_file is not None):
         invocation.refuse_to_guess(yes)
     with invocation.opened() as holdfast:
         if dry_run:
             preview = holdfast.correction_preview(decision, mode=mode, steps_file=steps_file)
             return _preview_reply(preview, mode, guidance, steps_file)
-        seen: list[CorrectionPreview] = []
-
-        def confirm(preview: CorrectionPreview) -> bool:
-            seen.append(preview)
-            return yes or invocation.ask(_question(preview))
-
-        outside = OutsideListener(invocation)
-        corrected = holdfast.correct(
-            decision, guidance=guidance, mode=mode, steps_file=steps_file, confirm=confirm, listener=outside
+        outside = RepairListener(invocation)
+        answer = holdfast.correct(
+            decision,
+            guidance=guidance,
+            mode=mode,
+            steps_file=steps_file,
+            confirm=invocation.asking(_question, yes),
+            listener=outside,
         )
-        reply = run_plan(invocation, holdfast, unless_declined(corrected))
-        # Nothing was seen if this very correction had been cut short, and was only finished now.
-        impact = outside.in_place_of_expected(seen[0].impact).model_dump() if seen else None
+        corrected = unless_declined(answer)
+        reply = run_plan(invocation, holdfast, corrected.plan)
+        impact = outside.in_place_of_expected(corrected.impact).model_dump() if corrected.impact else None
         set_aside = [*outside.set_aside, *reply.data["set_aside"]]
         return replace(reply, data={**reply.data, "impact": impact, "set_aside": set_aside})
 
@@ -96,17 +95,18 @@ def _question(preview: CorrectionPreview) -> str:
     if preview.checkpoint is None:
         new = preview.steps[len(preview.plan.steps) :]
         named = ", ".join(shortened(first_line(step.name), 30) for step in new[:3]) + (", …" if len(new) > 3 else "")
-        return f"Undo nothing, and add {counted(len(new), 'step')} at the end: {named}. Go on?"
+        return f"Undo nothing, and add {counted(len(new), 'step')} at the end: {named}. Continue?"
     subplans = f"{counted(len(preview.subplans), 'subplan')} invalidated, " if preview.subplans else ""
     return (
-        f"Undo “{shortened(first_line(preview.decision.chosen), 60)}” and all that followed from it: "
+        f"Undo “{shortened(first_line(preview.decision.chosen), 60)}” and everything that followed from it: "
         f"{counted(len(preview.superseded), 'decision')} superseded, {subplans}"
-        f"{counted(len(preview.files), 'file')} taken back in the sandboxes. {effects_sentence(preview.impact)}Go on?"
+        f"{counted(len(preview.files), 'file')} restored or removed in the sandboxes. "
+        f"{effects_sentence(preview.impact)}Continue?"
     )
 
 
 def _preview_reply(preview: CorrectionPreview, mode: str, guidance: str, steps_file: Path | None) -> Reply:
-    """What a correction would do; nothing of it was done."""
+    """The reply of a dry run."""
     steps = ["--with", str(steps_file)] if steps_file else []
     said = shlex.join(["--mode", mode, "--guidance", guidance, *steps, preview.decision.decision_id])
     commands = [Next("do it", f"holdfast plan correct {said}")]
@@ -118,7 +118,7 @@ def _preview_reply(preview: CorrectionPreview, mode: str, guidance: str, steps_f
         "checkpoint_id": preview.checkpoint.checkpoint_id if preview.checkpoint else None,
         "superseded_decisions": [decision_data(each) for each in preview.superseded],
         "subplans_invalidated": [plan_data(each) for each in preview.subplans],
-        "files": preview.files,
+        "files": [f"{each.resource}: {each.file}" for each in preview.files],
         "impact": preview.impact.model_dump(),
         "resumes_at_step": preview.resumes_at,
         "steps": [{"index": index, "name": step.name, "tool": step.tool} for index, step in enumerate(preview.steps)],
@@ -150,9 +150,8 @@ def _show_undone(screen: Screen, preview: CorrectionPreview) -> None:
     show_table(screen, rows, flexible=1, indent="  ")
     for subplan in preview.subplans:
         screen.line("  ", (subplan.plan_id, "id"), "  subplan ", subplan.name)
-    for file in preview.files[:MOST_FILES_SHOWN]:
-        resource, _, path = file.partition(": ")
-        screen.line("  ", name_text(file_label(preview.plan, resource, path)))
+    for each in preview.files[:MOST_FILES_SHOWN]:
+        screen.line("  ", name_text(file_label(preview.plan, each.resource, each.file)))
     if len(preview.files) > MOST_FILES_SHOWN:
         screen.line(f"  and {counted(len(preview.files) - MOST_FILES_SHOWN, 'more file')}")
     for line in effect_lines(preview.impact):

@@ -1,4 +1,4 @@
-"""``holdfast plan create``: make a plan from a file."""
+"""``holdfast plan create``: create a plan from a file."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from holdfast.cli.output import Next, Reply, Screen, counted, show_next, show_pl
 @command("create")
 @click.argument("file", type=FileOrInput())
 def create(invocation: Invocation, file: Path) -> Reply:
-    """Make a plan from a plan file, without running it; see `holdfast plan schema` for the format.
+    """Create a plan from a plan file, without running it; see `holdfast plan schema` for the format.
 
-    FILE may be a pipe, or - for standard input; paths in it are then relative to the current folder.
+    FILE may be a pipe, or - for standard input; its paths are then relative to the current folder.
     """
     with invocation.opened() as holdfast:
         plan = holdfast.create_plan(file)

@@ -1,4 +1,4 @@
-"""``holdfast plan delete``: forget a plan."""
+"""``holdfast plan delete``: delete a plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @yes_option
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def delete(invocation: Invocation, yes: bool, plan: str) -> Reply:
-    """Forget a plan: its sandboxes, its records, and all saved content that no other plan needs."""
+    """Delete a plan: its sandboxes, its records, and all saved content that no other plan needs."""
     invocation.refuse_to_guess(yes)
     with invocation.opened() as holdfast:
         damaged = holdfast.find_damaged_plan(plan)
@@ -27,16 +27,14 @@ def delete(invocation: Invocation, yes: bool, plan: str) -> Reply:
             return _delete_damaged(invocation, holdfast, damaged, yes)
         found = holdfast.find_plan(plan)
         kept = counted(holdfast.count_checkpoints(found.plan_id), "checkpoint")
-        if not yes:
-            invocation.confirm(f"Delete plan {found.plan_id} ({found.name}) with its {kept} for good?")
+        invocation.confirm(f"Delete plan {found.plan_id} ({found.name}) with its {kept} for good?", yes=yes)
         holdfast.delete(found.plan_id)
         messages = unfreed(holdfast)
     return Reply(plan_data(found), lambda screen: screen.line(f"Deleted, with its {kept}."), messages=messages)
 
 
 def _delete_damaged(invocation: Invocation, holdfast: Holdfast, plan_id: str, yes: bool) -> Reply:
-    if not yes:
-        invocation.confirm(f"Records of plan {plan_id} are damaged. Delete the plan for good?")
+    invocation.confirm(f"Records of plan {plan_id} are damaged. Delete the plan for good?", yes=yes)
     holdfast.delete_damaged(plan_id)
     text = "Deleted; its records were damaged."
     return Reply({"plan_id": plan_id}, lambda screen: screen.line(text), messages=unfreed(holdfast))

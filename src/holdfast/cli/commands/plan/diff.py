@@ -1,4 +1,4 @@
-"""``holdfast plan diff``: what a plan changed."""
+"""``holdfast plan diff``: show what a plan changed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from holdfast.cli.completion import complete_checkpoint, complete_plan
 from holdfast.cli.data import diff_data
 from holdfast.cli.invocation import Invocation, command
 from holdfast.cli.output import Reply
-from holdfast.cli.screen.diff import show_diff
+from holdfast.cli.screen.diff import DiffStyle, show_diff
 
 
 @command("diff", only_looks=True)
-@click.option("--patch", "-p", "style", flag_value="patch", help="With the changed lines.")
-@click.option("--stat", "style", flag_value="stat", default=True, help="Files and counts of lines; the default.")
-@click.option("--name-only", "style", flag_value="names", help="Only the names of the files.")
+@click.option("--patch", "-p", "style", flag_value="patch", help="Show the changed lines.")
+@click.option("--stat", "style", flag_value="stat", default=True, help="Show files and counts of lines; the default.")
+@click.option("--name-only", "style", flag_value="names", help="Show only the names of the files.")
 @click.option(
     "--attempt", "attempts", type=int, nargs=2, metavar="A B", help="Compare the results of two attempts instead."
 )
@@ -23,15 +23,15 @@ from holdfast.cli.screen.diff import show_diff
 @click.argument("new", metavar="[TO]", required=False, shell_complete=complete_checkpoint)
 def diff(
     invocation: Invocation,
-    style: str,
+    style: DiffStyle,
     attempts: tuple[int, int] | None,
     plan: str,
     old: str | None,
     new: str | None,
 ) -> Reply:
-    """What a plan changed so far, or since checkpoint FROM, or between the checkpoints FROM and TO.
+    """Show what a plan changed so far, or since checkpoint FROM, or between the checkpoints FROM and TO.
 
-    Every correction begins a new attempt; `--attempt 1 2` tells what came out differently.
+    Every correction begins a new attempt; `--attempt 1 2` shows how their results differ.
     """
     if attempts and old is not None:
         raise click.UsageError("--attempt compares attempts, and takes no checkpoints.")

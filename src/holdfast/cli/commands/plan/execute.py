@@ -1,4 +1,4 @@
-"""``holdfast plan execute``: run a plan, or go on with it."""
+"""``holdfast plan execute``: run a plan, or continue it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.app import LATEST
 from holdfast.cli.completion import complete_plan_or_file
 from holdfast.cli.interrupts import interruptible
 from holdfast.cli.invocation import FileOrInput, Invocation, command
@@ -26,18 +27,16 @@ _PLAN_FILE_ENDINGS = (".yaml", ".yml")
 @command("execute")
 @click.argument("plan", metavar="PLAN_ID|FILE", shell_complete=complete_plan_or_file)
 def execute(invocation: Invocation, plan: str) -> Reply:
-    """Run a plan, or go on with it where it stopped; with a plan file (- is standard input), make the plan first.
+    """Run a plan, or continue it where it stopped; with a plan file (- is standard input), create the plan first.
 
-    All work is done in private sandboxes. Ctrl-C stops the step under way; execute goes on from there.
+    All work is done in private sandboxes. Ctrl-C stops the current step; run execute again to continue.
     """
     with invocation.opened() as holdfast:
         return run_plan(invocation, holdfast, _plan_or_new(holdfast, plan))
 
 
 def _plan_or_new(holdfast: Holdfast, named: str) -> Plan:
-    from holdfast.app import LATEST
-
-    # Also a pipe: what exists and is no folder.
+    # Anything but a folder is a file, for example a pipe.
     if named == "-" or named.endswith(_PLAN_FILE_ENDINGS) or (os.path.exists(named) and not os.path.isdir(named)):
         return holdfast.create_plan(Path(os.fsdecode(FileOrInput()(named))))
     try:
@@ -49,7 +48,7 @@ def _plan_or_new(holdfast: Holdfast, named: str) -> Plan:
 
 
 def run_plan(invocation: Invocation, holdfast: Holdfast, plan: Plan, choices: Choices | None = None) -> Reply:
-    """Execute the plan, or go on with it, and say how that ended."""
+    """Execute or continue the plan, and reply with the result."""
     screen = invocation.screen
     progress = None
     if not invocation.is_for_programs and not holdfast.is_done(plan):

@@ -1,4 +1,4 @@
-"""``holdfast plan explain``: one decision in full."""
+"""``holdfast plan explain``: show one decision in full."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _MOST_DEPENDENTS = 20
 @command("explain", only_looks=True)
 @click.argument("decision", metavar="DECISION_ID", shell_complete=complete_decision)
 def explain(invocation: Invocation, decision: str) -> Reply:
-    """One decision: question, choice and reasons, how its step went and what it changed, and what depends on it.
+    """Explain one decision: its question, choice and reasons, the result and changes of its step, and its dependents.
 
-    DECISION_ID is an id or a unique beginning of it; `holdfast plan tree` lists them.
+    DECISION_ID is an id or a unique prefix of it; `holdfast plan tree` lists them.
     """
     with invocation.opened() as holdfast:
         found = holdfast.explain(decision)
@@ -120,7 +120,7 @@ def _show_output(screen: Screen, found: Explanation) -> None:
         return
 
     screen.line()
-    screen.line(("The end of what its step printed", "strong"))
+    screen.line(("The end of its step's output", "strong"))
     show_tail(screen, found.run.output, _TAIL_LINES)
 
 
@@ -130,7 +130,7 @@ def _show_changes(screen: Screen, found: Explanation) -> None:
     screen.line()
     screen.line(("What it changed", "strong"))
     if found.changes is None:
-        screen.line("That is not recorded: there is no checkpoint of the moment, or none of the end of its step.")
+        screen.line("Not recorded: a checkpoint is missing, of the decision or of the end of its step.")
     else:
         show_diff(screen, found.plan, found.changes, "stat")
 
@@ -152,7 +152,7 @@ def _show_dependents(screen: Screen, found: Explanation) -> None:
 
 
 def _next_after(found: Explanation) -> list[Next]:
-    commands = [Next("all of them", f"holdfast plan tree {found.plan.plan_id}")]
+    commands = [Next("all decisions", f"holdfast plan tree {found.plan.plan_id}")]
     if found.correctable is not None:
         correct = "holdfast plan correct --dry-run --mode revert --guidance TEXT"
         purpose = "correct it" if found.correctable == found.decision else "correct what spawned it"

@@ -1,4 +1,4 @@
-"""``holdfast plan list``: the plans of a project."""
+"""``holdfast plan list``: list the plans of a project."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from holdfast.model import Plan
 from holdfast.names import name_text
 
 _MOST = 1_000_000_000
-"""A database cannot count to just any number."""
+"""Databases refuse larger limits."""
 _PLAN_COLUMNS = ("plan", "state", "steps", "name", "created")
 _PLAN_NAME = _PLAN_COLUMNS.index("name")
 
 
 @command("list", only_looks=True)
-@click.option("--all", "everywhere", is_flag=True, help="Of all projects.")
+@click.option("--all", "everywhere", is_flag=True, help="List the plans of all projects.")
 @click.option("--limit", type=click.IntRange(1, _MOST), metavar="N", help="Only the N newest.")
 def list_plans(invocation: Invocation, everywhere: bool, limit: int | None) -> Reply:
-    """The plans of this project, newest first."""
+    """List the plans of this project, newest first."""
     with invocation.opened() as holdfast:
         plans = holdfast.list_plans(everywhere=everywhere, limit=limit)
         interrupted = {plan.plan_id for plan in plans if holdfast.is_interrupted(plan)}
@@ -49,11 +49,10 @@ def list_plans(invocation: Invocation, everywhere: bool, limit: int | None) -> R
 def show_plans(
     screen: Screen, plans: Sequence[Plan], projects: Mapping[str, str], root: Path | None, interrupted: Collection[str]
 ) -> None:
-    """``root``: the project whose plans they are, if not of all; ``interrupted``: those that say they are being
-    processed, and whose process is dead."""
+    """``root``: the project, None for all projects; ``interrupted``: plans in processing whose process is dead."""
     if not plans:
         screen.line(f"There are no plans in {name_text(str(root))}." if root else "There are no plans in any project.")
-        commands = [Next("make one", "holdfast plan create FILE"), Next("see all", "holdfast plan list --all")]
+        commands = [Next("create one", "holdfast plan create FILE"), Next("see all", "holdfast plan list --all")]
         show_next(screen, commands if root else commands[:1])
         return
     if root is not None:

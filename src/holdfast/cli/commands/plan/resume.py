@@ -1,4 +1,4 @@
-"""``holdfast plan resume``: go on after a crash, a kill, a failure, a cancel or a conflict."""
+"""``holdfast plan resume``: continue after a crash, a kill, a failure, a cancel or a conflict."""
 
 from __future__ import annotations
 
@@ -7,34 +7,35 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast import AfterInterruption, Choices
 from holdfast.cli.commands.plan.execute import run_plan
 from holdfast.cli.completion import complete_plan
 from holdfast.cli.invocation import Invocation, command
 from holdfast.cli.output import NOTHING_CHANGED, Next, Reply, Screen, show_facts, show_next, show_plan
-from holdfast.cli.screen.plans import FINISHED_LATER
+from holdfast.cli.screen.plans import FINISHED_LATER, OPERATION_WORDS
 from holdfast.model import PlanState
 
 if TYPE_CHECKING:
-    from holdfast import Choices, Holdfast, ResumePreview
+    from holdfast import Holdfast, ResumePreview
 
 
 @command("resume")
-@click.option("--dry-run", is_flag=True, help="Only say from where.")
-@click.option("--rerun", is_flag=True, help="Run an interrupted step with outside effects again.")
+@click.option("--dry-run", is_flag=True, help="Only show where it would continue.")
+@click.option("--rerun", is_flag=True, help="Run an interrupted step with effects outside the sandboxes again.")
 @click.option(
-    "--skip", is_flag=True, help="Take an interrupted step with outside effects, or an interrupted program, as done."
+    "--skip",
+    is_flag=True,
+    help="Count an interrupted step with effects outside the sandboxes, or an interrupted program, as done.",
 )
-@click.option("--resolved", is_flag=True, help="Take files in conflict as they are now in the sandbox.")
+@click.option("--resolved", is_flag=True, help="Accept the files in conflict as they are now in the sandbox.")
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def resume(invocation: Invocation, dry_run: bool, rerun: bool, skip: bool, resolved: bool, plan: str) -> Reply:
-    """Go on after a crash, a kill, a failure, a cancel or a conflict, from the last checkpoint.
+    """Continue after a crash, a kill, a failure, a cancel or a conflict, from the last checkpoint.
 
-    A step that did not come to its end starts again from the state before it. One that does something outside of the
-    sandboxes is not run twice by itself: say --rerun or --skip. Of a program that `holdfast run` started, --skip keeps
-    what it made: the files as it left them are the result.
+    An interrupted step starts again from the state before it. A step with effects outside the sandboxes is not repeated
+    unless you say so: choose --rerun or --skip. For a program that `holdfast run` started, --skip keeps its work: the
+    files as it left them are the result.
     """
-    from holdfast import AfterInterruption, Choices
-
     if rerun and skip:
         raise click.UsageError("--rerun and --skip do not go together.")
     with invocation.opened() as holdfast:
@@ -47,7 +48,7 @@ def resume(invocation: Invocation, dry_run: bool, rerun: bool, skip: bool, resol
 
 
 def _preview_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
-    """From where a plan would go on."""
+    """The reply of a dry run: where the plan would continue."""
     plan = preview.plan
     step = None if preview.step_index is None else preview.steps[preview.step_index]
     before = holdfast.find_group(preview.group_id)
@@ -67,7 +68,7 @@ def _preview_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
         show_plan(screen, plan.plan_id, plan.name)
         show_facts(screen, _resume_facts(preview, back))
         screen.line(NOTHING_CHANGED)
-        commands = [Next("go on", f"holdfast plan resume {_said(preview.choices)}{plan.plan_id}")]
+        commands = [Next("continue", f"holdfast plan resume {_options(preview.choices)}{plan.plan_id}")]
         if preview.can_skip:
             commands.append(Next("keep its work", f"holdfast plan resume --skip {plan.plan_id}"))
         show_next(screen, commands)
@@ -78,12 +79,12 @@ def _preview_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
 def _resume_facts(preview: ResumePreview, back: str | None) -> Iterable[tuple[str, str]]:
     for operation in preview.operations:
         end = "finished" if operation in FINISHED_LATER else "undone"
-        yield "first", f"the {operation.replace('_', ' of ')} that was cut short is {end}"
+        yield "first", f"the {OPERATION_WORDS[operation]} that was cut short is {end}"
     if preview.made_anew:
-        yield "makes anew", f"{', '.join(preview.made_anew)}, from the last checkpoint: the sandbox is gone"
+        yield "re-creates", f"{', '.join(preview.made_anew)}, from the last checkpoint: the sandbox is missing"
     if back is not None:
-        why = "what steps did since is gone" if preview.is_lost else "the step did not come to its end"
-        yield "goes back", f"the sandboxes to {back}: {why}"
+        why = "the work of later steps is lost" if preview.is_lost else "the step was interrupted"
+        yield "restores", f"the sandboxes to {back}: {why}"
     if preview.skipped is not None:
         files = "the files are those of the last checkpoint" if preview.made_anew else "the files stay as it left them"
         yield "skips", f"{preview.skipped}, which counts as done; {files}"
@@ -95,13 +96,13 @@ def _resume_facts(preview: ResumePreview, back: str | None) -> Iterable[tuple[st
 def _going_on(preview: ResumePreview) -> tuple[str, str]:
     if preview.runs_nothing:
         is_done = preview.plan.state is PlanState.COMPLETE
-        return "then", "nothing: the plan is complete" if is_done else "waits: the conflicts are to be resolved there"
+        return "then", "nothing: the plan is complete" if is_done else "waits: resolve the conflicts there first"
     if preview.step_index is None:
-        return "goes on", "all steps are done; the result is checked again"
-    return "goes on", f"{preview.step_index + 1} {preview.steps[preview.step_index].name}"
+        return "continues", "all steps are done; the result is checked again"
+    return "continues", f"{preview.step_index + 1} {preview.steps[preview.step_index].name}"
 
 
-def _said(choices: Choices) -> str:
-    """The options that say the same."""
+def _options(choices: Choices) -> str:
+    """The choices as options of the command."""
     interrupted = f"--{choices.interrupted_step} " if choices.interrupted_step is not None else ""
     return interrupted + ("--resolved " if choices.conflicts_are_resolved else "")

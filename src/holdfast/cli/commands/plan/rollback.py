@@ -1,9 +1,9 @@
-"""``holdfast plan rollback``: go back to a checkpoint, or restore single files of it."""
+"""``holdfast plan rollback``: roll back to a checkpoint, or restore single files from it."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +14,7 @@ from holdfast.cli.data import changes_data, file_label
 from holdfast.cli.invocation import Invocation, command, unless_declined, yes_option
 from holdfast.cli.output import NOTHING_CHANGED, Next, Reply, Row, Screen, counted, first_line, show_envelope, show_next
 from holdfast.cli.screen.diff import MOST_FILES_SHOWN
-from holdfast.cli.screen.listeners import OutsideListener, effect_lines, effects_sentence
+from holdfast.cli.screen.listeners import RepairListener, effect_lines, effects_sentence
 from holdfast.model import Plan, PlanState, RollbackResult
 from holdfast.names import lasting_ids, name_text
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @command("rollback")
 @yes_option
-@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option(
     "--only",
     metavar="PATH",
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     "--without-keeping",
     "is_unkept",
     is_flag=True,
-    help="Take no checkpoint of the state that is left: for a full disk. What no checkpoint holds is lost.",
+    help="Do not save the present state first, for a full disk. Changes since the last checkpoint are lost.",
 )
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 @click.argument("checkpoint", metavar="CHECKPOINT_ID", shell_complete=complete_checkpoint)
@@ -48,14 +48,14 @@ def rollback(
     plan: str,
     checkpoint: str,
 ) -> Reply:
-    """Take a plan back to a checkpoint: its files exactly as they were, its position, its decisions.
+    """Roll back a plan to a checkpoint: its files, exactly as they were, its position and its decisions.
 
-    CHECKPOINT_ID is an id, a display id (cp_...), a unique beginning, or a label. The state that is left gets a
-    checkpoint of its own, so a rollback can be rolled back. If the disk has no room for that, --without-keeping goes
-    back all the same: what changed since the last checkpoint is lost, and the question names it.
+    CHECKPOINT_ID is an id, a display id (cp_...), a unique prefix, or a label. The present state is saved in a
+    checkpoint first, so you can undo a rollback. If the disk has no room for that, --without-keeping rolls back
+    anyway: changes since the last checkpoint are lost, and the question lists them.
 
-    With --only single files or folders are restored into the sandbox, relative to the resource's root; one that the
-    checkpoint does not have is removed. The plan stays at its step, and its decisions stay.
+    With --only, single files or folders are restored in the sandbox; paths are relative to the resource's root. A path
+    that the checkpoint does not contain is removed. The plan stays at its step and keeps its decisions.
     """
     if not dry_run:
         invocation.refuse_to_guess(yes)
@@ -64,87 +64,89 @@ def rollback(
             preview = holdfast.rollback_preview(plan, checkpoint, only=only, keeps_present=not is_unkept)
             return _preview_reply(invocation, preview, checkpoint)
 
-        def confirm(preview: RollbackPreview) -> bool:
-            return yes or invocation.ask(_question(preview, checkpoint))
+        def question(preview: RollbackPreview) -> str:
+            return _question(preview, checkpoint)
 
-        # The result tells what this rollback did; this is for one that was cut short and is finished first.
-        listener = OutsideListener(invocation)
+        # The result describes this rollback; the listener is for one that was cut short and is finished first.
+        listener = RepairListener(invocation)
         result = holdfast.rollback(
-            plan, checkpoint, only=only, keeps_present=not is_unkept, confirm=confirm, listener=listener
+            plan,
+            checkpoint,
+            only=only,
+            keeps_present=not is_unkept,
+            confirm=invocation.asking(question, yes),
+            listener=listener,
         )
-        return _reply(invocation, holdfast, unless_declined(result))
+        return _result_reply(invocation, holdfast, unless_declined(result))
 
 
 def _question(preview: RollbackPreview, checkpoint: str) -> str:
     files = counted(preview.files, "file")
     where = f"{checkpoint} ({checkpoint_title(preview.expected.checkpoint, preview.group)})"
     if preview.expected.only:
-        return f"From {where}: {files} will be restored or removed in the sandboxes, all else stays. Restore?"
+        return f"From {where}: {files} will be restored or removed in the sandboxes, everything else stays. Restore?"
     return (
-        f"Go back to {where}: {files} will be restored or removed in the sandboxes and "
+        f"Roll back to {where}: {files} will be restored or removed in the sandboxes and "
         f"{counted(preview.decisions, 'decision')} superseded. {effects_sentence(preview.expected.impact)}"
-        f"{_lost(preview.expected)}Go back?"
+        f"{_lost(preview.expected)}Roll back?"
     )
 
 
 def _lost(result: RollbackResult) -> str:
-    """What is not kept, for the question."""
+    """The part of the question about changes that no checkpoint contains."""
     if not result.is_unkept:
         return ""
     if not result.lost:
-        return "The present state gets no checkpoint; nothing is lost, as the last one holds it. "
+        return "The present state is not saved; nothing is lost, because the last checkpoint contains it. "
     more = len(result.lost) - MOST_FILES_SHOWN
     listed = ", ".join(map(name_text, result.lost[:MOST_FILES_SHOWN])) + (f" and {more} more" if more > 0 else "")
-    return f"The present state is not kept; this is lost for good: {listed}. "
-
-
-def _reply(invocation: Invocation, holdfast: Holdfast, result: RollbackResult) -> Reply:
-    plan = result.plan
-    shown = lasting_ids(holdfast.checkpoint_ids(plan.plan_id))
-    messages = _messages(result, shown)
-    left_group = holdfast.find_group(result.left_group_id)
-    left = holdfast.checkpoints_at(left_group)[0].checkpoint_id if left_group is not None else None
-    commands = [Next("go on", f"holdfast plan execute {plan.plan_id}")]
-    if plan.state is PlanState.COMPLETE:
-        commands = []
-    if left is not None:
-        commands.append(Next("undo this", f"holdfast plan rollback {plan.plan_id} {shown.get(left, left)}"))
-    data = {
-        **_rollback_data(result, commands),
-        "dry_run": False,
-        "left_checkpoint_id": left,
-    }
-
-    def show(screen: Screen) -> None:
-        _show_rollback(screen, result)
-        show_envelope(screen, invocation.started, invocation.seconds, messages)
-        show_next(screen, commands)
-
-    return Reply(data, show, messages=messages, shows_messages=True)
-
-
-def _messages(result: RollbackResult, shown: Mapping[str, str]) -> tuple[str, ...]:
-    checkpoint = shown.get(result.checkpoint.checkpoint_id, result.checkpoint.checkpoint_id)
-    files = counted(result.files_reverted, "file")
-    if result.only:
-        return (f"From {checkpoint} {files} restored or removed; the plan stays where it is.",)
-    return (f"Went back to {checkpoint}; {files} restored or removed.",)
+    return f"The present state is not saved; these are lost for good: {listed}. "
 
 
 def _preview_reply(invocation: Invocation, preview: RollbackPreview, checkpoint: str) -> Reply:
-    """What a rollback would do; nothing of it was done."""
     result = preview.expected
     only = " ".join(f"--only {shlex.quote(path)} " for path in result.only)
     target = f"{'--without-keeping ' if result.is_unkept else ''}{preview.plan.plan_id} {shlex.quote(checkpoint)}"
     commands = [Next("do it", f"holdfast plan rollback {only}{target}")]
+    return _reply(invocation, result, commands, NOTHING_CHANGED, dry_run=True, left=None)
+
+
+def _result_reply(invocation: Invocation, holdfast: Holdfast, result: RollbackResult) -> Reply:
+    plan = result.plan
+    shown = lasting_ids(holdfast.checkpoint_ids(plan.plan_id))
+    left_group = holdfast.find_group(result.left_group_id)
+    left = holdfast.checkpoints_at(left_group)[0].checkpoint_id if left_group is not None else None
+    commands = []
+    if plan.state is not PlanState.COMPLETE:
+        commands.append(Next("continue", f"holdfast plan execute {plan.plan_id}"))
+    if left is not None:
+        commands.append(Next("undo this", f"holdfast plan rollback {plan.plan_id} {shown.get(left, left)}"))
+    checkpoint = shown.get(result.checkpoint.checkpoint_id, result.checkpoint.checkpoint_id)
+    files = f"{counted(result.files_reverted, 'file')} restored or removed"
+    message = f"{files} as in {checkpoint}; the plan stays at its step."
+    if not result.only:
+        message = f"Rolled back to {checkpoint}; {files}."
+    return _reply(invocation, result, commands, message, dry_run=False, left=left)
+
+
+def _reply(
+    invocation: Invocation,
+    result: RollbackResult,
+    commands: Sequence[Next],
+    message: str,
+    *,
+    dry_run: bool,
+    left: str | None,
+) -> Reply:
+    """``left``: the checkpoint of the state before the rollback."""
 
     def show(screen: Screen) -> None:
         _show_rollback(screen, result)
-        show_envelope(screen, invocation.started, invocation.seconds, [NOTHING_CHANGED])
+        show_envelope(screen, invocation.started, invocation.seconds, [message])
         show_next(screen, commands)
 
-    data = {**_rollback_data(result, commands), "dry_run": True, "left_checkpoint_id": None}
-    return Reply(data, show, messages=(NOTHING_CHANGED,), shows_messages=True)
+    data = {**_rollback_data(result, commands), "dry_run": dry_run, "left_checkpoint_id": left}
+    return Reply(data, show, messages=(message,), shows_messages=True)
 
 
 def _rollback_data(result: RollbackResult, commands: Sequence[Next]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``holdfast plan schema``: the JSON Schema of plan files."""
+"""``holdfast plan schema``: print the JSON Schema of plan files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from holdfast.planfile import plan_file_schema
 
 @command("schema", only_looks=True)
 def schema(invocation: Invocation) -> Reply:  # noqa: ARG001 - every command gets it
-    """The JSON Schema of plan files, for editors: holdfast plan schema > plan.schema.json."""
+    """Print the JSON Schema of plan files, for editors: holdfast plan schema > plan.schema.json."""
     found: dict[str, Any] = plan_file_schema()
     return Reply({"schema": found}, lambda screen: screen.line(json.dumps(found, indent=2)))

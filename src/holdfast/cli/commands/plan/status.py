@@ -1,4 +1,4 @@
-"""``holdfast plan status``: where a plan stands."""
+"""``holdfast plan status``: show the state of a plan."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from holdfast.cli.output import (
     show_table,
     time_text,
 )
-from holdfast.cli.screen.plans import FINISHED_LATER, RUN_WORDS, show_conflicts, show_tail, state_span
-from holdfast.model import Decision, Plan, PlanState, RunStatus, StepRun
+from holdfast.cli.screen.plans import FINISHED_LATER, OPERATION_WORDS, RUN_WORDS, show_conflicts, show_tail, state_span
+from holdfast.model import Decision, Plan, PlanState, RunStatus
 from holdfast.names import display_ids, name_text
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _SUBPLAN_WORDS = {
 @command("status", only_looks=True)
 @click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
 def status(invocation: Invocation, plan: str) -> Reply:
-    """Where a plan stands: its steps, its resources, the decisions that can be corrected."""
+    """Show the state of a plan: its steps, resources, subplans and conflicts, and the commands to run next."""
     with invocation.opened() as holdfast:
         found = holdfast.status(plan)
         decisions = holdfast.decisions(found.plan.plan_id)
@@ -75,10 +75,14 @@ def show_status(screen: Screen, status: PlanStatus, decisions: Sequence[Decision
     screen.line()
     show_table(screen, list(_step_rows(status, decisions)), flexible=2)
     if status.conflicts:
-        _show_conflicts(screen, status)
+        screen.line()
+        screen.line(("Conflicts to resolve in the sandbox:", "bad"))
+        show_conflicts(screen, status.conflicts)
     failed = current_run(plan, status.runs)
     if failed is not None and failed.output.strip():
-        _show_output(screen, failed)
+        screen.line()
+        screen.line(("The end of its output:", "dim"))
+        show_tail(screen, failed.output, _STATUS_TAIL_LINES)
     screen.line()
     show_next(screen, _next_after_status(status))
 
@@ -94,9 +98,9 @@ def _facts(status: PlanStatus, last: str | None) -> Iterable[tuple[str, str]]:
         yield "in use by", f"{holder.command} (process {holder.pid} on {holder.host})"
     for kind in status.cut_short:
         end = "finishes" if kind in FINISHED_LATER else "undoes"
-        yield "cut short", f"the {kind.replace('_', ' of ')}; the next command that changes the plan {end} it first"
+        yield "cut short", f"the {OPERATION_WORDS[kind]}; the next command that changes the plan {end} it first"
     if status.interrupted:
-        yield "interrupted", "its process is gone; `plan resume` goes on safely, or says what to choose"
+        yield "interrupted", "its process is gone; `plan resume` continues safely, or says what to choose"
     if last is not None:
         yield "checkpoint", f"{last} is the last of {status.checkpoints}"
     yield "confinement", _confinement_text(status)
@@ -108,7 +112,7 @@ def _facts(status: PlanStatus, last: str | None) -> Iterable[tuple[str, str]]:
 
 def _confinement_text(status: PlanStatus) -> str:
     if status.confinement is not Confinement.ON:
-        return f"{status.confinement}: steps can write wherever you can, and no rollback takes that back"
+        return f"{status.confinement}: steps can write wherever you can, and no rollback undoes that"
     allowed = ", ".join(name_text(str(path)) for path in status.outside_of_rollback)
     return f"on; outside of rollback: {allowed}" if allowed else "on"
 
@@ -130,42 +134,30 @@ def _took(step: Mapping[str, Any]) -> Span:
     return ("" if seconds is None else seconds_text(seconds), "dim")
 
 
-def _show_conflicts(screen: Screen, status: PlanStatus) -> None:
-    screen.line()
-    screen.line(("To be resolved in the sandbox:", "bad"))
-    show_conflicts(screen, status.conflicts)
-
-
-def _show_output(screen: Screen, run: StepRun) -> None:
-    screen.line()
-    screen.line(("The end of what it printed:", "dim"))
-    show_tail(screen, run.output, _STATUS_TAIL_LINES)
-
-
 def _next_after_status(status: PlanStatus) -> list[Next]:
     plan_id = status.plan.plan_id
     if status.holder is not None:
-        stopping = [Next("stop it", f"holdfast plan cancel {status.root_id}")] if status.holder.can_be_stopped else []
-        return [Next("look", f"holdfast log {plan_id}"), *stopping]
+        stopping = [Next("stop", f"holdfast plan cancel {status.root_id}")] if status.holder.can_be_stopped else []
+        return [Next("timeline", f"holdfast log {plan_id}"), *stopping]
     verb = "resume" if status.interrupted or status.plan.state is PlanState.CONSTRAINED else "execute"
     if plan_id != status.root_id:
         return [Next("the whole plan", f"holdfast plan status {status.root_id}")]
-    going_on = Next("go on" if status.plan.head_group_id else "run it", f"holdfast plan {verb} {plan_id}")
-    looking = Next("look", f"holdfast plan diff {plan_id}")
-    going_back = Next("go back", f"holdfast checkpoint list {plan_id}")
+    going_on = Next("continue" if status.plan.head_group_id else "run it", f"holdfast plan {verb} {plan_id}")
+    looking = Next("see changes", f"holdfast plan diff {plan_id}")
+    going_back = Next("roll back", f"holdfast checkpoint list {plan_id}")
     correcting = Next("correct", f"holdfast plan tree {plan_id}")
     if status.cut_short:
-        return [Next("what first", f"holdfast plan resume --dry-run {plan_id}"), going_on]
+        return [Next("see first", f"holdfast plan resume --dry-run {plan_id}"), going_on]
     if status.plan.state is PlanState.COMPLETE:
         return [looking, going_back, correcting, Next("apply", f"holdfast plan apply {plan_id}")]
     if status.plan.state is PlanState.APPLIED:
-        return [looking, Next("take it back", f"holdfast plan unapply {plan_id}")]
-    keeping = [Next("keep its work", f"holdfast plan resume --skip {plan_id}")] if _is_of_a_program(status) else []
+        return [looking, Next("undo apply", f"holdfast plan unapply {plan_id}")]
+    keeping = [Next("keep its work", f"holdfast plan resume --skip {plan_id}")] if _can_keep_work(status) else []
     return [going_on, *keeping, going_back, correcting] if status.checkpoints else [going_on]
 
 
-def _is_of_a_program(status: PlanStatus) -> bool:
-    """Whether a program was cut short whose work can be kept."""
+def _can_keep_work(status: PlanStatus) -> bool:
+    """Whether a program was interrupted and its work can be kept."""
     run = current_run(status.plan, status.runs)
     step = status.plan.interrupted_step(run)
     return run is not None and not run.is_superseded and step is not None and step.is_program

@@ -1,4 +1,4 @@
-"""``holdfast plan tree``: the decisions of a plan as a tree."""
+"""``holdfast plan tree``: show the decisions of a plan as a tree."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 @command("tree", only_looks=True)
-@click.option("--all", "with_superseded", is_flag=True, help="With the decisions that are superseded.")
+@click.option("--all", "with_superseded", is_flag=True, help="Include superseded decisions.")
 @click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
 def tree(invocation: Invocation, with_superseded: bool, plan: str) -> Reply:
-    """The decisions that led to where a plan is, each below the one it came from, with their checkpoints.
+    """Show the decisions that led to a plan's present state as a tree, with their checkpoints.
 
     Subplans are drawn below the decision that spawned them.
     """
@@ -82,7 +82,7 @@ def _show_tree(screen: Screen, tree: DecisionTree, with_superseded: bool) -> Non
         _draw_below(screen, node, "")
     screen.line()
     hidden = 0 if with_superseded else tree.superseded
-    commands = [Next("one in full", "holdfast plan explain DECISION_ID")]
+    commands = [Next("explain one", "holdfast plan explain DECISION_ID")]
     if hidden:
         commands.append(Next(f"{hidden} more", f"holdfast plan tree --all {plan.plan_id}"))
     show_next(screen, commands)
@@ -96,7 +96,7 @@ def _draw(screen: Screen, node: DecisionNode, first: str, others: str) -> None:
 
 
 def _draw_below(screen: Screen, node: DecisionNode, indent: str) -> None:
-    """Subplans first: what they did is a part of the decision, what follows from it came later."""
+    """Draw subplans first: their work is part of the decision, and what follows from it came later."""
     count = len(node.subplans) + len(node.children)
     for number, subplan in enumerate(node.subplans, 1):
         branch, rest = _branch(indent, is_last=number == count)
@@ -113,7 +113,7 @@ def _draw_nodes(screen: Screen, nodes: Sequence[DecisionNode], indent: str) -> N
 
 
 def _branch(indent: str, *, is_last: bool) -> tuple[str, str]:
-    """What stands before the first line of something below, and before its others."""
+    """The text before the first line of a branch, and before its other lines."""
     return (f"{indent}└─ ", f"{indent}   ") if is_last else (f"{indent}├─ ", f"{indent}│  ")
 
 
@@ -126,7 +126,7 @@ def _head(node: DecisionNode, room: int | None) -> list[Span]:
 
 
 def _id_lines(node: DecisionNode, room: int | None) -> list[list[Span]]:
-    """The ids, none of them broken; then its step, if there is still room to say it."""
+    """Lines with the unbroken ids; then the step, if there is room for it."""
     decision = node.decision
     lines = [decision.decision_id]
     for each in node.checkpoints:

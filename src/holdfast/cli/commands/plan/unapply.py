@@ -1,4 +1,4 @@
-"""``holdfast plan unapply``: an applied result out of the real files again."""
+"""``holdfast plan unapply``: undo an apply in the real files."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from holdfast.cli.commands.plan.apply import common_data, show_changes
 from holdfast.cli.completion import complete_plan
 from holdfast.cli.invocation import Invocation, command, unless_declined, yes_option
 from holdfast.cli.output import NOTHING_CHANGED, Next, Reply, Screen, counted, show_next
-from holdfast.cli.screen.listeners import PutBackListener
+from holdfast.cli.screen.listeners import RepairListener
 
 if TYPE_CHECKING:
     from holdfast import UnapplyPreview
 
 _SIGNS = {"removed": ("removed", "bad"), "restored": ("restored", "good")}
-"""As a rollback says it."""
+"""The same words as for a rollback."""
 
 
 @command("unapply")
 @yes_option
-@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def unapply(invocation: Invocation, yes: bool, dry_run: bool, plan: str) -> Reply:
-    """Put the real files back as they were before the plan was applied: of all resources, or of none.
+    """Restore the real files as they were before the plan was applied: of all resources, or of none.
 
-    Refuses if they were changed since. The plan is complete again, and can be applied again or rolled back.
+    Refuses if they were changed since. Afterwards the plan is complete; you can apply it again or roll it back.
     """
     if not dry_run:
         invocation.refuse_to_guess(yes)
@@ -34,26 +34,25 @@ def unapply(invocation: Invocation, yes: bool, dry_run: bool, plan: str) -> Repl
         if dry_run:
             return _reply(holdfast.unapply_preview(plan), dry_run=True)
 
-        def confirm(preview: UnapplyPreview) -> bool:
-            if yes:
-                return True
+        def question(preview: UnapplyPreview) -> str:
             show_changes(invocation.screen, preview.plan, preview.changes, _SIGNS)
-            return invocation.ask(_question(preview))
+            return _question(preview)
 
-        result = holdfast.unapply(plan, confirm=confirm, listener=PutBackListener(invocation))
+        confirm = invocation.asking(question, yes)
+        result = holdfast.unapply(plan, confirm=confirm, listener=RepairListener(invocation))
     return _reply(unless_declined(result), dry_run=False)
 
 
 def _question(preview: UnapplyPreview) -> str:
     if preview.branch is not None:
         return f"Delete the branch {preview.branch}, which holds the result?"
-    return f"Put {counted(len(preview.changes), 'file')} back as before the plan was applied?"
+    return f"Undo the apply: restore or remove {counted(len(preview.changes), 'file')}?"
 
 
 def _reply(preview: UnapplyPreview, *, dry_run: bool) -> Reply:
     plan = preview.plan
     if dry_run:
-        commands = [Next("take it back", f"holdfast plan unapply {plan.plan_id}")]
+        commands = [Next("undo", f"holdfast plan unapply {plan.plan_id}")]
     else:
         commands = [Next("apply again", f"holdfast plan apply {plan.plan_id}")]
     data = {
@@ -67,11 +66,11 @@ def _reply(preview: UnapplyPreview, *, dry_run: bool) -> Reply:
         show_changes(screen, plan, preview.changes, _SIGNS)
         files = counted(len(preview.changes), "file")
         if dry_run:
-            screen.line(f"{files} would be put back.")
+            screen.line(f"{files} would be restored or removed.")
         else:
-            screen.line(("Taken back. ", "good"), f"{files} of yours put back; the plan is {plan.state} again.")
+            screen.line(("Undone. ", "good"), f"{files} of yours restored or removed; the plan is {plan.state} again.")
         for name, commit in preview.commits.items():
-            word = "would be off" if dry_run else "is off"
+            word = "would be removed from" if dry_run else "is removed from"
             screen.line((f"{name}  ", "dim"), f"commit {commit[:12]} {word} {preview.branch or 'your branch'}")
         if dry_run:
             screen.line(NOTHING_CHANGED)

@@ -1,4 +1,4 @@
-"""Whoever works on a plan can be asked to stop."""
+"""A process that works on a plan can be asked to stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What subplans, conflicts, compensation and a machine that went down need to be known by."""
+"""Columns for subplans, conflicts, compensation and machines that went down."""
 
 from __future__ import annotations
 

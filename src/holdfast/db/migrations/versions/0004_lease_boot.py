@@ -1,4 +1,4 @@
-"""Where the process number of a plan's owner means anything: in one start of a machine, in one container."""
+"""The boot and the container in which the process number of a lease's owner is valid."""
 
 from __future__ import annotations
 

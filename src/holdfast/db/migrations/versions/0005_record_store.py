@@ -13,7 +13,7 @@ down_revision = "0004"
 
 def upgrade() -> None:
     op.execute("CREATE TABLE record_store (records_id TEXT NOT NULL, PRIMARY KEY (records_id))")
-    # That of the first project, which is never deleted: a backup of the same records gets the same id.
+    # The id of the first project, which is never deleted: a backup of the same records gets the same id.
     first = op.get_bind().exec_driver_sql("SELECT min(project_id) FROM project").scalar()
     op.execute(f"INSERT INTO record_store (records_id) VALUES ('{first or new_id()}')")
 

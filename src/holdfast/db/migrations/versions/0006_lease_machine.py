@@ -1,4 +1,4 @@
-"""Which machine the owner of a lease is on, told by more than its host name."""
+"""The machine of a lease's owner, identified by more than its host name."""
 
 from __future__ import annotations
 

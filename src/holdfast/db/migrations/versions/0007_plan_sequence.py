@@ -1,4 +1,4 @@
-"""Plans have numbers in the order in which they are made; those made before have none, and are older."""
+"""Plans are numbered in the order in which they are created; earlier plans have no number, and are older."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     refuse_while_in_use()
-    # Only where clocks went backwards do the numbers tell another order than the times.
+    # The order by number differs from the order by time only if a clock was set back.
     by_number = op.get_bind().execute(text(_PLANS + "sequence NULLS FIRST, created_at, plan_id")).all()
     by_time = op.get_bind().execute(text(_PLANS + "created_at, plan_id")).all()
     if by_number == by_time:

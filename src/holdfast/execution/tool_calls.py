@@ -1,4 +1,4 @@
-"""A call of a tool while a plan runs: told, with what the tool asks for meanwhile, and how it ended."""
+"""ToolCalls: calls a tool while a plan runs, and serves what the tool asks for during the call."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import replace
 from holdfast.checkpoints.references import refuse_label
 from holdfast.checkpoints.titles import shortened
 from holdfast.events import StepPrinted, StepStarted
-from holdfast.execution.recorder import Recorder, occasion_of
-from holdfast.execution.step import StepRunner
+from holdfast.execution.recorder import ExecutionRecorder, occasion_of
+from holdfast.execution.step_runner import StepRunner
 from holdfast.model import DecisionSpec, Moment, Plan, RunStatus, Step, StepRun, Trigger, now
 from holdfast.tools import ToolResult
 
 
-class Calls:
-    """Makes the calls of one execution."""
+class ToolCalls:
+    """Calls tools for one execution, and tells the listener."""
 
-    def __init__(self, recorder: Recorder, runner: StepRunner, cancelled: threading.Event) -> None:
+    def __init__(self, recorder: ExecutionRecorder, runner: StepRunner, cancelled: threading.Event) -> None:
         self._recorder, self._runner, self._cancelled = recorder, runner, cancelled
 
     def make(self, plan: Plan, step: Step, run: StepRun) -> tuple[Plan, StepRun]:
-        """The plan as the tool's own requests left it, and how the run ended; what is not recorded yet."""
+        """Call the tool; the plan after the tool's requests, and the run with its end, which is not saved yet."""
         self._recorder.tell(StepStarted(run.step_index, len(plan.steps), run))
         requests = StepRequests(self._recorder, plan, step, run)
         result = self._runner.run(plan, step, run, requests, self._cancelled)
@@ -29,15 +29,14 @@ class Calls:
 
 
 class StepRequests:
-    """What a running tool asks for, recorded; keeps the plan as it is after each request."""
+    """Carries out what a running tool asks for; ``plan`` is the plan after the last request."""
 
-    def __init__(self, recorder: Recorder, plan: Plan, step: Step, run: StepRun) -> None:
+    def __init__(self, recorder: ExecutionRecorder, plan: Plan, step: Step, run: StepRun) -> None:
         self._recorder, self.plan, self._step, self._run = recorder, plan, step, run
         self._pauses = 0
 
     def record_decision(self, spec: DecisionSpec) -> str:
-        service = self._recorder.service
-        decision = service.decision(self.plan, spec, self._run.step_index, self._run.decision_id)
+        decision = self._recorder.new_decision(self.plan, spec, self._run.step_index, self._run.decision_id)
         occasion = replace(
             occasion_of(self._step, self._run, f"decided: {spec.chosen}", decision_id=decision.decision_id),
             title=f"during step {self._run.step_index + 1}, decided: {shortened(spec.chosen)}",

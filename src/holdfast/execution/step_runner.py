@@ -1,4 +1,4 @@
-"""StepRunner: one call of a tool in a plan's sandboxes, confined to them."""
+"""StepRunner: calls one tool in a plan's sandboxes, and confines it to them."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from holdfast.system.trees import remove_tree
 from holdfast.tools import Toolbox, ToolContext, ToolResult
 
 _EXIT_NOT_EXECUTABLE = 126
-"""The exit code of a shell that may not run a file; it says so in the same words as that it may not write one."""
+"""The exit code of a shell that may not execute a file; its message is the same as for a refused write."""
 
 
 @dataclass(frozen=True)
 class StepSettings:
-    """What every call of a tool gets."""
+    """The settings of every tool call."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     """The environment of the command that runs the plan."""
     passed_variables: Collection[str] = DEFAULT_PASSED_VARIABLES
     output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES
     timeout_seconds: float | None = None
-    """For a step that sets none itself."""
+    """For steps that set no timeout."""
     confine: bool = True
-    """Whether processes of a step may write only into the plan's sandboxes, if the kernel can enforce it."""
+    """Processes of a step may write only into the plan's sandboxes, if the kernel can enforce that."""
     allow_write: Sequence[Path] = ()
-    """Where they may write besides, as ``confinement.allowed_paths`` gives it."""
+    """Other paths they may write to, from ``confinement.allowed_paths``."""
     passthrough: Passthrough | None = None
-    """The terminal of the command that started the plan, for a program that is to have it."""
+    """The terminal of the command that started the plan, if a program gets it."""
     settle_seconds: float | None = None
-    """Take a checkpoint whenever a running tool has written something and then been quiet for so long."""
+    """Take a checkpoint whenever a running tool has written something and then paused for this long."""
 
 
 class Requests(Protocol):
-    """What a running tool can ask for, and what it does meanwhile."""
+    """What a running tool can ask for, and what it reports."""
 
     def record_decision(self, spec: DecisionSpec) -> str: ...
 
@@ -61,13 +61,13 @@ class Requests(Protocol):
 
 
 class StepRunner:
-    """Makes one call of a tool; knows neither what a plan is run for nor what becomes of the result."""
+    """Calls one tool; it does not know why the tool is called or how the result is used."""
 
     def __init__(self, tools: Toolbox, settings: StepSettings, home: Path) -> None:
         self.tools, self._settings, self._home = tools, settings, home
 
     def run(self, plan: Plan, step: Step, run: StepRun, requests: Requests, cancelled: threading.Event) -> ToolResult:
-        """How the call ended; whatever goes wrong in it is a result."""
+        """Call the tool; every failure of the call is a result, not an exception."""
         writable = self._writable(plan)
         context = ToolContext(
             root=Path(plan.resource(step.resource).sandbox_path),
@@ -87,7 +87,7 @@ class StepRunner:
                 result = self.tools.run(step, context)
         except HoldfastError as error:
             result = ToolResult.failed(error.message)
-        except Exception as error:  # noqa: BLE001 - a tool may come from any package: what it raises fails its step
+        except Exception as error:  # noqa: BLE001 - tools come from any package; whatever one raises fails its step
             result = ToolResult.failed(f"the tool {step.tool} raised {type(error).__name__}: {error}")
         if writable is not None and result.error is not None and result.exit_code != _EXIT_NOT_EXECUTABLE:
             result = self._explained(plan, context, result)
@@ -105,7 +105,7 @@ class StepRunner:
         return Writable(sandboxes, (temporary_folder(plan), *self._settings.allow_write))
 
     def _explained(self, plan: Plan, context: ToolContext, result: ToolResult) -> ToolResult:
-        """A failure with the reason for it, if that was a write outside of where the step may write."""
+        """The failed result with an explanation, if a write outside of the permitted folders caused it."""
         border = Border(
             writable=context.writable or (),
             allowed=self._settings.allow_write,
@@ -118,7 +118,7 @@ class StepRunner:
     def _environment(self, plan: Plan, index: int) -> dict[str, str]:
         passed = passed_variables(self._settings.environment, self._settings.passed_variables)
         temporary = temporary_folder(plan)
-        # Every step finds it empty: what one left there would not come back with a rollback.
+        # It is empty for every step, because a rollback would not restore what an earlier step left there.
         remove_tree(temporary)
         temporary.mkdir(parents=True, mode=0o700)
         return {

@@ -1,6 +1,6 @@
 """Deleting a plan: its sandboxes, its records and the content that only it needs.
 
-A plan whose own record, that of a subplan, or its lease is damaged is deleted without relying on what they say.
+If the record of the plan, of a subplan, or the lease is damaged, the plan is deleted without relying on them.
 """
 
 from __future__ import annotations
@@ -10,22 +10,21 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from holdfast.apply.real_folders import unmark_settled
-from holdfast.apply.undo import undo_change
 from holdfast.db.lease import leased
 from holdfast.db.store import Store
 from holdfast.errors import ContentError, DatabaseError, StateError
-from holdfast.model import Lease, Operation, OperationKind, Plan
+from holdfast.model import Lease, Plan
 from holdfast.parts import Parts
-from holdfast.plans import family_of
-from holdfast.process.leftovers import end_leftovers
-from holdfast.recovery import Recovery, put_right_outside
+from holdfast.plans.finding import family_of
+from holdfast.process.leftovers import end_leftovers, mark_of
+from holdfast.recovery import Recovery
 from holdfast.system.trees import remove_tree, sync_directory
 
 
 def delete_plan(plan: Plan, below: Sequence[Plan], lease: Lease, parts: Parts) -> None:
-    """``below``: all its subplans. What was left undone outside of the sandboxes is put right first."""
+    """``below``: all its subplans. What a dead process left half done outside of the sandboxes is undone first."""
     service, home = parts.service, parts.home
-    put_right_outside(plan.plan_id, lease, service, _recoveries(parts))
+    Recovery(service, lease, parts.compensator).recover_before_deletion(plan.plan_id)
     unmark_settled(plan, service)
     family = (*below, plan)
     for resource in plan.resources:
@@ -44,27 +43,14 @@ def delete_plan(plan: Plan, below: Sequence[Plan], lease: Lease, parts: Parts) -
         service.store.delete(Plan, plan.plan_id)
 
 
-def _recoveries(parts: Parts) -> dict[OperationKind, Recovery]:
-    """How the part of an operation is put right that lies outside of the sandboxes."""
-
-    def compensate(plan: Plan, lease: Lease, operation: Operation) -> Plan:
-        parts.service.rollback.compensate_unfinished(plan, lease, operation, parts.compensator())
-        return plan
-
-    def undo(plan: Plan, lease: Lease, operation: Operation) -> Plan:
-        return undo_change(plan, lease, parts.service, operation, even_if_gone=True)
-
-    return {OperationKind.ROLLBACK: compensate, OperationKind.APPLY: undo, OperationKind.UNAPPLY: undo}
-
-
 def delete_damaged_plan(plan_id: str, parts: Parts) -> None:
-    """Delete its sandboxes and its records; refused if it may have left something half done outside of them."""
+    """Delete its sandboxes and records. Refused if something may be half done outside of the sandboxes."""
     store, home = parts.store, parts.home
     family = family_of(store, plan_id)
     sandboxes = [home / "sandboxes" / each for each in family]
     if parts.is_shared and not any(folder.is_dir() for folder in sandboxes):
         raise StateError(
-            f"Plan {plan_id} is damaged, and there is no sandbox of it here: it may be another machine's.",
+            f"Plan {plan_id} is damaged and has no sandbox here: it may belong to another machine.",
             hint="Run the command on the machine that made it.",
         )
     # Under a damaged lease no process can record anything, and none can get another.
@@ -74,7 +60,7 @@ def delete_damaged_plan(plan_id: str, parts: Parts) -> None:
             _refuse_half_done(store, each)
             for run in store.runs.of(each, sound_only=True):
                 if run.finished_at is None:
-                    end_leftovers(run.run_id)
+                    end_leftovers(mark_of(run.run_id, store.home))
         # The records go last: killed before that, the plan can be deleted again.
         for folder in sandboxes:
             remove_tree(folder)
@@ -89,7 +75,7 @@ def delete_damaged_plan(plan_id: str, parts: Parts) -> None:
 def _refuse_half_done(store: Store, plan_id: str) -> None:
     for operation in store.operations.unfinished(plan_id):
         raise StateError(
-            f"The {operation.kind} of plan {plan_id} was cut short, and cannot be put right while its record is "
+            f"The {operation.kind.noun} of plan {plan_id} was cut short, and cannot be undone while a record of it is "
             "damaged.",
             hint="Restore the database from a backup, then run the command again.",
         )

@@ -1,0 +1,73 @@
+"""Executing a plan, from the lock to the result, also on a disk that becomes full."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import replace
+
+from holdfast.errors import HoldfastError
+from holdfast.events import Listener
+from holdfast.execution.beginning import with_all_sandboxes
+from holdfast.execution.executor import Choices, ExecutionResult, PlanExecutor
+from holdfast.execution.preflight import check_plan, check_space
+from holdfast.locking import Locking
+from holdfast.model import Lease, Plan, PlanState
+from holdfast.parts import Outfit, Parts
+from holdfast.recovery import undo_changes_of_dead_processes
+from holdfast.system.reserve import full_disk
+from holdfast.system.stopping import Stopped, stoppable
+
+_DONE = (PlanState.COMPLETE, PlanState.APPLIED)
+
+
+def execute_plan(
+    reference: str,
+    parts: Parts,
+    locking: Locking,
+    listener: Listener,
+    cancelled: threading.Event,
+    choices: Choices | None,
+    outfit: Outfit,
+) -> ExecutionResult:
+    recovered = locking.recovered(locking.EXECUTE, reference, on_stop_request=cancelled.set, listener=listener)
+    # The reserve is given up until the lease is released, which takes space as well.
+    with ExitStack() as given_up, recovered as (plan, lease):
+        executor = PlanExecutor(
+            parts.service,
+            parts.step_runner(outfit),
+            include_ignored=parts.settings.include_ignored,
+            choices=choices,
+            listener=listener,
+            cancelled=cancelled,
+        )
+        try:
+            # A plan that is done can no longer be stopped.
+            with nullcontext() if plan.state in _DONE else stoppable(cancelled):
+                plan, made = _begun(plan, lease, parts, listener)
+        except Stopped:
+            return executor.record_stopped_at_start(plan, lease)
+        if plan.state in _DONE:
+            return ExecutionResult(plan, was_done=True, made_anew=made)
+        if plan.head_group_id is None:
+            undo_changes_of_dead_processes(plan, parts.service, listener)
+        try:
+            result = executor.execute(plan, lease)
+        except (HoldfastError, OSError) as error:
+            full = full_disk(error, parts.home)
+            if full is None:
+                raise
+            given_up.enter_context(parts.reserve.given_up())
+            with suppress(HoldfastError):  # then the next command finds it interrupted
+                executor.record_error(plan, lease, f"{full.message} {locking.way_out(plan)}".strip())
+            raise full from error
+        return replace(result, made_anew=(*made, *result.made_anew))
+
+
+def _begun(plan: Plan, lease: Lease, parts: Parts, listener: Listener) -> tuple[Plan, tuple[str, ...]]:
+    """The plan with all its sandboxes, and the resources whose sandboxes were made again; a new plan is checked."""
+    plan, made = with_all_sandboxes(plan, lease, parts.service, listener)
+    if plan.head_group_id is None:
+        check_plan(plan, parts.tools, parts.home)
+        check_space(plan, parts.home, parts.settings.include_ignored)
+    return plan, made

@@ -1,0 +1,1 @@
+"""Plans as a whole: created, found and listed, deleted."""

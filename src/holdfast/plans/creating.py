@@ -1,0 +1,93 @@
+"""Creating plans, from a plan file or for one program, and reading new steps for a plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.errors import ConfigError, UsageError
+from holdfast.execution.preflight import check_plan, check_steps
+from holdfast.model import Decision, Plan, Resource, Revision, Step, now
+from holdfast.parts import Parts
+from holdfast.planfile import PlanDraft, load_plan_file, load_steps_file
+from holdfast.planfile.program import program_draft
+from holdfast.plans.finding import project_root
+from holdfast.process.confinement import allowed_paths
+from holdfast.process.environment import passed_variables, refuse_unknown_program, refuse_what_cannot_be_passed
+from holdfast.system.ids import new_id
+
+
+def create_plan(file: Path, parts: Parts) -> Plan:
+    return _created(load_plan_file(file, defaults=parts.settings.policy, check_step=parts.tools.problems), parts)
+
+
+def create_program_plan(
+    argv: Sequence[str],
+    resources: Sequence[Path],
+    folder: Path,
+    pass_env: Sequence[str],
+    allow_write: Sequence[str],
+    parts: Parts,
+) -> Plan:
+    settings, environment = parts.settings, parts.environment
+    refuse_what_cannot_be_passed(pass_env, environment)
+    _refuse_what_cannot_be_written(allow_write, parts)
+    draft = program_draft(argv, resources or (project_root(folder),), folder, settings.policy)
+    seen = passed_variables(environment, (*settings.pass_env, *pass_env))
+    (step,) = draft.steps
+    root = next(each.path for each in draft.resources if each.name == step.resource)
+    refuse_unknown_program(argv[0], seen.get("PATH", os.defpath), root / step.args["folder"], root)
+    return _created(draft, parts)
+
+
+def _refuse_what_cannot_be_written(places: Sequence[str], parts: Parts) -> None:
+    parts.allowed_paths()
+    try:
+        allowed_paths(places, user_home=parts.user_home, holdfast_home=parts.home, origin="--allow-write")
+    except ConfigError as error:
+        raise UsageError(error.message, hint=error.hint) from error
+
+
+def _created(draft: PlanDraft, parts: Parts) -> Plan:
+    store = parts.store
+    parts.refuse_read_only()
+    plan_id = new_id()
+    at = now()
+    plan = Plan(
+        plan_id=plan_id,
+        project_id=store.plans.project_for(str(parts.project_root)).project_id,
+        name=draft.name,
+        resources=tuple(
+            Resource(
+                name=each.name,
+                type=each.type,
+                path=str(each.path),
+                sandbox_path=str(parts.home / "sandboxes" / plan_id / each.name),
+            )
+            for each in draft.resources
+        ),
+        policy=draft.policy,
+        validation=draft.validation,
+        steps=draft.steps,
+        active_decisions=((1, 1),),
+        source_file=str(draft.source_file or ""),
+        store_id=parts.service.manager.objects.store_id,
+        created_at=at,
+        updated_at=at,
+    )
+    check_plan(plan, parts.tools, parts.home)
+    with store.transaction():
+        plan = plan.model_copy(update={"sequence": store.plans.next_sequence()})
+        store.insert(plan)
+        store.insert(Revision(plan_id=plan_id, revision=1, steps=plan.steps))
+        store.insert(Decision.root_of(plan))
+    return plan
+
+
+def load_steps(file: Path, plan: Plan, parts: Parts) -> tuple[Step, ...]:
+    """The steps of a file, checked against the resources of the plan and the tools."""
+    names = [resource.name for resource in plan.resources]
+    steps = load_steps_file(file, resources=names, check_step=parts.tools.problems)
+    check_steps(plan.changed(steps=steps), parts.tools)
+    return steps
