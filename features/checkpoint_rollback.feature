@@ -224,7 +224,7 @@ Feature: Rollback
       And it says
         """
         (before the first step): 2 files will be
-        Roll back?
+        Roll back? [y/N]
         nothing was changed
         """
       And nothing has changed

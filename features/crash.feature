@@ -48,7 +48,7 @@ Feature: Crashes
 
     Examples:
       | victim                  | command                              | words                                               |
-      | the process             | status                               | its process is gone; `plan resume` continues safely |
+      | the process             | status                               | its process is dead; `plan resume` continues safely |
       | its whole process group | rollback --yes latest {after step 1} | execute / queued, at step 2, cut short              |
 
   Scenario: A rollback from a step that was cut short, and the undo of the rollback

@@ -43,7 +43,7 @@ class Declined:
     """The person was asked and said no; nothing was changed."""
 
 
-class Holdfast:
+class Holdfast(AbstractContextManager["Holdfast"]):
     """All of Holdfast for one project. Nothing is opened before it is needed.
 
     The methods below create and change plans. What finds and shows them comes from ``Plans`` and ``Views``.
@@ -108,9 +108,6 @@ class Holdfast:
     def close(self) -> None:
         self._parts.close()
 
-    def __enter__(self) -> Holdfast:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -134,11 +131,6 @@ class Holdfast:
     def is_read_only(self) -> bool:
         """Whether the home exists and this user can only read it."""
         return self._parts.is_read_only
-
-    @property
-    def skipped_records(self) -> Sequence[str]:
-        """Damaged records that were left out of answers since Holdfast was opened."""
-        return self.store.skipped
 
     @once
     def _locking(self) -> Locking:
@@ -183,8 +175,8 @@ class Holdfast:
         """Start the plan, or go on with it. A plan that is complete stays as it is."""
         from holdfast.executing import execute_plan
 
-        listener, cancelled = listener or (lambda _: None), cancelled or threading.Event()
-        return execute_plan(reference, self._parts, self._locking, listener, cancelled, choices, outfit or Outfit())
+        cancelled, outfit = cancelled or threading.Event(), outfit or Outfit()
+        return execute_plan(reference, self._parts, self._locking, listener, cancelled, choices, outfit)
 
     def resume_preview(
         self, reference: str, *, choices: Choices | None = None, is_dry_run: bool = True
@@ -294,16 +286,16 @@ class Holdfast:
                 # The same correction was cut short, and recovery has finished it.
                 return CorrectionResult(plan, None)
             preview = _preview_correction(self._parts, plan, decision, mode, steps_file)
+            if confirm is not None and not confirm(preview):
+                return Declined()
+            if preview.rollback is None:
+                return CorrectionResult(corrections.append(lease, preview, guidance), preview.impact)
             if confirm is not None:
-                if not confirm(preview):
-                    return Declined()
                 # The answer may have taken long, and not every write is reported.
                 self.service.sandboxes.states_now(plan)
-            if mode == "append":
-                return CorrectionResult(corrections.append(lease, preview, guidance), preview.impact)
             result = corrections.revert(lease, preview, guidance, self._parts.compensator(listener))
             tell_set_aside(listener or (lambda _: None), result.set_aside)
-            return CorrectionResult(result.plan, preview.impact)
+            return CorrectionResult(result.plan, result.impact)
 
     def correction_preview(
         self, decision_reference: str, *, mode: str = "revert", steps_file: Path | None = None

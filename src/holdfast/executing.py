@@ -25,11 +25,12 @@ def execute_plan(
     reference: str,
     parts: Parts,
     locking: Locking,
-    listener: Listener,
+    listener: Listener | None,
     cancelled: threading.Event,
     choices: Choices | None,
     outfit: Outfit,
 ) -> ExecutionResult:
+    tell = listener or (lambda _: None)
     recovered = locking.recovered(locking.EXECUTE, reference, on_stop_request=cancelled.set, listener=listener)
     # The reserve is given up until the lease is released, which takes space as well.
     with ExitStack() as given_up, recovered as (plan, lease):
@@ -44,13 +45,13 @@ def execute_plan(
         try:
             # A plan that is done can no longer be stopped.
             with nullcontext() if plan.state in _DONE else stoppable(cancelled):
-                plan, made = _begun(plan, lease, parts, listener)
+                plan, made = _begun(plan, lease, parts, tell)
         except Stopped:
             return executor.record_stopped_at_start(plan, lease)
         if plan.state in _DONE:
             return ExecutionResult(plan, was_done=True, made_anew=made)
         if plan.head_group_id is None:
-            undo_changes_of_dead_processes(plan, parts.service, listener)
+            undo_changes_of_dead_processes(plan, parts.service, tell)
         try:
             result = executor.execute(plan, lease)
         except (HoldfastError, OSError) as error:
@@ -58,8 +59,11 @@ def execute_plan(
             if full is None:
                 raise
             given_up.enter_context(parts.reserve.given_up())
+            hint = ""
+            with suppress(HoldfastError):
+                hint = locking.way_out(plan)
             with suppress(HoldfastError):  # then the next command finds it interrupted
-                executor.record_error(plan, lease, f"{full.message} {locking.way_out(plan)}".strip())
+                executor.record_error(plan, lease, f"{full.message} {hint}".strip())
             raise full from error
         return replace(result, made_anew=(*made, *result.made_anew))
 

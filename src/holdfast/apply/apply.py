@@ -42,10 +42,10 @@ def apply_plan(
     if plan.state is PlanState.COMPLETE:
         plan, _ = recreate_missing(plan, lease, service)
     preview = preview_apply(plan, service, options)
-    if confirm is not None:
-        if not confirm(preview):
-            return None
-        result_group(plan, service, thorough=True)  # the answer may have taken long, and not every write is reported
+    if confirm is not None and not confirm(preview):
+        return None
+    # The comparison and the answer may have taken long. Not every write is reported, so after an answer all is scanned.
+    result_group(plan, service, thorough=confirm is not None)
     commits = {}
     for each in preview.resources:
         commit = make_commit(each.commit) if each.commit is not None else None

@@ -117,7 +117,7 @@ def result_group(plan: Plan, service: CheckpointService, *, thorough: bool = Fal
     if plan.state is PlanState.APPLIED:
         raise StateError(
             f"Plan {plan.plan_id} is applied already.",
-            hint=f"There is nothing left to do; `holdfast plan unapply {plan.plan_id}` takes it back.",
+            hint=f"There is nothing left to do; `holdfast plan unapply {plan.plan_id}` undoes that.",
         )
     if plan.state is not PlanState.COMPLETE:
         raise StateError(
@@ -132,7 +132,7 @@ def result_group(plan: Plan, service: CheckpointService, *, thorough: bool = Fal
     if service.sandboxes.changed_since(plan, group.states, thorough=thorough):
         raise StateError(
             "The sandboxes are not what the plan left: something changed them after it was complete.",
-            hint=f"Go back to the result with `holdfast plan rollback {plan.plan_id} {group.group_id}` "
+            hint=f"Roll back to the result with `holdfast plan rollback {plan.plan_id} {group.group_id}` "
             f"and `holdfast plan execute {plan.plan_id}`.",
         )
     return group
@@ -199,7 +199,7 @@ class _Analysis:
             raise conflict(
                 "The plan and somebody else changed the same files; nothing was applied:",
                 [*self._conflicts, *self._unfinished_work],
-                hint="Take your change of them back, or make it the plan's (see "
+                hint="Undo your change of them, or make it the plan's (see "
                 f"`holdfast plan diff --patch {self._plan.plan_id}`), and apply again. In a git repository "
                 "`--branch NAME` leaves the result on a branch of its own for you to merge.",
             )

@@ -43,7 +43,7 @@ def database_in_use(root: Path, found: InUse) -> ConflictError:
 
 def refuse_to_put_back(root: Path, in_use: Sequence[tuple[bytes, str]]) -> None:
     if in_use:
-        outcome = "the real files cannot be put back yet, and the next command on this plan does it"
+        outcome = "the real files cannot be restored yet, and the next command on this plan does it"
         raise _open_elsewhere(outcome, [_named(root, *found) for found in in_use])
 
 

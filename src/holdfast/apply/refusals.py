@@ -27,7 +27,7 @@ def refuse_missing_resources(resources: Iterable[Resource]) -> None:
     missing = [resource for resource in resources if not is_there(resource)]
     if missing:
         raise SandboxError(
-            f"These are not there any more; nothing was changed:\n  {listed(missing)}",
+            f"These no longer exist; nothing was changed:\n  {listed(missing)}",
             hint="Bring them back to that place, then run the command again.",
         )
 

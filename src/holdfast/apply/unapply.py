@@ -86,7 +86,7 @@ def preview_unapply(plan: Plan, service: CheckpointService) -> UnapplyPreview:
     operation = service.store.operations.applied(plan.plan_id) if plan.state is PlanState.APPLIED else None
     if operation is None:
         raise StateError(
-            f"Plan {plan.plan_id} is {plan.state}, only an applied plan can be taken back.",
+            f"Plan {plan.plan_id} is {plan.state}, only an applied plan can be unapplied.",
             hint=f"Look at it with `holdfast plan status {plan.plan_id}`.",
         )
     refuse_missing_resources(plan.resources)
@@ -172,9 +172,9 @@ class _Analysis:
     def refuse_conflicts(self) -> None:
         if self._conflicts:
             raise conflict(
-                "These files were changed after the plan was applied; nothing was taken back:",
+                "These files were changed after the plan was applied; nothing was undone:",
                 self._conflicts,
-                hint="Take those changes back first; then run the command again.",
+                hint="Undo those changes first; then run the command again.",
             )
 
     # Git
@@ -221,18 +221,18 @@ def _branch_going(made: BranchMove) -> BranchMove | None:
     present = repository.commit_of(made.ref or "")
     if present not in (made.new, None):
         raise ConflictError(
-            f"The branch {name} in {repository.root} has moved on since; nothing was taken back.",
+            f"The branch {name} in {repository.root} has moved on since; nothing was undone.",
             hint=f"Delete it yourself if nobody needs it, with `git branch -D {name}`, and run the command again.",
         )
     if repository.branch() == made.ref:
         raise ConflictError(
-            f"The branch {name} is checked out in {repository.root}; nothing was taken back.",
+            f"The branch {name} is checked out in {repository.root}; nothing was undone.",
             hint="Check out another branch, then run the command again.",
         )
     if made.new is not None and repository.has_ancestor(made.new):
         raise ConflictError(
             f"The commit {made.new[:12]} of the branch {name} is part of what is checked out in {repository.root}; "
-            "nothing was taken back.",
+            "nothing was undone.",
             hint=f"Undo it with a commit of its own: `git revert {made.new}`.",
         )
     if present is None:
@@ -249,11 +249,10 @@ def _refuse_if_elsewhere(made: BranchMove) -> None:
     where = f"on {branch_name(made.ref)}" if made.ref else "detached"
     if repository.head() == commit or not repository.has_ancestor(commit):
         raise ConflictError(
-            f"HEAD of {repository.root} is not where the apply left it: {where}, at {commit[:12]}. "
-            "Nothing was taken back.",
+            f"HEAD of {repository.root} is not where the apply left it: {where}, at {commit[:12]}. Nothing was undone.",
             hint=f"Check that out again, or undo the change with `git revert {commit}`.",
         )
     raise ConflictError(
-        f"Commits came on top of {commit[:12]}, which the apply made in {repository.root}; nothing was taken back.",
+        f"Commits came on top of {commit[:12]}, which the apply made in {repository.root}; nothing was undone.",
         hint=f"Undo it with a commit of its own: `git revert {commit}`.",
     )

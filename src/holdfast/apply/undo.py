@@ -75,14 +75,14 @@ def _put_all_back(
         edited = [path for resource in present for path in _undo(service, resource, operation)]
     except OSError as failure:
         raise SandboxError(
-            f"The real files could not be put back yet: {described(failure)}.",
+            f"The real files could not be restored yet: {described(failure)}.",
             hint="Check your permissions and the space on the disk; the next command on this plan puts them back.",
         ) from failure
     gone = [resource for resource in plan.resources if resource not in present]
     if gone and not even_if_gone:
         raise SandboxError(
-            f"The {operation.kind} of plan {plan.plan_id} was cut short, and these are not there to be put back:\n"
-            f"  {listed(gone)}",
+            f"The {operation.kind} of plan {plan.plan_id} was cut short, and these are missing and "
+            f"cannot be restored:\n  {listed(gone)}",
             hint="Bring them back to that place, and the next command on this plan puts them right. If they are gone "
             f"for good, `holdfast plan delete {plan.plan_id}` forgets the plan.",
         )

@@ -107,7 +107,7 @@ class Rollback:
             raise StateError(
                 f"At that checkpoint step {run.step_index + 1} ({run.step}) was under way. It has come to its end "
                 "since, and cannot be under way again.",
-                hint=f"Go back to before that step (`holdfast checkpoint list {history.plan.plan_id}`), or restore "
+                hint=f"Roll back to before that step (`holdfast checkpoint list {history.plan.plan_id}`), or restore "
                 "single files from that checkpoint with `--only`.",
             )
 
@@ -364,13 +364,13 @@ def _stays_begun(error: HoldfastError, compensated: Sequence[StepRun]) -> Holdfa
 
 def _cannot_be_put_back(error: HoldfastError) -> HoldfastError:
     return type(error)(
-        f"{error.message} The state before was not kept, so it is not put back: the rollback stays begun.",
+        f"{error.message} The state before was not kept, so it is not restored: the rollback stays begun.",
         hint=f"{error.hint} The next command that changes the plan finishes the rollback first.",
     )
 
 
 def _is_not_put_back(failure: HoldfastError, error: HoldfastError) -> HoldfastError:
     return type(failure)(
-        f"{failure.message} The state before could not be put back either, so this stays begun: {error.message}",
+        f"{failure.message} The state before could not be restored either, so this stays begun: {error.message}",
         hint=f"{failure.hint} The next command that changes the plan finishes what was begun first.",
     )

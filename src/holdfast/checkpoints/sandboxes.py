@@ -71,7 +71,7 @@ class Sandboxes:
         if plan.state is PlanState.APPLIED:
             raise StateError(
                 f"Plan {plan.plan_id} is applied: its result is in the real files and a rollback would not reach them.",
-                hint=f"Take it out of them first: `holdfast plan unapply {plan.plan_id}`.",
+                hint=f"Undo that first: `holdfast plan unapply {plan.plan_id}`.",
             )
         self.refuse_missing(plan)
 

@@ -277,7 +277,7 @@ def switched_off(plan: Plan) -> tuple[str, ...]:
 
 def left_out(holdfast: Holdfast) -> tuple[str, ...]:
     """A message about damaged records that the answer leaves out."""
-    skipped = holdfast.skipped_records
+    skipped = holdfast.store.skipped
     if not skipped:
         return ()
     return (f"Not shown, because the records are damaged: {', '.join(skipped)}. See `holdfast doctor`.",)

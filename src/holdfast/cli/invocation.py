@@ -77,7 +77,7 @@ class Invocation:
             yield holdfast
 
     def refuse_to_guess(self, yes: bool) -> None:
-        """Without a terminal to ask on, only ``--yes`` is a consent."""
+        """Without a terminal to ask on, only ``--yes`` counts as consent."""
         if yes or can_ask():
             return
         raise UsageError(

@@ -18,7 +18,7 @@ STREAM_NAMES = {1: "Standard output", 2: "Standard error"}
 
 @contextmanager
 def standard_streams() -> Iterator[Outputs]:
-    """Meanwhile no write to ``sys.stdout`` or ``sys.stderr`` raises; ``Outputs.lost`` tells what failed."""
+    """Inside the block, no write to ``sys.stdout`` or ``sys.stderr`` raises; ``Outputs.lost`` tells what failed."""
     _open_missing()
     before = sys.stdout, sys.stderr
     outputs = Outputs()

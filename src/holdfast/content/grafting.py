@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
 from holdfast.content.batch import Batch
 from holdfast.content.difference import StateReader
 from holdfast.content.format import DIRECTORY, Entry, State, encode_directory, encode_state
-from holdfast.system.directories import join
+from holdfast.system.directories import ancestors, join
 
 LinkGroups = tuple[tuple[bytes, ...], ...]
 
@@ -72,10 +72,3 @@ def _is_changed(path: bytes, changes: Mapping[bytes, Entry | None]) -> bool:
     if path in changes:
         return True
     return any(above in changes and changes[above] is None for above in ancestors(path))
-
-
-def ancestors(path: bytes) -> Iterator[bytes]:
-    """The directories above a path, the nearest first and the root last."""
-    while path:
-        path = path.rpartition(b"/")[0]
-        yield path

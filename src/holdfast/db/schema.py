@@ -37,10 +37,11 @@ def ensure_schema(engine: Engine, refuse_new: Callable[[], None] = lambda: None)
     version = _version(engine)
     if version == HEAD:
         return
+    if version is not None:
+        _refuse_newer(version)
     if engine.dialect.is_read_only:
         raise DatabaseError(
-            f"The records are read-only, and their version ({version or 'none'}) is not the one of this Holdfast "
-            f"({HEAD}).",
+            f"The records are read-only, and of an earlier version ({version or 'none'}) than this Holdfast ({HEAD}).",
             hint="Copy the home to a place where you can write, and set HOLDFAST_HOME to the copy.",
         )
     with engine.transaction():
@@ -51,13 +52,17 @@ def ensure_schema(engine: Engine, refuse_new: Callable[[], None] = lambda: None)
             refuse_new()
             _create(engine)
             version = HEAD
+    _refuse_newer(version)
+    if version != HEAD:
+        upgrade(engine, HEAD)
+
+
+def _refuse_newer(version: str) -> None:
     if version not in (_NOTHING_YET, *REVISIONS):
         raise DatabaseError(
             f"The database was written by a newer Holdfast: its version is {version}, this one knows up to {HEAD}.",
             hint="Upgrade holdfast. If another program owns this database, give Holdfast one of its own.",
         )
-    if version != HEAD:
-        upgrade(engine, HEAD)
 
 
 def upgrade(engine: Engine, revision: str) -> None:

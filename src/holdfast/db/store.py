@@ -99,9 +99,8 @@ class Store(Access):
 
         Refuses if any record that could name a state is damaged, whatever plan it names: that name may be damaged too.
         """
-        from holdfast.db.journal import (
-            states_needed_by,
-        )  # only a collection needs it, and every command opens the store
+        # Only a collection needs it, and every command opens the store.
+        from holdfast.db.journal import states_needed_by
 
         plans = [fields for fields in self.all_fields(Plan) if fields["store_id"] == store_id]
         kept = {fields["plan_id"] for fields in plans}

@@ -30,7 +30,7 @@ from holdfast.model import (
     is_within,
     numbers_of,
 )
-from holdfast.rollback.rollback import full_impact, refuse_if_disabled
+from holdfast.rollback.rollback import carry_out, full_impact, refuse_if_disabled
 from holdfast.tools import Toolbox
 
 
@@ -127,9 +127,8 @@ class CorrectionService:
             steps=preview.steps if preview.brings_steps else None,
             undone=rollback.undone,
         )
-        return self._service.rollback.carry_out(
-            rollback, lease, reason=_reason(decision), correction=correction, compensate=compensate
-        )
+        reason = f"decision {decision.decision_id} is corrected"
+        return carry_out(rollback, lease, self._service, self._tools, compensate, reason=reason, correction=correction)
 
     def check_revert(self, plan: Plan, decision: Decision) -> Target:
         """Refuse what reverting would refuse, as far as that is known without reading files and content."""
@@ -289,10 +288,6 @@ class CorrectionService:
 def _is_resumed(plan: Plan, half_done: StepRun) -> bool:
     """Whether resuming undoes this run, or continues its subplans."""
     return half_done.group_before_id is not None or bool(plan.steps[half_done.step_index].subplans)
-
-
-def _reason(decision: Decision) -> str:
-    return f"decision {decision.decision_id} is corrected"
 
 
 def _refuse_if_applied(consequences: Consequences) -> None:

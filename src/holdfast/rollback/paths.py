@@ -34,6 +34,7 @@ from holdfast.names import name_text
 from holdfast.rollback.rollback import RollbackPreview, refuse_if_disabled
 from holdfast.sandbox.protocol import sandbox_for
 from holdfast.snapshot.restore.decide import unheld_name
+from holdfast.system.directories import ancestors
 
 _MOST_NAMES = 10
 
@@ -58,9 +59,16 @@ class _Decided:
         return _shown(self.selected)
 
 
-def _decide(plan: Plan, service: CheckpointService, checkpoint: Checkpoint, only: Sequence[str]) -> _Decided:
+def _decide(
+    plan: Plan,
+    service: CheckpointService,
+    checkpoint: Checkpoint,
+    only: Sequence[str],
+    present: dict[str, str] | None = None,
+) -> _Decided:
     group = _checked(plan, service, checkpoint)
-    present = service.sandboxes.states_now(plan, thorough=False)
+    if present is None:
+        present = service.sandboxes.states_now(plan, thorough=False)
     selected = select_paths(plan, service, group, present, only)
     with service.manager.storing() as batch:
         wanted = _grafted_states(service, batch, group, present, selected)
@@ -96,12 +104,16 @@ def restore_paths(
             return None
         if service.sandboxes.states_now(plan) != decided.present:
             decided = _decide(plan, service, checkpoint, only)  # something was changed while the person was asked
-    group, present, selected, expected = decided.group, decided.present, decided.selected, decided.expected
     reason = f"{', '.join(map(name_text, decided.shown))} restored from {checkpoint.checkpoint_id}"
-    if decided.wanted == present:
-        return expected
+    if decided.wanted == decided.present:
+        return decided.expected
     # This may prune and collect, which waits for everybody who holds the store.
-    plan = service.rollback.keep_present(plan, lease, group, reason)
+    plan = service.rollback.keep_present(plan, lease, decided.group, reason)
+    kept = service.store.get(CheckpointGroup, plan.head_group_id or "").states
+    if kept != decided.present:
+        # Files that were not asked for and were written meanwhile stay as they are.
+        decided = _decide(plan, service, checkpoint, only, kept)
+    group, present, selected, expected = decided.group, decided.present, decided.selected, decided.expected
     # Made once more: now it is not collected before the journal names it.
     with service.manager.storing() as batch:
         wanted = _grafted_states(service, batch, group, present, selected)
@@ -160,7 +172,7 @@ def _checked(plan: Plan, service: CheckpointService, checkpoint: Checkpoint) -> 
         keeping = f"Keep what it made with `holdfast plan resume --skip {plan.plan_id}`, or go back"
         first = keeping if plan.steps[half_done.step_index].is_program else "Go back"
         raise StateError(
-            f"Step {half_done.step_index + 1} ({half_done.step}) was cut short: going on takes all files back to "
+            f"Step {half_done.step_index + 1} ({half_done.step}) was cut short: resuming restores all files to "
             "before it, and what you restore now with them.",
             hint=f"{first} first: `holdfast plan rollback {plan.plan_id} {half_done.group_before_id}`.",
         )
@@ -232,7 +244,7 @@ def select_paths(
         _refuse_what_is_not_held(plan, resource, path, group)
         chosen.setdefault(resource.name, set()).add(path)
     return {
-        name: tuple(sorted(path for path in paths if not any(each in paths for each in _above(path))))
+        name: tuple(sorted(path for path in paths if not any(each in paths for each in ancestors(path))))
         for name, paths in chosen.items()
     }
 
@@ -291,7 +303,7 @@ def _names_beside(
     roots = [reader.state(states[resource.name]) for states in (group.states, present)]
     folder, entries = next(
         (folder, entries)
-        for folder in _above(path)
+        for folder in ancestors(path)
         if (entries := [entry for root in roots if (entry := reader.find(root, folder)) and entry.kind == DIRECTORY])
     )
     names = sorted({_name(name) for entry in entries for name in reader.directory(entry)})
@@ -312,12 +324,6 @@ def _refuse_what_is_not_held(plan: Plan, resource: Resource, path: bytes, group:
                 f"The checkpoint does not hold {resource.name}:{_name(path)}: {each.reason}.",
                 hint="It stays as it is. What a checkpoint does not hold cannot be restored from it.",
             )
-
-
-def _above(path: bytes) -> Iterator[bytes]:
-    while path:
-        path = path.rpartition(b"/")[0]
-        yield path
 
 
 # What the sandboxes become
@@ -360,7 +366,7 @@ class _Graft:
             if old == new or not place:
                 continue
             if new is None and (
-                unheld_name(place) in self._unheld or any(each in self.spared for each in _above(place))
+                unheld_name(place) in self._unheld or any(each in self.spared for each in ancestors(place))
             ):
                 self.spared.append(place)
                 continue
@@ -368,7 +374,7 @@ class _Graft:
 
     def _make_way(self, resource: str, path: bytes) -> None:
         """Folders on the way that are not there now come back as well, with nothing else in them."""
-        for folder in _above(path):
+        for folder in ancestors(path):
             now_there = self._reader.find(self._mine, folder)
             if now_there is None:
                 self._changes[folder] = self._reader.find(self._theirs, folder)
@@ -405,7 +411,7 @@ class _Graft:
         return tuple(
             path
             for path in group
-            if path not in self.spared and (path in chosen or any(each in chosen for each in _above(path)))
+            if path not in self.spared and (path in chosen or any(each in chosen for each in ancestors(path)))
         )
 
     def _write_anew(self, paths: tuple[bytes, ...]) -> None:

@@ -9,7 +9,7 @@ from holdfast.checkpoints.consequences import Consequences
 from holdfast.checkpoints.rollback import Compensate, RollbackDecision
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.errors import StateError
-from holdfast.model import Checkpoint, CheckpointGroup, Lease, Plan, RollbackImpact, RollbackResult
+from holdfast.model import Checkpoint, CheckpointGroup, Correction, Lease, Plan, RollbackImpact, RollbackResult
 from holdfast.rollback.compensation import effects_outside, with_effects
 from holdfast.tools import Toolbox
 
@@ -71,6 +71,26 @@ def roll_back(
         else:
             decision = decide_rollback(plan, service, checkpoint, keeps_present=False)
             preview = preview_rollback(decision, service, tools)
+    reason = f"rollback to {checkpoint.checkpoint_id}"
+    result = carry_out(decision, lease, service, tools, compensate, reason=reason)
+    if keeps_present:
+        return result
+    # Afterwards nothing is left that could tell it.
+    told = {name: getattr(preview.expected, name) for name in ("changes", "repositories", "is_unkept", "lost")}
+    return result.model_copy(update=told)
+
+
+def carry_out(
+    decision: RollbackDecision,
+    lease: Lease,
+    service: CheckpointService,
+    tools: Toolbox,
+    compensate: Compensate,
+    *,
+    reason: str,
+    correction: Correction | None = None,
+) -> RollbackResult:
+    """Carry it out; the impact says what really became of the effects outside of the sandboxes."""
     after = decision.consequences
 
     def compensated(plan: Plan, lease: Lease, consequences: Consequences) -> Consequences:
@@ -78,13 +98,9 @@ def roll_back(
         after = compensate(plan, lease, consequences)
         return after
 
-    reason = f"rollback to {checkpoint.checkpoint_id}"
-    result = service.rollback.carry_out(decision, lease, reason=reason, compensate=compensated)
-    told = {"impact": with_effects(result.impact, effects_outside(plan, service, tools, after))}
-    if not keeps_present:
-        # Afterwards nothing is left that could tell it.
-        told |= {name: getattr(preview.expected, name) for name in ("changes", "repositories", "is_unkept", "lost")}
-    return result.model_copy(update=told)
+    result = service.rollback.carry_out(decision, lease, reason=reason, correction=correction, compensate=compensated)
+    effects = effects_outside(decision.plan, service, tools, after)
+    return result.model_copy(update={"impact": with_effects(result.impact, effects)})
 
 
 def refuse_if_disabled(plan: Plan) -> None:

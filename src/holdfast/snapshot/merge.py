@@ -15,11 +15,11 @@ import msgspec
 from holdfast.content.batch import Batch
 from holdfast.content.difference import Difference, StateReader, visible
 from holdfast.content.format import DIRECTORY, Entry, State
-from holdfast.content.grafting import ancestors, grafted
+from holdfast.content.grafting import grafted
 from holdfast.git.merging import MergedText, merge_texts
 from holdfast.snapshot.scan.entries import Xattrs, stored_content
 from holdfast.snapshot.selection import ACCESS_LIST, same_content
-from holdfast.system.directories import join
+from holdfast.system.directories import ancestors, join
 
 Labels = tuple[str, str, str]
 """The names of ours, the base and theirs in conflict markers."""

@@ -229,6 +229,13 @@ def join(directory: bytes, name: bytes) -> bytes:
     return directory + b"/" + name if directory else name
 
 
+def ancestors(path: bytes) -> Iterator[bytes]:
+    """The directories above a path, the nearest first and the root last."""
+    while path:
+        path = split(path)[0]
+        yield path
+
+
 def with_ancestors(paths: Iterable[bytes]) -> set[bytes]:
     """These paths, and every directory that one of them lies in, up to the root ``b""``."""
     wanted = {b""}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from holdfast.system.trees import sync_directory
@@ -23,7 +23,7 @@ def sole_writer(folder: Path) -> Iterator[None]:
 
 
 def replace_text(path: Path, text: str, *, new_file_mode: int = 0o666, mode: int | None = None) -> None:
-    """Replace the content of a file durably; if that fails, the old content stays and nothing is left beside it.
+    """Replace the content of a file durably; if that fails before it is in place, the old content stays, with nothing beside it.
 
     ``mode`` is what the file gets in any case, ``new_file_mode`` what the umask is applied to.
     """
@@ -38,7 +38,8 @@ def replace_text(path: Path, text: str, *, new_file_mode: int = 0o666, mode: int
             stream.flush()
             os.fsync(descriptor)
         os.replace(fresh, path)
-    except OSError:
-        fresh.unlink(missing_ok=True)
+    except BaseException:
+        with suppress(OSError):  # the first error is the one that matters
+            fresh.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)

@@ -202,11 +202,11 @@ def test_undoing_waits_for_the_program_to_close_the_database(desk: Desk, shop: P
             (desk.data / "zz.csv").write_text("somebody else's")
             programs.append(stack.enter_context(open_connection(shop)))
 
-        refused = pytest.raises(ConflictError, match="cannot be put back yet")
+        refused = pytest.raises(ConflictError, match="cannot be restored yet")
         with just_before("os.rename", f".holdfast-*-{mark_of(b'zz.csv').decode()}", meddle), refused:
             desk.apply(plan)
         assert sum_in(shop) == TOTAL + 1000
-        with pytest.raises(ConflictError, match="cannot be put back yet"):
+        with pytest.raises(ConflictError, match="cannot be restored yet"):
             desk.next_command(plan)
         programs[0].close()
     desk.next_command(plan)

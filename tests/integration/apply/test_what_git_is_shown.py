@@ -309,7 +309,7 @@ def test_a_project_that_is_not_there_is_named(desk: Desk, name: str):
 
     def is_refused(verb: Callable[[Holdfast], object]) -> None:
         (desk.real / name).rename(desk.folder / "away")
-        with opened_elsewhere(desk) as holdfast, pytest.raises(SandboxError, match="not there any more") as refusal:
+        with opened_elsewhere(desk) as holdfast, pytest.raises(SandboxError, match="no longer exist") as refusal:
             verb(holdfast)
         assert str(desk.real / name) in str(refusal.value)
         (desk.folder / "away").rename(desk.real / name)
@@ -323,7 +323,10 @@ def test_a_project_that_is_not_there_is_named(desk: Desk, name: str):
 
 def test_of_a_plan_cut_short_all_that_is_there_is_put_back_and_the_rest_waited_for(desk: Desk):
     plan = cut_short_and_moved_away(desk)
-    with opened_elsewhere(desk) as holdfast, pytest.raises(SandboxError, match="not there to be put back") as refusal:
+    with (
+        opened_elsewhere(desk) as holdfast,
+        pytest.raises(SandboxError, match="missing and cannot be restored") as refusal,
+    ):
         holdfast.execute(plan.plan_id)
     assert str(desk.app) in str(refusal.value)
     assert "plan delete" in (refusal.value.hint or "")

@@ -49,6 +49,7 @@ def damaged(project: Project, plan: str, request: pytest.FixtureRequest) -> str:
 
 def test_it_is_listed_as_damaged_beside_all_others(project: Project, plan: str, damaged: str) -> None:
     listed = {each["checkpoint_id"]: each["damaged"] for each in project.checkpoints()}
+    assert len({frozenset(each) for each in project.checkpoints()}) == 1, "damaged ones have other keys"
     assert [each for each, problem in listed.items() if problem] == [damaged]
     assert len(listed) == len(ask(project, "SELECT checkpoint_id FROM checkpoint_metadata"))
     assert list(listed) == sorted(listed)

@@ -213,3 +213,10 @@ def test_a_listener_that_fails_over_it_does_not_stop_the_plan(many: Workshop) ->
     holdfast = many.open()
     plan = holdfast.create_plan(many.plan_file(REWRITE))
     assert holdfast.execute(plan.plan_id, listener=fail).succeeded
+
+
+def test_what_watches_a_thread_hears_of_an_execution_without_a_listener(many: Workshop) -> None:
+    opened, told = many.open(), list[Event]()
+    with opened.watched_by(told.append):
+        assert opened.execute(many.create(run("true")).plan_id).succeeded
+    assert {event.work for event in told if isinstance(event, Working)} >= {Work.COPYING, Work.SAVING}

@@ -1,4 +1,4 @@
-"""What happens in a sandbox while a person is asked counts, also what the kernel does not report."""
+"""What is written into a sandbox while a verb decides or a person is asked counts, also if no event reports it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.apply import preview
 from holdfast.errors import SandboxError, StateError
-from holdfast.model import Plan, RollbackResult
+from holdfast.model import Moment, Plan, RollbackResult
+from holdfast.rollback import paths
 from holdfast.snapshot.scan.changes import ChangeReport
 from holdfast.snapshot.scan.scan import Scan
 from tests.support.workshop import Workshop, files, run
@@ -127,3 +129,42 @@ def test_a_rollback_that_keeps_nothing_is_not_begun_if_the_sandbox_went_meanwhil
     with pytest.raises(SandboxError, match="missing"):
         opened.rollback(plan.plan_id, _start(workshop, plan), keeps_present=False, confirm=confirm)
     assert opened.status(plan.plan_id).cut_short == ()
+
+
+# Also without a question: deciding takes time, and programs may write meanwhile
+
+
+def _writes_meanwhile(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, file: Path, text: str) -> None:
+    """The first call of that function is followed by a write into the sandbox."""
+    original, calls = getattr(owner, name), []
+
+    def wrapped(*args: object, **named: object) -> object:
+        result = original(*args, **named)
+        if not calls:
+            file.write_text(text)
+        calls.append(name)
+        return result
+
+    monkeypatch.setattr(owner, name, wrapped)
+
+
+def test_a_result_that_changes_while_it_is_compared_is_not_applied(
+    workshop: Workshop, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = workshop.sandbox(plan) / "version.txt"
+    _writes_meanwhile(monkeypatch, preview._Analysis, "run", file, "never validated")
+    with pytest.raises(StateError, match="something changed them"):
+        workshop.open().apply(plan.plan_id)
+    assert files(workshop.app)["version.txt"] == "1\n"
+    assert Moment.PRE_APPLY.value not in [each for group in workshop.groups(plan) for each in group.triggers]
+
+
+def test_a_file_that_was_not_asked_for_keeps_what_is_written_while_paths_are_restored(
+    workshop: Workshop, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = workshop.sandbox(plan)
+    _writes_meanwhile(monkeypatch, paths, "_expected", sandbox / "other", "my new work")
+    result = workshop.open().rollback(plan.plan_id, _start(workshop, plan), only=["version.txt"])
+    assert isinstance(result, RollbackResult)
+    assert (files(sandbox)["version.txt"], files(sandbox)["other"]) == ("1\n", "my new work")
+    assert [each.file for each in result.changes] == ["version.txt"]

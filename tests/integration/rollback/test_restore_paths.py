@@ -455,7 +455,7 @@ def test_one_that_can_neither_go_on_nor_be_put_back_stays_begun_and_says_so(
     opened.execute(made.plan_id)
     ended = _rolled_back_where_files_are_small(workshop, *only, made.plan_id, _good(opened, made))
     assert ended.returncode == 6
-    assert "could not be put back either" in ended.stderr
+    assert "could not be restored either" in ended.stderr
     assert "The next command that changes the plan finishes" in ended.stderr
     opened = workshop.open()
     assert opened.store.operations.unfinished(made.plan_id)

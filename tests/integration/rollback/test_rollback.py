@@ -327,7 +327,7 @@ def test_declining_a_correction_changes_nothing(workshop: Workshop, plan: Plan) 
 
     assert isinstance(opened.correct(decision.decision_id, guidance="x", confirm=decline), Declined)
     assert asked[0].resumes_at == 0
-    assert "three" in [each.file for each in asked[0].files]
+    assert ("app", "three") in [(each.resource, each.file) for each in asked[0].files]
     assert opened.find_plan(plan.plan_id) == plan
 
 

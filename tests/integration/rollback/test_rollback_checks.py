@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,29 @@ def test_appending_is_asked_for_as_well(workshop: Workshop, plan: Plan) -> None:
     )
     assert isinstance(declined, Declined)
     assert opened.find_plan(plan.plan_id) == plan
+
+
+@pytest.mark.parametrize("confirm", [None, lambda _: True])
+def test_steps_are_appended_to_a_plan_that_was_never_executed(
+    workshop: Workshop, confirm: Callable[[object], bool] | None
+) -> None:
+    made, opened = workshop.create(run("echo 1 > one")), workshop.open()
+    root, steps = opened.decisions(made.plan_id)[0], workshop.steps_file(run("echo 2 > two"))
+    done = opened.correct(root.decision_id, guidance="more", mode="append", steps_file=steps, confirm=confirm)
+    assert isinstance(done, CorrectionResult)
+    assert opened.execute(made.plan_id).succeeded
+    assert (workshop.sandbox(opened.find_plan(made.plan_id)) / "two").exists()
+
+
+def test_a_correction_tells_how_compensation_really_ended(workshop: Workshop) -> None:
+    made = workshop.create(run("true", name="send", side_effects=True, compensate="false"))
+    opened = workshop.open()
+    assert opened.execute(made.plan_id).succeeded
+    done = opened.correct(_decision_of(opened, made, 0), guidance="x")
+    assert isinstance(done, CorrectionResult)
+    assert done.impact is not None
+    assert done.impact.compensated == ()
+    assert [each.note for each in done.impact.side_effects_not_undone] == ["failed: the command ended with exit code 1"]
 
 
 def test_nothing_is_appended_to_a_plan_that_was_applied_or_cancelled(workshop: Workshop, plan: Plan) -> None:

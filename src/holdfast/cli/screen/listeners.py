@@ -18,7 +18,6 @@ class RepairListener:
         self._screen, self._is_for_programs, self._waits = invocation.screen, invocation.is_for_programs, waits
         self._bar = Bar(self._screen) if self._screen.is_live else None
         self._lines: list[Row] = []
-        self._effects: EffectsOutside | None = None
         self.set_aside: list[str] = []
 
     def __call__(self, event: Event) -> None:
@@ -28,7 +27,6 @@ class RepairListener:
             case RealFilesPutBack():
                 self._lines.append([("restored ", "warn"), put_back_text(event)])
             case EffectsOutside():
-                self._effects = event
                 self._lines += [[(line, "warn")] for line in effect_lines(event)]
             case SetAside(places):
                 self.set_aside += places
@@ -41,10 +39,6 @@ class RepairListener:
         lines, self._lines = self._lines, []
         for line in () if self._is_for_programs else lines:
             self._screen.line(*line)
-
-    def in_place_of_expected(self, impact: RollbackImpact) -> RollbackImpact:
-        """The impact with the effects that were really undone."""
-        return impact if self._effects is None else impact.model_copy(update=vars(self._effects))
 
 
 def put_back_text(event: RealFilesPutBack) -> str:

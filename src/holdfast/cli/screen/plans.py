@@ -31,12 +31,6 @@ RUN_WORDS: Mapping[str, tuple[str, str]] = {
 """The result of a step's run as a word and its style."""
 FINISHED_LATER = (OperationKind.ROLLBACK, OperationKind.RESTORE_PATHS)
 """Operations that are finished if they were cut short; the others are undone."""
-OPERATION_WORDS = {
-    OperationKind.ROLLBACK: "rollback",
-    OperationKind.RESTORE_PATHS: "restore of paths",
-    OperationKind.APPLY: "apply",
-    OperationKind.UNAPPLY: "unapply",
-}
 
 
 def state_span(plan: Plan) -> Span:

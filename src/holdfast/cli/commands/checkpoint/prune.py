@@ -11,7 +11,9 @@ from holdfast.cli.output import Reply, bytes_text, counted
 
 
 @command("prune")
-@click.option("--keep", type=click.IntRange(min=2), metavar="N", help="How many to keep; the plan has a default.")
+@click.option(
+    "--keep", type=click.IntRange(min=2), metavar="N", help="How many to keep; by default the plan's max_checkpoints."
+)
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def prune(invocation: Invocation, keep: int | None, plan: str) -> Reply:
     """Delete the oldest checkpoints now; the first, the last and labelled ones always stay."""

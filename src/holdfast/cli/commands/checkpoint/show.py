@@ -22,7 +22,9 @@ _MOST_FILES_SHOWN = 50
 
 
 @command("show", only_looks=True)
-@click.option("--plan", metavar="PLAN_ID", help="Its plan; by default the one with that id, or for a label the latest.")
+@click.option(
+    "--plan", metavar="PLAN_ID", help="Its plan; needed for a label or a short id unless it is the latest plan."
+)
 @click.argument("checkpoint", metavar="CHECKPOINT", shell_complete=complete_checkpoint)
 def show_checkpoint(invocation: Invocation, plan: str | None, checkpoint: str) -> Reply:
     """Show one checkpoint in full: when and why it was taken, what it leaves out, what changed since the previous one.

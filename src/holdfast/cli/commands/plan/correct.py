@@ -86,7 +86,7 @@ def correct(
         )
         corrected = unless_declined(answer)
         reply = run_plan(invocation, holdfast, corrected.plan)
-        impact = outside.in_place_of_expected(corrected.impact).model_dump() if corrected.impact else None
+        impact = corrected.impact.model_dump() if corrected.impact else None
         set_aside = [*outside.set_aside, *reply.data["set_aside"]]
         return replace(reply, data={**reply.data, "impact": impact, "set_aside": set_aside})
 

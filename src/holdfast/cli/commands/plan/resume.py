@@ -12,7 +12,7 @@ from holdfast.cli.commands.plan.execute import run_plan
 from holdfast.cli.completion import complete_plan
 from holdfast.cli.invocation import Invocation, command
 from holdfast.cli.output import NOTHING_CHANGED, Next, Reply, Screen, show_facts, show_next, show_plan
-from holdfast.cli.screen.plans import FINISHED_LATER, OPERATION_WORDS
+from holdfast.cli.screen.plans import FINISHED_LATER
 from holdfast.model import PlanState
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _preview_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
 def _resume_facts(preview: ResumePreview, back: str | None) -> Iterable[tuple[str, str]]:
     for operation in preview.operations:
         end = "finished" if operation in FINISHED_LATER else "undone"
-        yield "first", f"the {OPERATION_WORDS[operation]} that was cut short is {end}"
+        yield "first", f"the {operation.noun} that was cut short is {end}"
     if preview.made_anew:
         yield "re-creates", f"{', '.join(preview.made_anew)}, from the last checkpoint: the sandbox is missing"
     if back is not None:

@@ -26,7 +26,7 @@ from holdfast.cli.output import (
     show_table,
     time_text,
 )
-from holdfast.cli.screen.plans import FINISHED_LATER, OPERATION_WORDS, RUN_WORDS, show_conflicts, show_tail, state_span
+from holdfast.cli.screen.plans import FINISHED_LATER, RUN_WORDS, show_conflicts, show_tail, state_span
 from holdfast.model import Decision, Plan, PlanState, RunStatus
 from holdfast.names import display_ids, name_text
 
@@ -98,9 +98,9 @@ def _facts(status: PlanStatus, last: str | None) -> Iterable[tuple[str, str]]:
         yield "in use by", f"{holder.command} (process {holder.pid} on {holder.host})"
     for kind in status.cut_short:
         end = "finishes" if kind in FINISHED_LATER else "undoes"
-        yield "cut short", f"the {OPERATION_WORDS[kind]}; the next command that changes the plan {end} it first"
+        yield "cut short", f"the {kind.noun}; the next command that changes the plan {end} it first"
     if status.interrupted:
-        yield "interrupted", "its process is gone; `plan resume` continues safely, or says what to choose"
+        yield "interrupted", "its process is dead; `plan resume` continues safely, or says what to choose"
     if last is not None:
         yield "checkpoint", f"{last} is the last of {status.checkpoints}"
     yield "confinement", _confinement_text(status)
