@@ -236,7 +236,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         with (
             self._parts.reserve.given_up_if_full(),
             self._locking.recovered(self._locking.ROLLBACK, reference, listener=listener) as (plan, lease),
-            _watching(self.service, plan, keeps_present),
+            _looking(self.service, keeps_present),
         ):
             if only:
                 return paths.restore_paths(plan, lease, self.service, wanted, only, confirm) or Declined()
@@ -257,7 +257,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         with self._parts.reserve.given_up_if_full():
             plan = self._locking.idle(self._locking.ROLLBACK, reference)
             wanted = self._views.find_checkpoint(plan, checkpoint)
-            with self._locking.with_way_out(plan), _watching(self.service, plan, keeps_present):
+            with self._locking.with_way_out(plan), _looking(self.service, keeps_present):
                 if only:
                     return paths.preview_restore(plan, self.service, wanted, only)
                 decision = rollback.decide_rollback(plan, self.service, wanted, keeps_present=keeps_present)
@@ -280,7 +280,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         is_interrupted = corrections.is_interrupted(decision, guidance)
         with (
             self._locking.recovered(self._locking.CORRECT, decision.plan_id, listener=listener) as (plan, lease),
-            _watching(self.service, plan),
+            self.service.sandboxes.looking(),
         ):
             if is_interrupted:
                 # The same correction was cut short, and recovery has finished it.
@@ -303,7 +303,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         """What a correction would do; changes nothing, and refuses what the correction would refuse."""
         decision = self.find_decision(decision_reference)
         plan = self._locking.idle(self._locking.CORRECT, decision.plan_id)
-        with _watching(self.service, plan):
+        with self.service.sandboxes.looking():
             return _preview_correction(self._parts, plan, decision, mode, steps_file)
 
     # Applying
@@ -323,7 +323,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         options = preview.ApplyOptions(commit, branch, self.settings.include_ignored)
         with (
             self._locking.recovered(self._locking.APPLY, reference, listener=listener) as (plan, lease),
-            _watching(self.service, plan),
+            self.service.sandboxes.looking(),
         ):
             return apply.apply_plan(plan, lease, self.service, options, confirm) or Declined()
 
@@ -428,9 +428,9 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         return self.service.garbage.unfreed
 
 
-def _watching(service: CheckpointService, plan: Plan, keeps_present: bool = True) -> AbstractContextManager[None]:
-    """While the sandboxes are watched, each tree is scanned as a whole only once."""
-    return service.sandboxes.watching(plan) if keeps_present else nullcontext()
+def _looking(service: CheckpointService, keeps_present: bool) -> AbstractContextManager[None]:
+    """Without keeping, no scan stores anything, and each is needed."""
+    return service.sandboxes.looking() if keeps_present else nullcontext()
 
 
 def _refuse_only_unkept(only: Sequence[str], keeps_present: bool) -> None:

@@ -186,6 +186,7 @@ class Rollback:
             plan = self.keep_present(plan, lease, target, reason)
             left = self._store.get(CheckpointGroup, plan.head_group_id or "")
             self._sandboxes.keep_sound(plan, left.states, target.states)
+            self._sandboxes.refuse_changed(plan, target.states)
         operation = RollbackEntry(
             target_group_id=target.group_id,
             left_group_id=plan.head_group_id,
@@ -199,6 +200,8 @@ class Rollback:
             self._store.insert(operation)
         try:
             compensate(plan, lease, decision.consequences)
+            if self._compensated_since(decision):
+                self._sandboxes.look_again(plan)  # the commands that undo things may have changed files
             return self._restore_and_record(plan, lease, operation, decision.checkpoint)
         except HoldfastError as error:
             noted = self._compensated_since(decision)

@@ -34,6 +34,20 @@ class Sandboxes:
         """In this context, scans of the sandboxes cost time in proportion to what changed, not to their size."""
         return self._manager.watching(Path(resource.sandbox_path) for resource in plan.resources)
 
+    def looking(self) -> AbstractContextManager[None]:
+        """In this context, each sandbox is scanned once, and all that a verb does is about what that scan found."""
+        return self._manager.looking()
+
+    def look_again(self, plan: Plan) -> None:
+        """Have the sandboxes scanned when they are asked for next: something may have changed them."""
+        for resource in plan.resources:
+            self._manager.look_again(Path(resource.sandbox_path))
+
+    def refuse_changed(self, plan: Plan, target: States) -> None:
+        """Refuse to restore if files that would be touched have changed since the scan, and no group holds them."""
+        for resource in plan.resources:
+            self._manager.refuse_changed(Path(resource.sandbox_path), target[resource.name])
+
     def heard(self, plan: Plan) -> tuple[int | str, ...]:
         """A value that differs whenever the sandboxes have changed, as cheap as possible."""
         paths = [Path(resource.sandbox_path) for resource in plan.resources]

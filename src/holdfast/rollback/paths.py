@@ -118,6 +118,7 @@ def restore_paths(
     with service.manager.storing() as batch:
         wanted = _grafted_states(service, batch, group, present, selected)
         batch.commit()
+        service.sandboxes.refuse_changed(plan, wanted)
         entry = RestorePathsEntry(
             target_group_id=group.group_id, left_group_id=plan.head_group_id, reason=reason, states=wanted
         )

@@ -15,7 +15,7 @@ from holdfast.content.difference import Difference, StateReader
 from holdfast.content.directory_cache import RecentDirectories
 from holdfast.content.garbage import collect
 from holdfast.content.store import ObjectStore
-from holdfast.errors import CheckpointNotFoundError, ContentError
+from holdfast.errors import CheckpointNotFoundError, ContentError, SandboxError
 from holdfast.model import Phase, Unheld, now
 from holdfast.snapshot.restore.decide import plan_restore, unheld_name
 from holdfast.snapshot.restore.recoverable import unrecoverable_objects
@@ -23,7 +23,7 @@ from holdfast.snapshot.restore.restoration import Restoration, refreshed
 from holdfast.snapshot.restore.staging import Stagings
 from holdfast.snapshot.restore.write import Restored, RestoreOptions
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
-from holdfast.snapshot.scan.changes import NO_REPORT, ChangeReport
+from holdfast.snapshot.scan.changes import NO_REPORT, NOTHING_CHANGED, ChangeReport, names_in
 from holdfast.snapshot.scan.index import TreeIndex
 from holdfast.snapshot.scan.watching import ChangeTracker, TrackerGroup
 from holdfast.snapshot.unstored import UnstoredTree
@@ -57,6 +57,8 @@ class CheckpointManager:
         self._trackers: dict[Path, ChangeTracker] = {}
         self._tracker_group = TrackerGroup()
         self._stagings = Stagings()
+        self._looked: set[Path] | None = None
+        """The sandboxes that were scanned since ``looking`` began; None outside of it."""
 
     def sibling(self) -> CheckpointManager:
         """Another manager on the same content, for another thread."""
@@ -79,6 +81,37 @@ class CheckpointManager:
                 self._stagings.remove(path)
             if started:
                 self.objects.unpack_parcels()
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """While this lasts, each sandbox is scanned as a whole once, and what is asked later is answered from that.
+
+        A verb that decides, records and restores then means the same state all the time. ``thorough`` scans again.
+        """
+        self._looked = set()
+        try:
+            yield
+        finally:
+            self._looked = None
+
+    def look_again(self, path: Path) -> None:
+        """Have the sandbox scanned as a whole when it is asked for next."""
+        if self._looked is not None:
+            self._looked.discard(path)
+
+    def refuse_changed(self, path: Path, state_hash: str) -> None:
+        """Refuse if a file that a restore to that state would touch has changed since the sandbox was looked at."""
+        index, target = self._index(path), self.reader.state(state_hash)
+        seen, known = index.state, index.known_state()
+        if path in self._trackers or self._looked is None or known is None:
+            return  # a restore finds it out
+        with self._storing_from(path) as batch:
+            report = names_in(self.reader.differences(known, target))
+            if refreshed(index, batch, report) != seen:
+                raise SandboxError(
+                    f"Something changed {path} since it was looked at; nothing was restored.",
+                    hint="Stop the program that works in the sandbox, then run the command again.",
+                )
 
     def event_bytes(self, path: Path) -> int | None:
         """A number that grows with every change of a sandbox that is watched; None if it is not."""
@@ -111,7 +144,7 @@ class CheckpointManager:
         """
         index, sandbox = self._index(path), _sandbox_at(path)
         batch.count_for(sandbox)
-        state = refreshed(index, batch, self._report(index), thorough=thorough)
+        state = self._refreshed(index, batch, thorough=thorough)
         is_new = state.hex() != previous_state
         checkpoint = SandboxCheckpoint(
             checkpoint_id=new_id(),
@@ -151,7 +184,7 @@ class CheckpointManager:
         index.name = name or path.name
         options = RestoreOptions(index.name, aside, lambda: self._stagings.staging_for(path))
         with self._storing_from(path) as batch:
-            restoration = Restoration(index, self.reader, batch, self._trackers.get(path), state_hash)
+            restoration = self._restoration(index, batch, state_hash)
             try:
                 plan, restored = restoration.restore(options, unheld)
                 batch.commit()
@@ -187,7 +220,8 @@ class CheckpointManager:
         """Refuse if content that a restore to that state needs is missing or damaged; the tree is not touched."""
         index = self._index(path)
         with self._storing_from(path) as batch:
-            Restoration(index, self.reader, batch, self._trackers.get(path), state_hash).check()
+            self._restoration(index, batch, state_hash).check()
+            self._note_look(path)
 
     def ensure_recoverable(
         self, path: Path, left: str, target: str | None, store_again: Callable[[], object] | None = None
@@ -218,7 +252,7 @@ class CheckpointManager:
         """The paths that ``restore`` would set aside; the tree is not touched."""
         index = self._index(path)
         with self._storing_from(path) as batch:
-            present = refreshed(index, batch, self._report(index))
+            present = self._refreshed(index, batch)
             batch.commit()
             states = self.reader.state(present.hex()), self.reader.state(state_hash)
             found = plan_restore(self.reader, *states, list(index.known.unheld), unheld).in_the_way
@@ -228,7 +262,7 @@ class CheckpointManager:
         """The hash of the present state; its content is stored, but no record names it."""
         with self._storing_from(path) as batch:
             index = self._index(path)
-            state = refreshed(index, batch, self._report(index), thorough=thorough)
+            state = self._refreshed(index, batch, thorough=thorough)
             batch.commit()
             return state.hex()
 
@@ -309,9 +343,24 @@ class CheckpointManager:
             self._indexes[path] = index
         return index
 
-    def _report(self, index: TreeIndex) -> ChangeReport:
+    def _refreshed(self, index: TreeIndex, batch: Batch, *, thorough: bool = False) -> bytes:
+        """The present state hash; ``thorough``: scan everything, whatever is known since the last scan."""
         tracker = self._trackers.get(index.root)
-        return tracker.report() if tracker else NO_REPORT
+        report = tracker.report() if tracker else self._report_since_look(index.root)
+        state = refreshed(index, batch, report, thorough=thorough)
+        self._note_look(index.root)
+        return state
+
+    def _restoration(self, index: TreeIndex, batch: Batch, state_hash: str) -> Restoration:
+        tracker, report = self._trackers.get(index.root), self._report_since_look(index.root)
+        return Restoration(index, self.reader, batch, tracker, state_hash, report)
+
+    def _report_since_look(self, path: Path) -> ChangeReport:
+        return NOTHING_CHANGED if self._looked is not None and path in self._looked else NO_REPORT
+
+    def _note_look(self, path: Path) -> None:
+        if self._looked is not None:
+            self._looked.add(path)
 
     def _cache_file(self, path: Path) -> Path:
         return self._caches / f"{path.parent.name}-{path.name}.index"

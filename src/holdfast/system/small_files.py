@@ -23,7 +23,7 @@ def sole_writer(folder: Path) -> Iterator[None]:
 
 
 def replace_text(path: Path, text: str, *, new_file_mode: int = 0o666, mode: int | None = None) -> None:
-    """Replace the content of a file durably; if that fails before it is in place, the old content stays, with nothing beside it.
+    """Replace the content of a file durably; a failure before it is in place leaves the old file as it was.
 
     ``mode`` is what the file gets in any case, ``new_file_mode`` what the umask is applied to.
     """

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.apply import preview
+from holdfast.checkpoints.rollback import Rollback
 from holdfast.errors import SandboxError, StateError
 from holdfast.model import Moment, Plan, RollbackResult
 from holdfast.rollback import paths
@@ -148,15 +149,43 @@ def _writes_meanwhile(monkeypatch: pytest.MonkeyPatch, owner: object, name: str,
     monkeypatch.setattr(owner, name, wrapped)
 
 
-def test_a_result_that_changes_while_it_is_compared_is_not_applied(
+def test_what_is_written_while_a_result_is_compared_is_neither_applied_nor_recorded_as_the_result(
     workshop: Workshop, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = workshop.sandbox(plan) / "version.txt"
+    file, result = workshop.sandbox(plan) / "version.txt", workshop.groups(plan)[-1].states
     _writes_meanwhile(monkeypatch, preview._Analysis, "run", file, "never validated")
+    opened = workshop.open()
+    opened.apply(plan.plan_id)
+    assert files(workshop.app)["version.txt"] == "changed\n"
+    [recorded] = [group.states for group in workshop.groups(plan) if Moment.PRE_APPLY in group.triggers]
+    assert recorded == result
+    opened.unapply(plan.plan_id)
     with pytest.raises(StateError, match="something changed them"):
-        workshop.open().apply(plan.plan_id)
+        opened.apply(plan.plan_id)
     assert files(workshop.app)["version.txt"] == "1\n"
-    assert Moment.PRE_APPLY.value not in [each for group in workshop.groups(plan) for each in group.triggers]
+
+
+@pytest.mark.parametrize("only", [(), ("version.txt",)])
+@pytest.mark.parametrize("name", ["version.txt", "late"])
+def test_a_rollback_is_refused_if_what_it_touches_was_written_after_it_looked(
+    workshop: Workshop, plan: Plan, monkeypatch: pytest.MonkeyPatch, name: str, only: tuple[str, ...]
+) -> None:
+    sandbox, opened = workshop.sandbox(plan), workshop.open()
+    _writes_meanwhile(monkeypatch, Rollback, "keep_present", sandbox / name, "no group holds this")
+    with pytest.raises(SandboxError, match="since it was looked at; nothing was restored"):
+        opened.rollback(plan.plan_id, _start(workshop, plan), only=only)
+    assert opened.status(plan.plan_id).cut_short == ()
+    assert files(sandbox)[name] == "no group holds this"
+
+
+def test_a_rollback_leaves_alone_what_was_written_elsewhere_after_it_looked(
+    workshop: Workshop, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = workshop.sandbox(plan, "data") / "late"
+    _writes_meanwhile(monkeypatch, Rollback, "keep_present", late, "no group holds this")
+    workshop.open().rollback(plan.plan_id, _start(workshop, plan))
+    assert files(workshop.sandbox(plan))["version.txt"] == "1\n"
+    assert late.read_text() == "no group holds this"
 
 
 def test_a_file_that_was_not_asked_for_keeps_what_is_written_while_paths_are_restored(

@@ -11,7 +11,7 @@ from holdfast.errors import SandboxError, described
 from holdfast.snapshot.restore.decide import RestorePlan, check_content, plan_restore
 from holdfast.snapshot.restore.from_events import plan_from_changes
 from holdfast.snapshot.restore.write import Restored, RestoreOptions, carry_out
-from holdfast.snapshot.scan.changes import NO_REPORT, ChangeReport, Changes, add_changes
+from holdfast.snapshot.scan.changes import NO_REPORT, NOTHING_CHANGED, ChangeReport, Changes, add_changes
 from holdfast.snapshot.scan.index import TreeIndex
 from holdfast.snapshot.scan.watching import ChangeTracker
 from holdfast.system.directories import Descent, join
@@ -35,13 +35,19 @@ class Disturbed(SandboxError):
 
 
 class Restoration:
-    """Restores one tree to one state; ``tracker`` is given if the tree is watched."""
+    """Restores one tree to one state; ``tracker`` is given if the tree is watched, otherwise ``report`` counts."""
 
     def __init__(
-        self, index: TreeIndex, reader: StateReader, batch: Batch, tracker: ChangeTracker | None, state_hash: str
+        self,
+        index: TreeIndex,
+        reader: StateReader,
+        batch: Batch,
+        tracker: ChangeTracker | None,
+        state_hash: str,
+        report: ChangeReport = NO_REPORT,
     ) -> None:
         self._index, self._reader, self._batch, self._tracker = index, reader, batch, tracker
-        self._state_hash = state_hash
+        self._state_hash, self._report = state_hash, report
         self._unscanned: ChangeReport | None = None
         """The kernel's report, until what it names has been scanned."""
         # The last known state of the tree is often the one to be restored.
@@ -69,7 +75,7 @@ class Restoration:
 
     def _plan(self, descent: Descent, unheld: Collection[str]) -> RestorePlan:
         """Decide what to do. If that is not done after all, the kernel's report is needed again."""
-        report = self._tracker.report() if self._tracker else NO_REPORT
+        report = self._tracker.report() if self._tracker else self._report
         self._unscanned = report
         if report.is_complete and not unheld:
             plan = plan_from_changes(self._index, self._reader, descent, report, self._target)
@@ -107,11 +113,7 @@ class Restoration:
 
     def _verify(self, descent: Descent, plan: RestorePlan, restored: Restored, shape: int | None) -> None:
         """Check everything that the restore touched; the tree must be in exactly that state."""
-        report = (
-            self._tracker.report(restored.exchanged, restored.dated)
-            if self._tracker
-            else ChangeReport({}, is_complete=True)
-        )
+        report = self._tracker.report(restored.exchanged, restored.dated) if self._tracker else NOTHING_CHANGED
         if report.is_written:
             restored.proven.clear()
         if _are_only(report, restored.touched) and self._adopted(descent, plan, restored, shape):

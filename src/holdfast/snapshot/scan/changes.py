@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
+
+from holdfast.content.difference import Difference
+from holdfast.system.directories import split
 
 Changes = dict[bytes, "set[bytes] | None"]
 """Directories and the changed names in them (None: everything below the directory)."""
@@ -28,9 +32,22 @@ class ChangeReport(NamedTuple):
 
 
 NO_REPORT = ChangeReport({}, is_complete=False)
+NOTHING_CHANGED = ChangeReport({}, is_complete=True)
 
 
 def add_changes(changes: Changes, more: Changes) -> None:
     for directory, names in more.items():
         known = changes.setdefault(directory, set())
         changes[directory] = None if names is None or known is None else known | names
+
+
+def names_in(differences: Iterable[Difference]) -> ChangeReport:
+    """A report that exactly the names in these differences may have changed."""
+    changes, missing = defaultdict[bytes, set[bytes]](set), defaultdict[bytes, set[bytes]](set)
+    for path, old, _ in differences:
+        directory, name = split(path)
+        if path:
+            changes[directory].add(name)
+        if old is None:
+            missing[directory].add(name)
+    return ChangeReport(dict(changes), is_complete=True, removed=missing)
