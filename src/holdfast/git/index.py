@@ -92,12 +92,16 @@ def _changed_index(repository: GitRepository, entries: Mapping[bytes, bytes]) ->
     with temporary_index(repository, copied=True) as environment:
         run_git(["update-index", "-z", "--index-info"], cwd=root, input=b"".join(lines), env=environment)
         # The files were written before: one that is missing was left out by a sparse checkout, and stays left out.
-        there = [path for path, entry in entries.items() if entry != _gone(entry)]
-        left_out = [path + b"\0" for path in there if not os.path.lexists(root / os.fsdecode(path))]
+        there, left_out = list[bytes](), list[bytes]()
+        for path in [path for path, entry in entries.items() if entry != _gone(entry)]:
+            (there if os.path.lexists(root / os.fsdecode(path)) else left_out).append(path + b"\0")
         if left_out:
             args = ["update-index", "--skip-worktree", "-z", "--stdin"]
             run_git(args, cwd=root, input=b"".join(left_out), env=environment)
-        run_git(["update-index", "-q", "--refresh"], cwd=root, env=environment, check=False)
+        if there:
+            # Only the stat data of these: all other entries are as the user's index has them.
+            args = ["--literal-pathspecs", "add", "--refresh", "--pathspec-from-file=-", "--pathspec-file-nul"]
+            run_git(args, cwd=root, input=b"".join(there), env=environment, check=False)
         return Path(environment["GIT_INDEX_FILE"]).read_bytes()
 
 

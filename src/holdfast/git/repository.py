@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,8 @@ _IN_PROGRESS = {
     "sequencer": "cherry-pick or revert",
     "BISECT_LOG": "bisect",
 }
+_SUBMODULE_MODE, _SPARSE_INDEX = (0o160000).to_bytes(4), b"sdir"
+"""As an index file has them: the mode of a submodule, and the extension that says that folders are left folded."""
 _IGNORED = ("ls-files", "--others", "--ignored", "--exclude-standard", "-z")
 _PRIVATE_REFS = ("refs/stash", "refs/heads/holdfast/", "refs/bisect/", "refs/worktree/", "refs/rewritten/")
 
@@ -32,21 +35,19 @@ class GitRepository:
     def at(cls, path: Path) -> GitRepository:
         """The repository whose root is ``path``, or a symlink to it; any other path is refused with the reason."""
         path = path.resolve()
-        answer = run_git(["rev-parse", "--is-bare-repository"], cwd=path, check=False)
-        if answer.returncode != 0:
-            raise _not_a_repository(path, answer.stderr)
-        if answer.stdout.strip() == b"true":
-            raise SandboxError(f"{path} is a bare repository: it has no files to work on.", hint="Use a clone of it.")
-        top, git_dir, common_dir = (
-            Path(os.fsdecode(run_git(["rev-parse", question], cwd=path).stdout[:-1]))
-            for question in ("--show-toplevel", "--absolute-git-dir", "--git-common-dir")
-        )
-        if top.resolve() != path:
-            raise SandboxError(
-                f"{path} lies inside the git repository {top}, it is not its root.",
-                hint="Name the root in the plan file, or give the resource the type `directory`.",
-            )
-        return cls(path, git_dir, (path / common_dir).resolve())
+        key = _what_decides(path)
+        if key is None or key not in _FOUND:
+            top, git_dir, common_dir = _places(path)
+            if top.resolve() != path:
+                raise SandboxError(
+                    f"{path} lies inside the git repository {top}, it is not its root.",
+                    hint="Name the root in the plan file, or give the resource the type `directory`.",
+                )
+            found = cls(path, git_dir, (path / common_dir).resolve())
+            if key is None:
+                return found
+            _FOUND[key] = found
+        return _FOUND[key]
 
     def _items(self, *arguments: str) -> list[bytes]:
         output: bytes = run_git(list(arguments), cwd=self.root).stdout
@@ -113,6 +114,8 @@ class GitRepository:
         return [path.rstrip(b"/") for path in self._items(*_IGNORED)]
 
     def submodules(self) -> list[bytes]:
+        if not any(map(_may_hold_submodules, self.index_files())):
+            return []
         entries = self._items("ls-files", "--stage", "-z")
         return [entry.split(b"\t", 1)[1] for entry in entries if entry.startswith(b"160000 ")]
 
@@ -122,9 +125,10 @@ class GitRepository:
         inside = os.fsencode(self.root) + b"/"
         return [place.removeprefix(inside) for place in found if place.startswith(inside)]
 
-    def uncommitted(self) -> set[bytes]:
-        """Paths at which files or index differ from HEAD, with untracked files."""
-        entries = self._items("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
+    def uncommitted(self, below: Sequence[str] = ()) -> set[bytes]:
+        """Paths at which files or index differ from HEAD, with untracked files; of all, or of these and below them."""
+        options = ("--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
+        entries = self._items("--literal-pathspecs", "status", *options, "--", *below)
         return {entry[3:].rstrip(b"/") for entry in entries}
 
     def is_set(self, key: str) -> bool:
@@ -137,6 +141,44 @@ class GitRepository:
     @property
     def index_lock(self) -> Path:
         return self.git_dir / "index.lock"
+
+
+_FOUND: dict[tuple[object, ...], GitRepository] = {}
+"""What git was asked once in this process, by all that decides the answer."""
+
+
+def _what_decides(path: Path) -> tuple[object, ...] | None:
+    """What git's answer about that folder depends on; None if it is not an ordinary repository."""
+    try:
+        folder, config = os.lstat(path / ".git"), os.lstat(path / ".git" / "config")
+    except OSError:
+        return None
+    settings = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith("GIT_")))
+    return path, folder.st_ino, config.st_ino, config.st_ctime_ns, config.st_size, settings
+
+
+def _places(path: Path) -> tuple[Path, Path, Path]:
+    """The root of the work tree around a folder, its git directory, and the one shared with other work trees."""
+    questions = ("--show-toplevel", "--absolute-git-dir", "--git-common-dir")
+    answer = run_git(["rev-parse", "--is-bare-repository", *questions], cwd=path, check=False)
+    is_bare, *lines = answer.stdout.split(b"\n")[:-1] or [b""]
+    if is_bare == b"true":
+        raise SandboxError(f"{path} is a bare repository: it has no files to work on.", hint="Use a clone of it.")
+    if answer.returncode != 0:
+        raise _not_a_repository(path, answer.stderr)
+    if len(lines) != len(questions):  # a name contains a line break
+        lines = [run_git(["rev-parse", question], cwd=path).stdout[:-1] for question in questions]
+    top, git_dir, common_dir = (Path(os.fsdecode(line)) for line in lines)
+    return top, git_dir, common_dir
+
+
+def _may_hold_submodules(index: Path) -> bool:
+    """Whether an index file may list a submodule; the whole list takes long in a large repository."""
+    try:
+        content = index.read_bytes()
+    except FileNotFoundError:
+        return False
+    return _SUBMODULE_MODE in content or _SPARSE_INDEX in content
 
 
 def _not_a_repository(path: Path, stderr: bytes) -> SandboxError:

@@ -16,6 +16,8 @@ from holdfast.system.trees import make_folders, temporary_folder
 _REPOSITORY = b".git"
 _SKIPPED = b"S"
 _HERE = b"./"
+_MOST_ASKED_FOR = 500
+"""Asked about more paths than that, git takes as long as for all."""
 
 
 def ignored_among(
@@ -93,11 +95,34 @@ def not_as_committed(repository: GitRepository, paths: Collection[bytes]) -> set
     wanted = set(paths)
     if not wanted:
         return set()
-    entries = [line for line in run_git(["ls-files", "-v", "-z"], cwd=repository.root).stdout.split(b"\0") if line]
+    below = _asked_for(repository, wanted)
+    args = ["--literal-pathspecs", "ls-files", "-v", "-z", "--", *below]
+    entries = [line for line in run_git(args, cwd=repository.root).stdout.split(b"\0") if line]
     unwatched = {entry[2:] for entry in entries if entry[:1] == _SKIPPED or entry[:1].islower()}
     left_out = {entry[2:] for entry in entries if entry[:1] == _SKIPPED and entry[2:] in wanted}
     left_out = {path for path in left_out if not os.path.lexists(repository.root / os.fsdecode(path))}
-    return in_the_way_of(paths, repository.uncommitted() | unwatched - left_out)
+    return in_the_way_of(paths, repository.uncommitted(below) | unwatched - left_out)
+
+
+def _asked_for(repository: GitRepository, paths: Collection[bytes]) -> list[str]:
+    """What to ask git about: these paths; or everything, if they are many or a file may be in the place of a folder."""
+    folders = with_ancestors(split(path)[0] for path in paths) - {b""}
+    if len(paths) > _MOST_ASKED_FOR or not _are_folders(repository, folders):
+        return []
+    return sorted(map(os.fsdecode, paths))
+
+
+def _are_folders(repository: GitRepository, paths: Collection[bytes]) -> bool:
+    """Whether each of these is a folder, or nothing, in the files, in HEAD and in the index."""
+    if any(os.path.lexists(place := repository.root / os.fsdecode(path)) and not _is_folder(place) for path in paths):
+        return False
+    asked = b"".join(place + path + b"\0" for path in paths for place in (b"HEAD:", b":0:"))
+    answer = run_git(["cat-file", "-z", "--batch-check=%(objecttype)"], cwd=repository.root, input=asked).stdout
+    return b"blob" not in answer.split(b"\n")
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def in_the_way_of(paths: Collection[bytes], found: Iterable[bytes]) -> set[bytes]:
