@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.errors import ConflictError, SandboxError
 from holdfast.git.branches import BranchMove, refuse_a_locked_branch
-from holdfast.git.index import staged, temporary_index, tree_of
+from holdfast.git.index import changes_between, staged, temporary_index
 from holdfast.git.repository import GitRepository
 from holdfast.git.run import GitFailed, run_git
 from holdfast.git.work_tree import behind_symlinks
@@ -41,10 +41,10 @@ def make_commit(draft: CommitDraft) -> str | None:
     with _refusals_explained(repository):
         with temporary_index(repository) as environment:
             tree = _write_tree(draft, environment)
-            beside = staged(repository, draft.parent, environment).difference(draft.paths)
-        if beside:
+        changed = changes_between(repository, draft.parent, tree)
+        if beside := changed.keys() - draft.paths:
             raise _reaches_too_far(repository, beside)
-        if tree == tree_of(repository, draft.parent):
+        if not changed:
             return None
         signing = ["-S"] if _is_signed(repository) else []
         parents = ["-p", draft.parent] if draft.parent else []
@@ -138,6 +138,8 @@ def _fill_index(draft: CommitDraft, environment: Mapping[str, str], *, only_look
     with draft.work_tree() as work_tree:
         there = {**environment, "GIT_WORK_TREE": str(work_tree)}
         for how, some in _by_what_git_can_hold(work_tree, draft.paths):
+            if not some:
+                continue
             listed = b"".join(path + b"\0" for path in some)
             options = ["--info-only"] if only_look else []
             run_git(["update-index", *options, *how, "-z", "--stdin"], cwd=work_tree, input=listed, env=there)

@@ -7,6 +7,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 from holdfast.errors import ConflictError
@@ -43,8 +44,9 @@ def tree_of(repository: GitRepository, commit: str | None) -> str:
     return run_git(["rev-parse", f"{commit}^{{tree}}"], cwd=repository.root).stdout.decode().strip()
 
 
-def changes_between(repository: GitRepository, old: str | None, new: str | None) -> dict[bytes, tuple[bytes, bytes]]:
-    """Every path in which two commits differ, with its old and its new ``mode digest``."""
+@lru_cache(maxsize=8)  # what two commits are never changes
+def changes_between(repository: GitRepository, old: str | None, new: str | None) -> Mapping[bytes, tuple[bytes, bytes]]:
+    """Every path in which two commits or trees differ, with its old and its new ``mode digest``."""
     ends = [each or tree_of(repository, None) for each in (old, new)]
     args = ["diff-tree", "-r", "-z", "--no-renames", *ends]
     words = run_git(args, cwd=repository.root).stdout.split(b"\0")
