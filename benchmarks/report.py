@@ -149,10 +149,10 @@ def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in (header, ruler, *rows))
 
 
-def write_between_markers(page: Path, text: str) -> None:
+def write_between_markers(page: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
     """Replace what an earlier run measured; the prose around it stays."""
-    before, begin, rest = page.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{page.name} has no place for the measurements: {BEGIN} and {END} are missing.")
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+    before, found, rest = page.read_text().partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found or not found_end:
+        raise SystemExit(f"{page.name} has no place for the measurements: {begin} and {end} are missing.")
+    page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")

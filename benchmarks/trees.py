@@ -9,6 +9,7 @@ from pathlib import Path
 
 FILES_IN_A_DIRECTORY = 20
 _BLOCK_BYTES = 1 << 20
+_SOURCES_IN_A_DIRECTORY, _OPEN_FOLDERS, _TOP_FOLDERS, _DEEPEST = 15, 400, 30, 8
 
 
 def make_tree(root: Path, files: int, *, seed: int = 1) -> None:
@@ -27,6 +28,23 @@ def file_path(root: Path, number: int) -> Path:
     directory = number // FILES_IN_A_DIRECTORY
     folders = (f"d{directory // 400:03}", f"e{directory // 20 % 20:02}", f"f{directory % 20:02}")
     return root.joinpath(*folders, f"file{number:06}.txt")
+
+
+def make_source_tree(root: Path, files: int, *, seed: int = 7) -> None:
+    """Files like those of a large program in C: some four kilobytes, fifteen to a directory, eight levels deep."""
+    chance = random.Random(seed)
+    root.mkdir(parents=True)
+    folders = [root]
+    for number in range(files // _SOURCES_IN_A_DIRECTORY):
+        parent = chance.choice(folders[-_OPEN_FOLDERS:])
+        if len(parent.parts) - len(root.parts) >= _DEEPEST or number < _TOP_FOLDERS:
+            parent = root
+        folders.append(parent / f"d{number}")
+        folders[-1].mkdir()
+    line = "int some_function(struct thing *thing, unsigned long flags);\n"
+    for number in range(files):
+        lines = int(chance.lognormvariate(4.2, 1.2))
+        (folders[number % len(folders)] / f"file{number}.c").write_text(f"/* {number} */\n" + line * lines)
 
 
 def chosen_files(root: Path, total: int, count: int, turn: int) -> list[Path]:
