@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import Checkpoint, CheckpointRetentionPolicy, SandboxCheckpoint
-from holdfast.model import CheckpointMetadata, Moment, Phase, Trigger
+from holdfast.model import CheckpointMetadata, Moment, Phase, Trigger, Unheld
+from holdfast.snapshot.taken import TakenSnapshot
 from holdfast.system.ids import new_id
 
 SEVEN = {
@@ -49,7 +50,18 @@ def test_seven_fields_are_enough_for_a_snapshot_of_a_sandbox() -> None:
 
     assert made.phase is Phase.EXECUTE
     assert {name: getattr(made, name) for name in SEVEN} == SEVEN
-    assert SandboxCheckpoint.from_json(made.to_json()) == made
+
+
+@pytest.mark.parametrize("at", [datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)])
+def test_a_snapshot_is_read_from_the_catalogue_as_it_was_taken(at: datetime) -> None:
+    unheld = (Unheld(path="so\udcffcket", reason="a socket"),)
+    taken = TakenSnapshot(
+        **{**SEVEN, "phase": Phase.EXECUTE, "created_at": at, "snapshot_path": "/some\udcffwhere"},
+        state_hash="0" * 64, size_bytes=7, unheld=unheld,
+    )  # fmt: skip
+    found = SandboxCheckpoint.from_json(taken.to_json())
+    assert found.model_dump() == taken.model_dump()
+    assert found.unheld == unheld
 
 
 def test_a_snapshot_of_a_sandbox_cannot_be_changed() -> None:

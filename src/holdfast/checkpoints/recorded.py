@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast.db.store import Store
 from holdfast.model import Checkpoint, CheckpointGroup
-from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
+
+if TYPE_CHECKING:
+    from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
+
+# The model takes long to import, and most commands list no snapshots.
 
 
 class RecordedSnapshots:
@@ -15,6 +21,8 @@ class RecordedSnapshots:
 
     def of_sandbox(self, sandbox_id: str) -> list[SandboxCheckpoint]:
         """The snapshots of a sandbox in their order, without those whose records are damaged."""
+        from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
+
         plan_id = sandbox_id.partition("/")[0]
         groups = {group.group_id: group for group in self._store.groups.of(plan_id, sound_only=True)}
         return [
@@ -24,6 +32,8 @@ class RecordedSnapshots:
         ]
 
     def find(self, checkpoint_id: str) -> SandboxCheckpoint | None:
+        from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
+
         found = self._store.find(Checkpoint, checkpoint_id)
         if found is None:
             return None

@@ -33,7 +33,7 @@ from holdfast.model import (
 )
 from holdfast.names import name_text
 from holdfast.snapshot.manager import CheckpointManager
-from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
+from holdfast.snapshot.taken import TakenSnapshot
 from holdfast.system.ids import new_id
 
 _FEWEST = 2
@@ -117,7 +117,7 @@ class GroupRecorder:
         self._disown_unrecorded(plan)
         with self._manager.storing(self._max_bytes) as batch:
             taken = {
-                resource.name: self._manager.create_checkpoint(
+                resource.name: self._manager.take(
                     batch,
                     sandbox_id=sandbox_ref(plan, resource),
                     plan_id=plan.plan_id,
@@ -154,7 +154,7 @@ class GroupRecorder:
         return objects.content_bytes() < before_bytes
 
     def _with_changes(
-        self, plan: Plan, occasion: Occasion, known: dict[str, str], taken: dict[str, SandboxCheckpoint]
+        self, plan: Plan, occasion: Occasion, known: dict[str, str], taken: dict[str, TakenSnapshot]
     ) -> Occasion:
         """Add the changes to the title of a group taken while a program runs: only they tell such groups apart."""
         if Moment.SETTLED not in occasion.triggers or not known:
@@ -189,7 +189,7 @@ class GroupRecorder:
     def _is_checkpoint(self, checkpoint_id: str) -> bool:
         return self._store.has(Checkpoint, checkpoint_id)
 
-    def _record(self, plan: Plan, occasion: Occasion, taken: dict[str, SandboxCheckpoint], rows: list[str]) -> Plan:
+    def _record(self, plan: Plan, occasion: Occasion, taken: dict[str, TakenSnapshot], rows: list[str]) -> Plan:
         step_index = occasion.step_index
         group = CheckpointGroup(
             group_id=new_id(),

@@ -18,7 +18,6 @@ from holdfast.sandbox.protocol import sandbox_for
 from holdfast.snapshot.inspected import was_only_inspected
 from holdfast.snapshot.manager import CheckpointManager, aside_of
 from holdfast.snapshot.restore.write import Restored
-from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 from holdfast.system.place import is_missing
 
 
@@ -175,9 +174,11 @@ class Sandboxes:
         _restore_each((resource,), self._from(group))
 
     def _from(self, group: CheckpointGroup) -> Callable[[Resource, Path], Restored]:
-        return lambda resource, aside: self._manager.rollback_to(
-            SandboxCheckpoint.held_by(group, resource), aside=aside
-        )[1]
+        def restore(resource: Resource, aside: Path) -> Restored:
+            path, unheld = Path(resource.sandbox_path), unheld_paths(group, resource)
+            return self._manager.restore(path, group.states[resource.name], aside=aside, unheld=unheld)[1]
+
+        return restore
 
 
 def _restore_each(resources: Iterable[Resource], restore: Callable[[Resource, Path], Restored]) -> tuple[str, ...]:

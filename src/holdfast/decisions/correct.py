@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from holdfast.checkpoints.consequences import Consequences, consequences_of
 from holdfast.checkpoints.correction import record_correction
@@ -31,7 +32,9 @@ from holdfast.model import (
     numbers_of,
 )
 from holdfast.rollback.rollback import carry_out, full_impact, refuse_if_disabled
-from holdfast.tools import Toolbox
+
+if TYPE_CHECKING:
+    from holdfast.tools import Toolbox
 
 
 @dataclass(frozen=True)

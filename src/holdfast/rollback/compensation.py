@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from holdfast.checkpoints.consequences import Consequences
 from holdfast.checkpoints.service import CheckpointService
@@ -24,13 +25,15 @@ from holdfast.model import (
     Step,
     StepRun,
 )
-from holdfast.tools import Toolbox, ToolResult
+
+if TYPE_CHECKING:
+    from holdfast.tools import Toolbox, ToolResult
 
 UNDER_WAY = "begun; whether it was done is not known"
 DONE = "done"
 TO_BE_DONE = "to be done"
 
-RunTool = Callable[[Plan, Step, StepRun], ToolResult]
+RunTool = Callable[[Plan, Step, StepRun], "ToolResult"]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from holdfast.checkpoints.consequences import Consequences
 from holdfast.checkpoints.rollback import Compensate, RollbackDecision
@@ -11,7 +12,9 @@ from holdfast.checkpoints.service import CheckpointService
 from holdfast.errors import StateError
 from holdfast.model import Checkpoint, CheckpointGroup, Correction, Lease, Plan, RollbackImpact, RollbackResult
 from holdfast.rollback.compensation import effects_outside, with_effects
-from holdfast.tools import Toolbox
+
+if TYPE_CHECKING:
+    from holdfast.tools import Toolbox
 
 
 @dataclass(frozen=True)

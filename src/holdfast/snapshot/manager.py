@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.content.batch import Batch, storing
 from holdfast.content.difference import Difference, StateReader
@@ -22,13 +23,16 @@ from holdfast.snapshot.restore.recoverable import unrecoverable_objects
 from holdfast.snapshot.restore.restoration import Restoration, refreshed
 from holdfast.snapshot.restore.staging import Stagings
 from holdfast.snapshot.restore.write import Restored, RestoreOptions
-from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 from holdfast.snapshot.scan.changes import NO_REPORT, NOTHING_CHANGED, ChangeReport, names_in
 from holdfast.snapshot.scan.index import TreeIndex
 from holdfast.snapshot.scan.watching import ChangeTracker, TrackerGroup
+from holdfast.snapshot.taken import TakenSnapshot
 from holdfast.snapshot.unstored import UnstoredTree
 from holdfast.system.ids import new_id
 from holdfast.system.place import in_home, is_there, relative_to_home
+
+if TYPE_CHECKING:
+    from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 
 
 def aside_of(path: Path) -> Path:
@@ -138,15 +142,39 @@ class CheckpointManager:
         previous_state: str | None = None,
         thorough: bool = False,
     ) -> SandboxCheckpoint:
-        """Add a snapshot to the batch; it is durable once the batch is committed.
+        """Add a snapshot to the batch; it is durable once the batch is committed; see ``take``."""
+        from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 
-        ``thorough``: scan everything, whatever the kernel reported.
-        """
+        taken = self.take(
+            batch,
+            sandbox_id=sandbox_id,
+            plan_id=plan_id,
+            phase=phase,
+            path=path,
+            metadata=metadata,
+            previous_state=previous_state,
+            thorough=thorough,
+        )
+        return SandboxCheckpoint.model_validate(taken.model_dump())
+
+    def take(
+        self,
+        batch: Batch,
+        *,
+        sandbox_id: str,
+        plan_id: str,
+        phase: Phase,
+        path: Path,
+        metadata: dict[str, Any],
+        previous_state: str | None = None,
+        thorough: bool = False,
+    ) -> TakenSnapshot:
+        """Add a snapshot to the batch; ``thorough``: scan everything, whatever the kernel reported."""
         index, sandbox = self._index(path), _sandbox_at(path)
         batch.count_for(sandbox)
         state = self._refreshed(index, batch, thorough=thorough)
         is_new = state.hex() != previous_state
-        checkpoint = SandboxCheckpoint(
+        checkpoint = TakenSnapshot(
             checkpoint_id=new_id(),
             sandbox_id=sandbox_id,
             plan_id=plan_id,
@@ -160,7 +188,8 @@ class CheckpointManager:
         )
         if is_new:
             batch.name(sandbox, checkpoint.size_bytes)
-            batch.catalogue(checkpoint.checkpoint_id, sandbox_id, state, self._without_home(checkpoint).to_json())
+            in_catalogue = checkpoint.model_copy(update={"snapshot_path": self._path_in_home(path)})
+            batch.catalogue(checkpoint.checkpoint_id, sandbox_id, state, in_catalogue.to_json())
         return checkpoint
 
     def rollback_to(
@@ -284,8 +313,8 @@ class CheckpointManager:
         if last is None or is_recorded(last[0]):
             return
         try:
-            size_bytes = SandboxCheckpoint.from_json(last[1]).size_bytes
-        except ValueError:
+            size_bytes = max(0, int(json.loads(last[1])["size_bytes"]))
+        except (ValueError, TypeError, KeyError):
             size_bytes = 0  # the record is damaged; only a count is lost with it
         self.objects.catalogue.disown(last[0], _sandbox_at(path), size_bytes)
 
@@ -299,12 +328,13 @@ class CheckpointManager:
             raise CheckpointNotFoundError(f"There is no checkpoint {checkpoint_id}.", hint=hint)
         return self._listed(text)
 
-    def _without_home(self, checkpoint: SandboxCheckpoint) -> SandboxCheckpoint:
-        path = relative_to_home(checkpoint.snapshot_path, self.objects.path.parent)
-        return checkpoint.model_copy(update={"snapshot_path": path})
+    def _path_in_home(self, path: Path) -> str:
+        return relative_to_home(str(path), self.objects.path.parent)
 
     def _listed(self, text: str) -> SandboxCheckpoint:
         """A snapshot from the catalogue, with the path that its sandbox has in this home."""
+        from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
+
         found = SandboxCheckpoint.from_json(text)
         path = in_home(found.snapshot_path, self.objects.path.parent, found.plan_id)
         return found.model_copy(update={"snapshot_path": path})

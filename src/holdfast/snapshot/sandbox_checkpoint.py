@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationInfo, field_validator
 
-from holdfast.model import Checkpoint, CheckpointGroup, Phase, Resource, Unheld
+from holdfast.model import Checkpoint, CheckpointGroup, Phase, Unheld
 from holdfast.system.validity import refuse_unless_id, refuse_unless_utc
 
 _Unheld = Annotated[
@@ -71,25 +71,6 @@ class SandboxCheckpoint(BaseModel):
             size_bytes=checkpoint.size_bytes,
             unheld=group.unheld.get(checkpoint.resource_id, ()),
         )
-
-    @classmethod
-    def held_by(cls, group: CheckpointGroup, resource: Resource) -> Self:
-        """The snapshot of a resource in a group, even of one that had not changed and has no record of its own."""
-        return cls(
-            checkpoint_id=group.group_id,
-            sandbox_id=f"{group.plan_id}/{resource.name}",
-            plan_id=group.plan_id,
-            phase=group.phase,
-            created_at=group.created_at,
-            metadata={"reason": group.reason, "triggers": list(group.triggers)},
-            snapshot_path=resource.sandbox_path,
-            state_hash=group.states[resource.name],
-            unheld=group.unheld.get(resource.name, ()),
-        )
-
-    def to_json(self) -> str:
-        """JSON in ASCII, because Python's surrogates in names that are not UTF-8 cannot be encoded as UTF-8."""
-        return json.dumps(self.model_dump(mode="json"), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:

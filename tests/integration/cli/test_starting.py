@@ -53,6 +53,14 @@ _FOR_EVERY_COMMAND = {"holdfast.snapshot", "holdfast.content.keeping"}
 """They tell whether the records are those that content is kept for, before any command relies on them."""
 
 
+def test_a_checkpoint_is_taken_without_what_only_plan_files_and_tools_need(project: Project) -> None:
+    project.run("plan", "execute", str(project.plan(STEPS)))
+    modules = imported(project, "checkpoint", "create", "latest")
+    assert not packages(modules) & {"pydantic", "alembic", "sqlalchemy", "psycopg", "rich", "yaml", "tomlkit"}
+    assert not {module for module in modules if module.startswith(("holdfast.tools", "holdfast.planfile"))}
+    assert "holdfast.checkpoints.recorder" in modules
+
+
 def test_help_imports_click_and_nothing_else(project: Project) -> None:
     modules = imported(project, "--help")
     assert not packages(modules) & {"pydantic", "rich", "sqlite3", "pysqlite3", "yaml"}
