@@ -57,8 +57,9 @@ benchmark: $(INSTALLED)  ## count the work, and compare it with the last release
 faults: $(INSTALLED)  ## the whole fault campaign (an hour; goes on where it was stopped; FLAGS="--every 25": a part of it)
 	@$(BIN)/python -m tests.faults.campaign $(FLAGS)
 
-bench: $(INSTALLED)  ## measure Holdfast beside git, restic and borg (20 minutes; FLAGS="--files 1000 --rounds 3": one)
+bench: $(INSTALLED)  ## measure checkpoints beside git, restic and borg, then whole commands (an hour; see docs/performance.md)
 	@$(BIN)/python -m benchmarks.compare $(FLAGS)
+	@$(BIN)/python -m benchmarks.whole_commands $(COMMAND_FLAGS)
 
 docs: $(INSTALLED)  ## make the generated pages and the site of the documentation, in site/
 	@$(BIN)/python -m tools.docs.commands
