@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ import pytest
 
 from holdfast.checkpoints.releasing import Release
 from holdfast.content.batch import Batch
+from holdfast.content.keeping import Keeping
 from holdfast.content.store import ObjectStore
+from holdfast.db.store import Store
 from holdfast.snapshot.manager import CheckpointManager
 from holdfast.system import sqlite
 from tests.faults import homes
@@ -107,10 +109,13 @@ def test_an_error_that_is_passed_over_is_found(bench: Bench, monkeypatch: Patch)
 
 
 def test_a_collection_that_asks_only_the_records_in_use_is_found(bench: Bench, monkeypatch: Patch) -> None:
-    def of_present(self: Release) -> set[str]:
-        return self._present.referenced_states(self._objects.store_id)
+    @contextmanager
+    def of_present(self: Release) -> Iterator[Sequence[Store]]:
+        yield (self._present,)
 
-    monkeypatch.setattr(Release, "needed_states", of_present)
+    monkeypatch.setattr(Release, "records", of_present)
+    monkeypatch.setattr(Release, "check", lambda *_: [])
+    monkeypatch.setattr(Keeping, "keeps_for_others", lambda *_: False)
     problems = homes.two_record_stores(bench, 0).problems
     assert any("checkpoint verify" in each for each in problems), problems
 

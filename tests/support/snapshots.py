@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
 from blake3 import blake3
 
 from holdfast.content.batch import Batch
+from holdfast.content.counts import STATE
+from holdfast.content.difference import StateReader
+from holdfast.content.format import DIRECTORY, FILE, PIECES
 from holdfast.content.store import ObjectStore
 from holdfast.model import Phase
 from holdfast.snapshot.manager import CheckpointManager
@@ -74,6 +78,9 @@ class Place:
         aside = self.aside / secrets.token_hex(4)
         return self.manager.restore(self.root, state, aside=aside, unheld=unheld)[1]
 
+    def collect(self, kept: Callable[[], set[str]]) -> int:
+        return collect(self.manager, kept)
+
     def found_anew(self) -> str:
         """The state that somebody finds who knows nothing of the tree."""
         fresh = Place(self.folder, self.root)
@@ -131,3 +138,45 @@ class Place:
         finally:
             connection.close()
         self._open()
+
+
+class StatesKept:
+    """Stands for records that need exactly the states that ``kept`` returns (``content.garbage.Claims``)."""
+
+    def __init__(self, objects: ObjectStore, kept: Callable[[], set[str]]) -> None:
+        self._objects = objects
+        self._kept = kept
+
+    def refuse_others(self) -> None: ...
+
+    def begin(self) -> None: ...
+
+    def given_up(self) -> set[bytes]:
+        rows = self._objects.database.rows("SELECT digest FROM reference WHERE kind = ?", (STATE,))
+        return {row[0] for row in rows} - self.needed()
+
+    def needed_among(self, states: Collection[bytes]) -> set[bytes]:
+        return self.needed().intersection(states)
+
+    def needed(self) -> set[bytes]:
+        return set(map(bytes.fromhex, self._kept()))
+
+    def note_collected(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+def collect(manager: CheckpointManager, kept: Callable[[], set[str]]) -> int:
+    """Remove what none of these states needs."""
+    return manager.collect(StatesKept(manager.objects, kept))
+
+
+def needed_objects(reader: StateReader, states: Iterable[str]) -> set[bytes]:
+    """The digests of all objects that these states need, found by walking each of them."""
+    found = set(map(bytes.fromhex, states))
+    for state in list(found):
+        for _, entry in reader.walk(reader.state(state.hex())):
+            if entry.kind in (FILE, PIECES, DIRECTORY) and entry.content:
+                found.add(entry.content)
+                found.update(reader.pieces(entry) if entry.kind == PIECES else ())
+    return found

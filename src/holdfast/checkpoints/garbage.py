@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
+from holdfast.checkpoints.claims import RecordClaims
 from holdfast.checkpoints.releasing import NotReleased, Release
 from holdfast.errors import ContentError, DamagedRecordError, DatabaseFullError, HoldfastError
 from holdfast.model import Checkpoint
@@ -51,7 +52,8 @@ class Garbage:
         try:
             if gone:
                 self._manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in gone))
-            return self._manager.collect(self._release.needed_states)
+            with self._release.records() as stores:
+                return self._manager.collect(RecordClaims(self._manager.objects, self._release, stores))
         except (NotReleased, ContentError, DamagedRecordError, DatabaseFullError) as error:
             # Other processes would fail as well, after reading every directory that is kept.
             with suppress(HoldfastError):

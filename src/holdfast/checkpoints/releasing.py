@@ -5,8 +5,8 @@ In doubt, nothing is released.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -50,12 +50,18 @@ class NotReleased(HoldfastError):
     """Nothing may be collected; raised only to collections."""
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """What one set of records needs: lease tokens by plan, and states."""
+Tokens = Mapping[str, Mapping[str, int]]
+"""By the id of records, the lease tokens of plans that they know."""
 
-    tokens: Mapping[str, int]
-    states: frozenset[str]
+
+@dataclass(frozen=True)
+class Sorted:
+    """What the records say about plans that content is kept for."""
+
+    released: list[KeptPlan]
+    held_back: list[HeldBack]
+    checked: list[KeptPlan]
+    """Plans that their records know, and not with an earlier lease."""
 
 
 class Release:
@@ -70,7 +76,7 @@ class Release:
         """Note, before it happens, that content is stored for that plan under that lease."""
         if (plan_id, owner) in self._noted:
             return
-        self._take_over()
+        self.take_over()
         store = self._present
         # With shared records, a home that has not noted the last lease counts as a copy of the home that took it.
         is_durable = store.place != FILE
@@ -79,28 +85,33 @@ class Release:
 
     def has_noted(self, plan_id: str, token: int) -> bool:
         """Whether that lease of the plan, or a later one, was noted in this content store."""
-        noted = (each for each in self._keeping.plans() if each.records_id == self._present.records_id)
-        return any(each.plan_id == plan_id and each.token >= token for each in noted)
+        noted = self._keeping.find(plan_id, self._present.records_id)
+        return noted is not None and noted.token >= token
 
     def let_go(self, plan_id: str) -> None:
         self._keeping.let_go(plan_id, self._present.records_id)
 
-    def needed_states(self) -> set[str]:
-        """Every state that some records need; refuses if content is kept for records that cannot be read.
+    @contextmanager
+    def records(self) -> Iterator[Sequence[Store]]:
+        """All records that can be asked from here, the present ones first."""
+        with self._others() as others:
+            yield (self._present, *others)
+
+    def check(self, plans: Sequence[KeptPlan], tokens: Tokens) -> list[KeptPlan]:
+        """Forget those of these plans that are released, refuse if one is in doubt, and return the others.
 
         Call this only while nothing can be added to the content.
         """
-        self._take_over()
-        answers = self._answers()
-        released, held_back = self._sorted(answers)
-        self._keeping.forget(released)
-        if held_back:
-            raise not_released(held_back)
-        return {state for answer in answers.values() for state in answer.states}
+        found = self._sorted(plans, tokens)
+        self._keeping.forget(found.released)
+        if found.held_back:
+            raise not_released(found.held_back)
+        return found.checked
 
     def held_back(self) -> list[HeldBack]:
         """The plans in doubt; changes nothing."""
-        return self._sorted(self._answers())[1]
+        with self.records() as stores:
+            return self._sorted(self._keeping.plans(), tokens_of_all(stores)).held_back
 
     def give_up(self, given_up: Iterable[HeldBack]) -> None:
         """Release these plans, because a person has said that their records are gone for ever."""
@@ -110,7 +121,8 @@ class Release:
             else:
                 self._keeping.forget([each.plan])
 
-    def _take_over(self) -> None:
+    def take_over(self) -> None:
+        """Note for which plans content is kept, in a new store or in one of an earlier version."""
         if self._keeping.stores():
             return
         store_id = self._objects.store_id
@@ -128,42 +140,40 @@ class Release:
                 {plan_id for store in asked for plan_id in store.plans.ids()},
             )
 
-    def _answers(self) -> dict[str, _Answer]:
-        answers = {self._present.records_id: self._answer(self._present)}
-        with self._others() as others:
-            for store in others:
-                with suppress(DatabaseError):  # damaged records count as not asked
-                    answers[store.records_id] = self._answer(store)
-        return answers
-
-    def _answer(self, store: Store) -> _Answer:
-        return _Answer(store.leases.tokens(), frozenset(store.referenced_states(self._objects.store_id)))
-
-    def _sorted(self, answers: Mapping[str, _Answer]) -> tuple[list[KeptPlan], list[HeldBack]]:
-        """The released plans, and those in doubt."""
+    def _sorted(self, plans: Sequence[KeptPlan], tokens: Tokens) -> Sorted:
         places = {store.records_id: store.place for store in self._keeping.stores()}
-        catalogued = self._keeping.catalogued()
-        known = {plan_id for answer in answers.values() for plan_id in answer.tokens}
-        released: list[KeptPlan] = []
-        held_back: list[HeldBack] = []
-        for plan in self._keeping.plans():
-            answer = answers.get(plan.records_id)
+        known = {plan_id for answer in tokens.values() for plan_id in answer}
+        found = Sorted([], [], [])
+        for plan in plans:
+            answer = tokens.get(plan.records_id)
             doubt = partial(HeldBack, plan, places.get(plan.records_id, ""))
             if plan.records_id == UNKNOWN and plan.plan_id in known:
-                released.append(plan)  # the records that know it note it when it is next used
-            elif answer is not None and plan.plan_id in answer.tokens:
-                token = answer.tokens[plan.plan_id]
+                found.released.append(plan)  # the records that know it note it when it is next used
+            elif answer is not None and plan.plan_id in answer:
+                token = answer[plan.plan_id]
                 if plan.mark is Mark.BEHIND or token < plan.token:
-                    held_back.append(doubt(Reason.OLDER, token))
-            elif plan.plan_id not in catalogued:
+                    found.held_back.append(doubt(Reason.OLDER, token))
+                else:
+                    found.checked.append(plan)
+            elif not self._keeping.is_catalogued(plan.plan_id):
                 continue  # nothing was saved for it yet
             elif answer is None and plan.records_id != UNKNOWN:
-                held_back.append(doubt(Reason.NOT_ASKED))
+                found.held_back.append(doubt(Reason.NOT_ASKED))
             elif answer is not None and plan.mark is Mark.GOING:
-                released.append(plan)
+                found.released.append(plan)
             else:
-                held_back.append(doubt(Reason.NOT_KNOWN))
-        return released, held_back
+                found.held_back.append(doubt(Reason.NOT_KNOWN))
+        return found
+
+
+def tokens_of_all(stores: Iterable[Store]) -> Tokens:
+    """The tokens of all plans; damaged records, unless they are the present ones, count as not asked."""
+    present, *others = stores
+    found: dict[str, Mapping[str, int]] = {present.records_id: present.leases.tokens()}
+    for store in others:
+        with suppress(DatabaseError):
+            found[store.records_id] = store.leases.tokens()
+    return found
 
 
 def not_released(held_back: Sequence[HeldBack], *, is_tried: bool = True) -> NotReleased:

@@ -37,6 +37,8 @@ class Batch:
         self._parcels: list[Parcel] = []
         self._parcelled: set[bytes] = set()
         self._snapshots: list[Snapshot] = []
+        self._states: set[bytes] = set()
+        """States that records may be about to name."""
         self._added_bytes = 0
         self._sandbox = sandbox
         self._unnamed: defaultdict[str, int] = defaultdict(int)
@@ -50,6 +52,12 @@ class Batch:
     def add(self, content: bytes) -> bytes:
         digest = digest_of(content)
         self.add_named(digest, content)
+        return digest
+
+    def add_state(self, content: bytes) -> bytes:
+        """Add a state that records may be about to name."""
+        digest = self.add(content)
+        self._states.add(digest)
         return digest
 
     def add_named(self, digest: bytes, content: bytes) -> None:
@@ -134,6 +142,7 @@ class Batch:
 
     def catalogue(self, checkpoint_id: str, sandbox_id: str, state: bytes, record: str) -> None:
         self._snapshots.append((checkpoint_id, sandbox_id, state, record))
+        self._states.add(state)
 
     def when_stored(self, action: Callable[[], None]) -> None:
         """Call ``action`` once all content added so far is stored; never, if the batch is given up."""
@@ -141,16 +150,22 @@ class Batch:
 
     def commit(self) -> None:
         self._pack()
-        if self._rows or self._parcels or self._snapshots:
+        self._states = {state for state in self._states if not self._is_listed(state)}
+        if self._rows or self._parcels or self._snapshots or self._states:
             self._flush()
         actions, self._when_stored = self._when_stored, []
         for action in actions:
             action()
 
+    def _is_listed(self, state: bytes) -> bool:
+        """Whether the store knows it as a state; new content is not known yet."""
+        return not self._is_queued(state) and self._store.counts.has_state(state)
+
     def _flush(self) -> None:
         unnamed = {sandbox: size_bytes for sandbox, size_bytes in self._unnamed.items() if size_bytes}
-        self._store.insert(list(self._rows.values()), self._parcels, self._snapshots, unnamed)
+        self._store.insert(list(self._rows.values()), self._parcels, self._snapshots, unnamed, self._states)
         self._rows, self._rows_bytes, self._parcels, self._snapshots = {}, 0, [], []
+        self._states = set()
         self._unnamed.clear()
         self._parcelled = set()
 

@@ -29,6 +29,11 @@ class Catalogue:
         row = self._database.row(sql, (sandbox_id,))
         return None if row is None else (str(row[0]), str(row[1]))
 
+    def remove_of(self, states: Iterable[bytes]) -> None:
+        """Remove the snapshots with these states, in a transaction that the caller has begun."""
+        parameters = [(state,) for state in states]
+        self._database.connection.executemany("DELETE FROM snapshot WHERE state = ?", parameters)
+
     def orphans(self, kept_states: set[bytes]) -> list[str]:
         """Ids of the snapshots whose states are not among these."""
         rows = self._database.rows("SELECT checkpoint_id, state FROM snapshot")

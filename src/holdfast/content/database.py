@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.errors import ContentError, DatabaseDamagedError, HoldfastError
 from holdfast.system.sqlite import Error, connect, database_error, is_read_only
 
-_SCHEMA_VERSION = 3
+_SCHEMA_VERSION = 4
 SOME_IS_LOST = "Run `holdfast doctor` to see which checkpoints it affects."
 _ALL_IS_LOST = (
     "It holds the content of all checkpoints; your own files and the sandboxes are not affected. Copy it, then put it "
@@ -28,13 +28,23 @@ CREATE TABLE IF NOT EXISTS object (digest BLOB PRIMARY KEY, size_bytes INTEGER N
 CREATE TABLE IF NOT EXISTS snapshot (
     checkpoint_id TEXT PRIMARY KEY, sandbox_id TEXT NOT NULL, state BLOB NOT NULL, record TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS snapshot_by_sandbox ON snapshot (sandbox_id, checkpoint_id);
+CREATE INDEX IF NOT EXISTS snapshot_by_state ON snapshot (state);
 CREATE TABLE IF NOT EXISTS parcel (number INTEGER PRIMARY KEY, digests BLOB NOT NULL, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS record_store (records_id TEXT PRIMARY KEY, place TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS kept_plan (
     plan_id TEXT NOT NULL, records_id TEXT NOT NULL, token INTEGER NOT NULL, owner TEXT NOT NULL, mark TEXT NOT NULL,
     PRIMARY KEY (plan_id, records_id));
+CREATE INDEX IF NOT EXISTS kept_plan_by_records ON kept_plan (records_id, mark);
+CREATE TABLE IF NOT EXISTS unchecked_plan (
+    plan_id TEXT NOT NULL, records_id TEXT NOT NULL, PRIMARY KEY (plan_id, records_id));
+CREATE TABLE IF NOT EXISTS collection (records_id TEXT PRIMARY KEY, last TEXT NOT NULL, next TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS reference (
+    digest BLOB NOT NULL, kind INTEGER NOT NULL, count INTEGER NOT NULL, checksum INTEGER NOT NULL,
+    PRIMARY KEY (digest, kind)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS new_state (state BLOB PRIMARY KEY) WITHOUT ROWID;
 """
-"""Version 1 had no parcels; version 2 did not record for which plans content is kept."""
+"""Version 1 had no parcels; version 2 did not record for which plans content is kept; version 3 counted nothing."""
+_CHECK_ALL_PLANS = "INSERT OR IGNORE INTO unchecked_plan SELECT plan_id, records_id FROM kept_plan"
 
 
 class ContentDatabase:
@@ -82,7 +92,13 @@ class ContentDatabase:
         with self.writing():
             for statement in _SCHEMA.split(";"):
                 self.connection.execute(statement)
-            self.connection.execute("INSERT OR IGNORE INTO meta VALUES ('store_id', ?)", (secrets.token_hex(8),))
+            self.connection.execute(_CHECK_ALL_PLANS)
+            # What an earlier version stored and collected is not counted.
+            self.connection.execute("DELETE FROM meta WHERE key = 'counted'")
+            self.connection.execute("DELETE FROM collection")
+            if self.connection.execute("SELECT 1 FROM meta WHERE key = 'store_id'").fetchone() is None:
+                self.connection.execute("INSERT INTO meta VALUES ('store_id', ?)", (secrets.token_hex(8),))
+                self.connection.execute("INSERT INTO meta VALUES ('counted', '0 ')")  # there is nothing to count yet
             self.connection.execute("INSERT OR REPLACE INTO meta VALUES ('version', ?)", (str(_SCHEMA_VERSION),))
 
     def rows(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[Any]:

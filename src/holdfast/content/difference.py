@@ -69,10 +69,13 @@ class StateReader:
     def directory(self, entry: Entry | None) -> Mapping[bytes, Entry]:
         if entry is None or entry.kind != DIRECTORY:
             return {}
-        known = self._recent.get(entry.content)
+        return self._listed(entry.content)
+
+    def _listed(self, digest: bytes) -> Mapping[bytes, Entry]:
+        known = self._recent.get(digest)
         if known is None:
-            self._recent.keep(entry.content, self._objects.read(entry.content))
-            known = self._recent.get(entry.content)
+            self._recent.keep(digest, self._objects.read(digest))
+            known = self._recent.get(digest)
             assert known is not None
         return known
 
@@ -122,25 +125,15 @@ class StateReader:
             assert difference.new is not None
             yield difference.path, difference.new
 
-    def reachable(self, state_hashes: set[str]) -> set[bytes]:
-        """The digests of all objects that those states need."""
-        found = {bytes.fromhex(state_hash) for state_hash in state_hashes}
-        expanded: set[tuple[int, bytes]] = set()
-        pending = [self.state(state_hash).root for state_hash in state_hashes]
-        while pending:
-            entry = pending.pop()
-            if not entry.content or entry.kind not in _WITH_OBJECT:
-                continue
-            found.add(entry.content)
-            # By kind too: a file can hold exactly the bytes that a directory is stored as, and is not expanded.
-            if entry.kind == FILE or (entry.kind, entry.content) in expanded:
-                continue
-            expanded.add((entry.kind, entry.content))
-            if entry.kind == DIRECTORY:
-                pending.extend(self.directory(entry).values())
-            else:
-                found.update(self.pieces(entry))
-        return found
+    def named_by(self, digest: bytes, kind: int) -> list[tuple[bytes, int]]:
+        """The objects that a directory or a list of pieces names, each with its kind, once for each time."""
+        if kind == PIECES:
+            return [(piece, FILE) for piece in decode_pieces(self._objects.read(digest))]
+        return [(each.content, each.kind) for each in self._listed(digest).values() if _has_object(each)]
+
+
+def _has_object(entry: Entry) -> bool:
+    return bool(entry.content) and entry.kind in _WITH_OBJECT
 
 
 _WITH_OBJECT = frozenset((FILE, PIECES, DIRECTORY))

@@ -27,7 +27,7 @@ def grafted(
     root = _changed(reader, batch, b"", top, _below(changes))
     kept = ((path for path in group if not _is_changed(path, changes)) for group in state.links)
     groups = [tuple(group) for group in (*kept, *links)]
-    return batch.add(encode_state(root, tuple(sorted(group for group in groups if len(group) > 1)))).hex()
+    return batch.add_state(encode_state(root, tuple(sorted(group for group in groups if len(group) > 1)))).hex()
 
 
 def _below(changes: Mapping[bytes, Entry | None]) -> dict[bytes, dict[bytes, Entry | None]]:

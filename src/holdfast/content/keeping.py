@@ -3,6 +3,10 @@
 A plan is noted before content is stored for it, together with the lease under which that happens. Records in which the
 plan is missing, or has an earlier lease, are not the ones that content was last stored for. A plan is marked as going
 before its records are deleted: if the records no longer have it then, its content may be released.
+
+What a collection has checked it need not check again, as long as the records are the same ones: each collection leaves
+a random mark in the records and here, so that an older or newer copy of the records is recognized. Whatever is noted of
+a plan makes it unchecked.
 """
 
 from __future__ import annotations
@@ -68,6 +72,28 @@ class Keeping:
         rows = self._rows("SELECT plan_id, records_id, token, owner, mark FROM kept_plan ORDER BY plan_id")
         return [_kept_plan(*row) for row in rows]
 
+    def unchecked(self) -> list[KeptPlan]:
+        """The plans of which something was noted since a collection last checked them."""
+        sql = (
+            "SELECT plan_id, records_id, token, owner, mark FROM unchecked_plan "
+            "JOIN kept_plan USING (plan_id, records_id) ORDER BY plan_id"
+        )
+        return [_kept_plan(*row) for row in self._rows(sql)]
+
+    def find(self, plan_id: str, records_id: str) -> KeptPlan | None:
+        sql = "SELECT plan_id, records_id, token, owner, mark FROM kept_plan WHERE plan_id = ? AND records_id = ?"
+        return next((_kept_plan(*row) for row in self._rows(sql, (plan_id, records_id))), None)
+
+    def keeps_for_others(self, asked: Collection[str]) -> bool:
+        """Whether content is kept for other records than these."""
+        others = [store.records_id for store in self.stores() if store.records_id not in asked]
+        return any(self._rows("SELECT 1 FROM kept_plan WHERE records_id = ? LIMIT 1", (each,)) for each in others)
+
+    def is_catalogued(self, plan_id: str) -> bool:
+        """Whether the plan itself, without its subplans, has snapshots in the catalogue."""
+        sql = "SELECT 1 FROM snapshot WHERE sandbox_id >= ? AND sandbox_id < ? LIMIT 1"
+        return bool(self._rows(sql, (f"{plan_id}/", f"{plan_id}0")))  # in ASCII, 0 follows the slash
+
     def catalogued(self) -> set[str]:
         """Ids of all plans, subplans too, that have snapshots in the catalogue."""
         sql = "SELECT DISTINCT substr(sandbox_id, 1, instr(sandbox_id, '/') - 1) FROM snapshot"
@@ -90,8 +116,7 @@ class Keeping:
 
     def keep_for(self, plan: KeptPlan, place: str, *, is_durable: bool = False) -> None:
         """Note the plan, and the lease under which content will be stored for it."""
-        found = [each for each in self.plans() if (each.plan_id, each.records_id) == (plan.plan_id, plan.records_id)]
-        noted = found[0] if found else None
+        noted = self.find(plan.plan_id, plan.records_id)
         store = RecordStore(plan.records_id, place)
         if noted == plan and store in self.stores():
             return
@@ -109,14 +134,16 @@ class Keeping:
         sql = "UPDATE kept_plan SET mark = ? WHERE plan_id = ? AND records_id = ?"
         with self._database.writing():
             self._database.connection.execute(sql, (Mark.GOING.value, plan_id, records_id))
+            self._uncheck(plan_id, records_id)
 
     def forget(self, plans: Iterable[KeptPlan]) -> None:
         """Delete the notes of plans whose content is released; records that nothing is kept for are not asked again."""
         keys = [(each.plan_id, each.records_id) for each in plans]
         if keys:
             with self._database.writing():
-                sql = "DELETE FROM kept_plan WHERE plan_id = ? AND records_id = ?"
-                self._database.connection.executemany(sql, keys)
+                for table in ("kept_plan", "unchecked_plan"):
+                    sql = f"DELETE FROM {table} WHERE plan_id = ? AND records_id = ?"
+                    self._database.connection.executemany(sql, keys)
 
     def put(self, plan: KeptPlan) -> None:
         with self._database.writing():
@@ -125,10 +152,41 @@ class Keeping:
     def _put(self, plan: KeptPlan) -> None:
         row = (plan.plan_id, plan.records_id, plan.token, plan.owner, plan.mark.value)
         self._database.connection.execute("INSERT OR REPLACE INTO kept_plan VALUES (?, ?, ?, ?, ?)", row)
+        self._uncheck(plan.plan_id, plan.records_id)
+
+    def _uncheck(self, plan_id: str, records_id: str) -> None:
+        sql = "INSERT OR IGNORE INTO unchecked_plan VALUES (?, ?)"
+        self._database.connection.execute(sql, (plan_id, records_id))
 
     def _put_store(self, store: RecordStore) -> None:
         row = (store.records_id, store.place)
         self._database.connection.execute("INSERT OR REPLACE INTO record_store VALUES (?, ?)", row)
+
+    # The marks of collections
+
+    def marks(self, records_id: str) -> tuple[str, str]:
+        """The marks that these records have if they are the same ones: of the last collection, or of one that died."""
+        row = self._database.row("SELECT last, next FROM collection WHERE records_id = ?", (records_id,))
+        return (str(row[0]), str(row[1])) if row else ("", "")
+
+    def begin_collection(self, records: Iterable[str], mark: str) -> None:
+        """Note the mark that these records are about to get."""
+        sql = "INSERT INTO collection VALUES (?1, '', ?2) ON CONFLICT (records_id) DO UPDATE SET next = excluded.next"
+        with self._database.writing_unsynced():
+            self._database.connection.executemany(sql, [(each, mark) for each in records])
+
+    def end_collection(self, records: Iterable[str], mark: str, checked: Iterable[KeptPlan]) -> None:
+        """Note that these records have the mark, and these plans were checked; in the collection's transaction."""
+        connection = self._database.connection
+        rows = [(each, mark, mark) for each in records]
+        connection.executemany("INSERT OR REPLACE INTO collection VALUES (?, ?, ?)", rows)
+        # Unless something else was noted meanwhile.
+        sql = (
+            "DELETE FROM unchecked_plan WHERE (plan_id, records_id) IN (SELECT plan_id, records_id FROM kept_plan "
+            "WHERE plan_id = ? AND records_id = ? AND token = ? AND owner = ? AND mark = ?)"
+        )
+        plans = [(each.plan_id, each.records_id, each.token, each.owner, each.mark.value) for each in checked]
+        connection.executemany(sql, plans)
 
 
 def _kept_plan(plan_id: Any, records_id: Any, token: Any, owner: Any, mark: Any) -> KeptPlan:
@@ -141,8 +199,8 @@ def _kept_plan(plan_id: Any, records_id: Any, token: Any, owner: Any, mark: Any)
 def kept_records(path: Path) -> dict[str, set[str]]:
     """By place, the ids of the records that the content store at ``path`` keeps content for."""
     sql = (
-        "SELECT DISTINCT record_store.place, record_store.records_id FROM record_store "
-        "JOIN kept_plan USING (records_id) WHERE kept_plan.mark != 'going'"
+        "SELECT place, records_id FROM record_store WHERE EXISTS (SELECT 1 FROM kept_plan "
+        "WHERE kept_plan.records_id = record_store.records_id AND kept_plan.mark != 'going')"
     )
     found: dict[str, set[str]] = {}
     for place, records_id in _looked_up(path, sql):

@@ -6,7 +6,7 @@ appended to its table. Its objects get rows of their own later, together with th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 import zstandard
@@ -91,7 +91,7 @@ class ParcelTable:
         self._database.connection.execute("DELETE FROM parcel")
         return packed_bytes
 
-    def thin_out(self, keep: set[bytes]) -> int:
+    def thin_out(self, keep: Collection[bytes]) -> int:
         """Remove what is not needed from parcels that could not be unpacked for lack of space; returns the bytes freed.
 
         A state that stayed in a parcel would still count as stored after the content it needs is gone.

@@ -16,6 +16,7 @@ from types import MappingProxyType
 import zstandard
 
 from holdfast.content.catalogue import Catalogue, Snapshot
+from holdfast.content.counts import Counts
 from holdfast.content.damage import Damage
 from holdfast.content.database import ContentDatabase
 from holdfast.content.format import digest_of
@@ -48,6 +49,7 @@ class ObjectStore:
         self.tally = Tally(self.database)
         self.catalogue = Catalogue(self.database, self.tally)
         self.keeping = Keeping(self.database)
+        self.counts = Counts(self.database)
         self._compressor, self._decompressor = new_compressor(), zstandard.ZstdDecompressor()
         self._parcelled_bytes = 0
         """Bytes added in parcels since they were last unpacked."""
@@ -184,8 +186,12 @@ class ObjectStore:
         parcels: Sequence[Parcel],
         snapshots: Sequence[Snapshot],
         unnamed: Mapping[str, int] = MappingProxyType({}),
+        states: Iterable[bytes] = (),
     ) -> None:
-        """Write everything in one durable transaction; ``unnamed``: the change in bytes that no checkpoint names."""
+        """Write everything in one durable transaction.
+
+        ``unnamed``: the change in bytes that no checkpoint names; ``states``: what records may be about to name.
+        """
         if rows or parcels:
             added_bytes = sum(len(row[2]) for row in rows) + sum(len(data) for _, data in parcels)
             self.room.refuse_without(added_bytes)
@@ -194,6 +200,7 @@ class ObjectStore:
             self.parcels.add(parcels)
             self.catalogue.add(snapshots)
             self.tally.add_unnamed(unnamed)
+            self.counts.list_states(states)
         self.damage.forget(healed)
         self.holding.present.update(state for _, _, state, _ in snapshots)
         self._parcelled_bytes += sum(len(data) for _, data in parcels)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
 from holdfast.db.engine import Dialect, Engine, Row, Stored
+from holdfast.db.naming import give_up_states, name_states
 from holdfast.db.placing import with_home, without_home
 from holdfast.db.rows import fields_of, key_text, record_of, row_of, stored_text
 from holdfast.db.tables import TABLE_OF, Table
@@ -34,6 +35,8 @@ from holdfast.model import (
 from holdfast.system.once import once
 
 M = TypeVar("M", bound=Record)
+LAST_ID = "Z" * 26
+"""No id is greater."""
 
 
 class Access:
@@ -93,6 +96,7 @@ class Access:
         values = ", ".join("?" for _ in table.names)
         sql = f"INSERT INTO {table.name} ({', '.join(table.names)}) VALUES ({values}){on_conflict}"
         self._engine.execute(sql, row_of(table, without_home(record, self.home)))
+        name_states(self, record)
 
     def get(self, model: type[M], *key: str | int) -> M:
         found = self.find(model, *key)
@@ -120,13 +124,16 @@ class Access:
     def delete(self, model: type[Record], *key: str | int) -> None:
         """Delete the record and all that belongs to it: the checkpoints of a group, everything of a plan."""
         table = TABLE_OF[model]
+        give_up_states(self, model, key[0])
         self.execute(f"DELETE FROM {table.name} WHERE {_by_key(table)}", *key)
 
     def by_prefix(self, model: type[M], prefix: str, *, sound_only: bool = False) -> list[M]:
         table = TABLE_OF[model]
         column = f"{table.name}.{table.key[0]}"
-        # Not LIKE: the two databases treat upper and lower case differently in it.
-        where, parameters = f"substr({column}, 1, ?) = ?", (len(prefix), prefix.upper())
+        wanted = prefix.upper()
+        # Not LIKE: the two databases treat upper and lower case differently in it. The range lets them use the index.
+        where = f"substr({column}, 1, ?) = ? AND {column} BETWEEN ? AND ?"
+        parameters = (len(prefix), wanted, wanted, wanted + LAST_ID)
         return self.select(model, where, *parameters, order=column, sound_only=sound_only)
 
     def next_sequence(self, model: type[Decision | CheckpointGroup | StepRun], plan_id: str) -> int:

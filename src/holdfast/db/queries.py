@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from holdfast.db.access import PLANS, Access, first, in_use, loaded, loaded_plan, problem_with, record_alone, select_sql
+from holdfast.db.access import (
+    LAST_ID,
+    PLANS,
+    Access,
+    first,
+    in_use,
+    loaded,
+    loaded_plan,
+    problem_with,
+    record_alone,
+    select_sql,
+)
 from holdfast.db.engine import Row
 from holdfast.db.rows import key_text
 from holdfast.db.tables import TABLE_OF, TABLES, Table
@@ -22,7 +33,6 @@ from holdfast.model import (
     OperationState,
     Plan,
     Project,
-    Record,
     RunStatus,
     StepRun,
     now,
@@ -74,7 +84,9 @@ class PlanRecords(_Queries):
 
     def next_sequence(self) -> int:
         """The number of the next plan; two plans that are created at the same moment may get the same."""
-        return int(self._records.execute("SELECT COALESCE(MAX(sequence), 0) + 1 FROM plan")[0][0])
+        # By project, because the index is; subplans have no number.
+        last = "SELECT MAX(sequence) FROM plan WHERE plan.project_id = project.project_id AND parent_plan_id IS NULL"
+        return int(self._records.execute(f"SELECT COALESCE(MAX(({last})), 0) + 1 FROM project")[0][0])
 
     def latest(self, project_id: str) -> Plan | None:
         """The newest plan; an error if its record is damaged, because the one before it is not what was meant."""
@@ -221,7 +233,8 @@ class OperationRecords(_Queries):
 
         Damaged ones are left out: marks on the real files tell what those did.
         """
-        where = "state = ? AND kind IN (?, ?) AND plan_id IN (SELECT plan_id FROM plan WHERE store_id = ?)"
+        of_store = "SELECT 1 FROM plan WHERE plan.plan_id = operation.plan_id AND plan.store_id = ?"
+        where = f"state = ? AND kind IN (?, ?) AND EXISTS ({of_store})"
         parameters = (OperationState.BEGUN, OperationKind.APPLY, OperationKind.UNAPPLY, store_id)
         return self._records.select(Operation, where, *parameters, order="created_at, operation_id", sound_only=True)
 
@@ -236,9 +249,10 @@ class OperationRecords(_Queries):
 class DamagedRecords(_Queries):
     """Records that are not as they were written, found so that they can be shown and deleted."""
 
-    def plans(self) -> list[str]:
-        """The ids of plans whose own records, or steps, are damaged; subplans too."""
-        return [row[0] for row in self._records.execute(PLANS) if problem_with(loaded_plan, TABLE_OF[Plan], row)]
+    def is_plan_damaged(self, plan_id: str) -> bool:
+        """Whether the record of the plan, its steps or its lease is damaged."""
+        rows = self._records.execute(f"{PLANS} WHERE plan.plan_id = ?", plan_id)
+        return any(problem_with(loaded_plan, TABLE_OF[Plan], row) for row in rows) or self.is_lease_damaged(plan_id)
 
     def parent_of_plan(self, plan_id: str) -> str | None:
         """The parent that a damaged plan names, if there is such a plan."""
@@ -248,24 +262,22 @@ class DamagedRecords(_Queries):
 
     def checkpoints(self, plan_id: str | None = None, *, prefix: str = "") -> list[DamagedCheckpoint]:
         """Damaged checkpoints, and those of damaged groups, of a plan or of all plans, whose ids have that prefix."""
-        unsound_groups = self._unsound_groups(plan_id)
+        where, parameters = _within(plan_id, prefix)
+        unsound_groups = self._unsound_groups(
+            f"group_id IN (SELECT group_id FROM checkpoint_metadata {where})", parameters
+        )
+        sql = f"{select_sql(TABLE_OF[Checkpoint])} {where} ORDER BY sequence, checkpoint_id"
         return [
             each
-            for row in self._rows_of_plan(Checkpoint, plan_id, order="sequence, checkpoint_id")
+            for row in self._records.execute(sql, *parameters)
             if (each := _damaged_checkpoint(row, unsound_groups)) is not None and each.checkpoint_id.startswith(prefix)
         ]
 
-    def _unsound_groups(self, plan_id: str | None) -> dict[str, str]:
+    def _unsound_groups(self, where: str, parameters: Sequence[str]) -> dict[str, str]:
         table = TABLE_OF[CheckpointGroup]
-        rows = self._rows_of_plan(CheckpointGroup, plan_id, order="sequence")
+        rows = self._records.execute(f"{select_sql(table)} WHERE {where}", *parameters)
         problems = {row[0]: problem_with(loaded, table, row) for row in rows}
         return {group_id: problem for group_id, problem in problems.items() if problem is not None}
-
-    def _rows_of_plan(self, model: type[Record], plan_id: str | None, order: str) -> list[Row]:
-        sql = select_sql(TABLE_OF[model])
-        if plan_id is None:
-            return self._records.execute(f"{sql} ORDER BY {order}")
-        return self._records.execute(f"{sql} WHERE plan_id = ? ORDER BY {order}", plan_id)
 
     def parent_of_group(self, group_id: str) -> str | None:
         """The parent that a damaged group names."""
@@ -281,10 +293,11 @@ class DamagedRecords(_Queries):
             if problem_with(record_alone, table, row) is not None
         ]
 
-    def leases(self) -> list[str]:
-        """The ids of the plans whose leases are damaged: no process can take such a lease, or use it."""
+    def is_lease_damaged(self, plan_id: str) -> bool:
+        """Whether the lease of the plan is damaged: no process can take such a lease, or use it."""
         table = TABLE_OF[Lease]
-        return [row[0] for row in self._records.execute(select_sql(table)) if problem_with(loaded, table, row)]
+        rows = self._records.execute(f"{select_sql(table)} WHERE plan_id = ?", plan_id)
+        return any(problem_with(loaded, table, row) for row in rows)
 
 
 class LeaseRecords(_Queries):
@@ -351,6 +364,13 @@ class LeaseRecords(_Queries):
             if self._records.still_holds(lease, self._records.find_locked_lease(lease.plan_id)):
                 released = {"owner": None, "heartbeat_at": self._records.now(), "stop_requested": None}
                 self._records.save(lease.model_copy(update=released))
+
+
+def _within(plan_id: str | None, prefix: str) -> tuple[str, tuple[str, ...]]:
+    """The condition for the checkpoints of a plan or, of all plans, those whose ids begin with ``prefix``."""
+    if plan_id is not None:
+        return "WHERE plan_id = ?", (plan_id,)
+    return "WHERE checkpoint_id BETWEEN ? AND ?", (prefix, prefix + LAST_ID)
 
 
 def _plan_named_by(table: Table, row: Row) -> str | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.db.engine import Dialect, Engine
+from holdfast.db.naming import NAMING_TABLES
 from holdfast.db.tables import TABLES
 from holdfast.errors import DatabaseError
 from holdfast.system.ids import new_id
@@ -15,7 +16,7 @@ from holdfast.system.ids import new_id
 if TYPE_CHECKING:
     import sqlalchemy
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 """The migrations in order, known without importing Alembic; the last is what ``tables.py`` says."""
 HEAD = REVISIONS[-1]
 ALEMBIC_INI = Path(__file__).with_name("alembic.ini")
@@ -100,7 +101,8 @@ def _version(engine: Engine) -> str | None:
 
 
 def _create(engine: Engine) -> None:
-    foreign = engine.table_names() & {"record_store", *(table.name for table in TABLES)}
+    ours = {"record_store", "named_state", "given_up_state", "collected", *(table.name for table in TABLES)}
+    foreign = engine.table_names() & ours
     if foreign:
         raise DatabaseError(
             f"The database has tables that Holdfast did not make: {', '.join(sorted(foreign))}.",
@@ -109,7 +111,8 @@ def _create(engine: Engine) -> None:
     for table in TABLES:
         for statement in table.ddl:
             engine.execute(statement)
-    engine.execute(RECORD_STORE_TABLE)
+    for statement in (*NAMING_TABLES, RECORD_STORE_TABLE):
+        engine.execute(statement)
     engine.execute("INSERT INTO record_store (records_id) VALUES (?)", (new_id(),))
     engine.execute(VERSION_TABLE)
     engine.execute("INSERT INTO alembic_version (version_num) VALUES (?)", (HEAD,))

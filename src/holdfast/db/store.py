@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from holdfast.db.access import Access
+from holdfast.db.collecting import CollectionRecords
 from holdfast.db.engine import Engine, PostgresDialect, SqliteDialect
 from holdfast.db.queries import (
     CheckpointRecords,
@@ -93,18 +94,33 @@ class Store(Access):
         self.operations = OperationRecords(self)
         self.damaged = DamagedRecords(self)
         self.leases = LeaseRecords(self)
+        self.collections = CollectionRecords(self)
 
     def referenced_states(self, store_id: str) -> set[str]:
         """Every state that a group, an unfinished operation or a merged subplan in that content store needs.
 
         Refuses if any record that could name a state is damaged, whatever plan it names: that name may be damaged too.
         """
+        return {state for _, _, states in self._naming(store_id) for state in states}
+
+    def renew_names(self, store_id: str) -> set[str]:
+        """The same, after the tables that tell which records name a state were compared, and written again if wrong."""
+        with self.transaction():
+            naming = self._naming(store_id)
+            self.collections.renew_names(naming, store_id)
+        return {state for _, _, states in naming for state in states}
+
+    def _naming(self, store_id: str) -> list[tuple[str, str, Collection[str]]]:
+        """Every record that names states in that content store: its id, its plan, and the states."""
         # Only a collection needs it, and every command opens the store.
         from holdfast.db.journal import states_needed_by
 
         plans = [fields for fields in self.all_fields(Plan) if fields["store_id"] == store_id]
         kept = {fields["plan_id"] for fields in plans}
-        named = [fields["states"] for fields in self.all_fields(CheckpointGroup) if fields["plan_id"] in kept]
-        named += [states_needed_by(fields) for fields in self.all_fields(Operation) if fields["plan_id"] in kept]
-        named += [fields["merged_states"] for fields in plans if fields["merged_states"]]
-        return {state for states in named for state in states.values()}
+        groups = [fields for fields in self.all_fields(CheckpointGroup) if fields["plan_id"] in kept]
+        operations = [fields for fields in self.all_fields(Operation) if fields["plan_id"] in kept]
+        return [
+            *((each["group_id"], each["plan_id"], each["states"].values()) for each in groups),
+            *((each["operation_id"], each["plan_id"], states_needed_by(each).values()) for each in operations),
+            *((each["plan_id"], each["plan_id"], (each["merged_states"] or {}).values()) for each in plans),
+        ]

@@ -121,7 +121,8 @@ TABLES = (
             "FOREIGN KEY (parent_plan_id) REFERENCES plan (plan_id) ON DELETE CASCADE",
         ),
         indexes=(
-            "CREATE INDEX plan_by_project ON plan (project_id, created_at)",
+            "CREATE INDEX plan_in_order ON plan (project_id, sequence, created_at, plan_id) "
+            "WHERE parent_plan_id IS NULL",
             "CREATE INDEX plan_by_parent ON plan (parent_plan_id)",
         ),
     ),
@@ -254,7 +255,10 @@ TABLES = (
             Column("finished_at", Kind.TIME, optional=True),
         ),
         constraints=(_OF_PLAN,),
-        indexes=("CREATE INDEX operation_by_plan ON operation (plan_id, state)",),
+        indexes=(
+            "CREATE INDEX operation_by_plan ON operation (plan_id, state)",
+            "CREATE INDEX operation_by_state ON operation (state, kind)",
+        ),
     ),
     Table(
         "lease",

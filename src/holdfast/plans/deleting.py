@@ -54,7 +54,7 @@ def delete_damaged_plan(plan_id: str, parts: Parts) -> None:
             hint="Run the command on the machine that made it.",
         )
     # Under a damaged lease no process can record anything, and none can get another.
-    has_no_lease = plan_id in store.damaged.leases()
+    has_no_lease = store.damaged.is_lease_damaged(plan_id)
     with nullcontext() if has_no_lease else leased(store, plan_id, "plan delete") as lease:
         for each in family:
             _refuse_half_done(store, each)

@@ -101,8 +101,7 @@ class Plans:
         ``plan_id`` must be the whole id.
         """
         store, plan_id = self._parts.store, plan_id.strip().upper()
-        damaged = {*store.damaged.plans(), *store.damaged.leases()}
-        if damaged.isdisjoint(family_of(store, plan_id)):
+        if not any(map(store.damaged.is_plan_damaged, family_of(store, plan_id))):
             return None
         parent = store.damaged.parent_of_plan(plan_id)
         if parent is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from holdfast.content.batch import Batch, storing
 from holdfast.content.difference import Difference, StateReader
 from holdfast.content.directory_cache import RecentDirectories
-from holdfast.content.garbage import collect
+from holdfast.content.garbage import Claims, collect
 from holdfast.content.store import ObjectStore
 from holdfast.errors import CheckpointNotFoundError, ContentError, SandboxError
 from holdfast.model import Phase, Unheld, now
@@ -339,17 +339,12 @@ class CheckpointManager:
         path = in_home(found.snapshot_path, self.objects.path.parent, found.plan_id)
         return found.model_copy(update={"snapshot_path": path})
 
-    def collect(self, referenced: Callable[[], set[str]]) -> int:
-        """Free the content that none of those states needs; returns the bytes freed.
+    def collect(self, claims: Claims) -> int:
+        """Free the content that the records do not need; returns the bytes freed.
 
-        Refuses, and frees nothing, if one of the states cannot be read in full: the content it needs is unknown then.
+        Refuses, and frees nothing, if what is needed has to be read and cannot be: what it needs is unknown then.
         """
-        named = cache(referenced)
-        return collect(
-            self.objects,
-            lambda: self.reader.reachable(named()),
-            lambda: {bytes.fromhex(state) for state in named()},
-        )
+        return collect(self.objects, self.reader, claims)
 
     def remember(self) -> None:
         """Keep what is known of the sandboxes for the next process."""

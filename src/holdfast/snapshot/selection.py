@@ -136,7 +136,7 @@ def store_selection(selection: Selection, batch: Batch, links: tuple[tuple[bytes
         directory, name = split(path)
         listings[directory][name] = entry
     root = msgspec.structs.replace(selection[b""], content=batch.add(encode_directory(listings[b""])))
-    return batch.add(encode_state(root, links)).hex()
+    return batch.add_state(encode_state(root, links)).hex()
 
 
 def load_selection(reader: StateReader, state_hash: str) -> dict[bytes, Entry]:

@@ -148,7 +148,7 @@ def test_damaged_records_are_left_as_they_are(alembic: Alembic, database: Databa
     with database.open() as store:
         plan = saved_plan(store, sequence=1)
     database.sql(f"UPDATE plan SET name = 'x' WHERE plan_id = '{plan.plan_id}'")
-    assert "would lose sequence of 1 records" in refused(alembic, database, "downgrade", "-1")
+    assert "would lose sequence of 1 records" in refused(alembic, database, "downgrade", "0006")
 
 
 def test_what_it_cannot_do_it_says_in_plain_words(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from holdfast.errors import ContentError
 from holdfast.events import Event, StepFinished
 from holdfast.model import CheckpointGroup, Moment, Plan, PlanState, RollbackResult
 from tests.integration.cli.damage import blank_page_of, damage_objects, objects_in
+from tests.support.snapshots import needed_objects
 from tests.support.workshop import Workshop, files, run
 
 LARGE_BYTES = 5_000_000
@@ -35,7 +36,7 @@ def _start(opened: Holdfast, plan: Plan) -> CheckpointGroup:
 def _damage_all_but(workshop: Workshop, opened: Holdfast, group: CheckpointGroup) -> None:
     """Files, pieces, folders and states: all but what that group needs."""
     database = workshop.home / "objects.db"
-    needed = opened.service.manager.reader.reachable(set(group.states.values()))
+    needed = needed_objects(opened.service.manager.reader, group.states.values())
     damage_objects(database, objects_in(database) - needed)
 
 

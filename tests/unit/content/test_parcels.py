@@ -175,7 +175,7 @@ def test_collecting_keeps_what_is_needed_of_parcels_and_frees_the_rest(place: Pl
     place.take()
     write(place.root / "one", "kept")
     kept, before = place.take(), describe(place.root)
-    assert place.manager.collect(lambda: {kept.state_hash}) >= 100_000
+    assert place.collect(lambda: {kept.state_hash}) >= 100_000
     assert parcels(place) == 0
     write(place.root / "one", "something else")
     place.go_back(kept)
@@ -288,7 +288,7 @@ def test_what_nobody_needs_goes_from_parcels_that_could_not_be_unpacked(place: P
     assert parcels(place) == 1
     with monkeypatch.context() as full:
         full.setattr(room, "free_bytes", lambda _: 0)
-        assert place.manager.collect(lambda: {kept.state_hash}) > 700_000
+        assert place.collect(lambda: {kept.state_hash}) > 700_000
     assert parcels(place) == 0
     again = place.take()
     assert again.state_hash == last.state_hash
@@ -303,7 +303,7 @@ def test_what_is_needed_stays_in_parcels_that_could_not_be_unpacked(place: Place
     place.take()
     with monkeypatch.context() as full:
         full.setattr(room, "free_bytes", lambda _: 0)
-        assert place.manager.collect(lambda: {kept.state_hash}) > 0
+        assert place.collect(lambda: {kept.state_hash}) > 0
     assert not place.manager.objects.has(blake3(b"not needed").digest())
     place.go_back(kept)
     assert (place.root / "one").read_text() == "needed"
@@ -375,7 +375,7 @@ def test_a_store_without_parcels_gets_them(place: Place):
     [(store_id,)] = question(place, "SELECT value FROM meta WHERE key = 'store_id'")
     place._open()
     assert place.manager.objects.store_id == store_id
-    assert question(place, "SELECT value FROM meta WHERE key = 'version'") == [("3",)]
+    assert question(place, "SELECT value FROM meta WHERE key = 'version'") == [("4",)]
     place.take()
     write(place.root / "one", "changed")
     place.take()

@@ -194,7 +194,7 @@ def test_s1_what_was_found_damaged_is_stored_anew_when_it_comes_by_again(
     assert bad_objects(place, checkpoint.state_hash)
     assert place.take().state_hash == checkpoint.state_hash
     assert not bad_objects(place, checkpoint.state_hash)
-    assert place.manager.collect(lambda: {checkpoint.state_hash}) == 0
+    assert place.collect(lambda: {checkpoint.state_hash}) == 0
     # It is stored once, and then known again.
     assert place.take().size_bytes == 0
     place.next_process(remembering=True)
@@ -271,7 +271,7 @@ def test_s1_damage_is_forgotten_with_the_last_state_that_needed_it(place: Place,
     checkpoint = place.take()
     place.damage(WANTED)
     assert bad_objects(place, checkpoint.state_hash)
-    place.manager.collect(set)
+    place.collect(set)
     assert place.stored_damage() == 0
 
 

@@ -72,7 +72,7 @@ def test_s5_what_a_look_stored_and_a_collection_freed_counts_once(place: Place, 
     first = place.take()
     write(root / "file", os.urandom(MIB))
     place.manager.state_of(root)
-    place.manager.collect(lambda: {first.state_hash})
+    place.collect(lambda: {first.state_hash})
     assert MIB < place.take(previous=first).size_bytes < 1.1 * MIB
 
 

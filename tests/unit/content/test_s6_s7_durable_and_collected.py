@@ -34,7 +34,7 @@ def test_s7_a_file_that_holds_what_a_directory_or_a_list_of_pieces_is_stored_as_
         for other in (b"a", b"z"):
             write(root / os.fsdecode(other + name), place.manager.objects.read(entries[name].content))
     before, checkpoint = describe(root), place.take()
-    place.manager.collect(lambda: {checkpoint.state_hash})
+    place.collect(lambda: {checkpoint.state_hash})
     for name in ("folder/important", "large"):
         (root / name).unlink()
     place.next_process()
@@ -118,7 +118,7 @@ def test_s7_collecting_keeps_everything_referenced(place: Place, root: Path):
         trees.append(describe(root))
         states.append(place.take().state_hash)
     kept = {states[0], states[2]}
-    assert place.manager.collect(lambda: kept) > 0
+    assert place.collect(lambda: kept) > 0
     for number in (1, 3):
         with pytest.raises(ContentError):
             place.manager.reader.state(states[number])
@@ -132,7 +132,7 @@ def test_s7_collecting_forgets_the_snapshots_whose_content_goes(place: Place, ro
     first = place.take()
     write(root / "file", "new")
     second = place.take()
-    place.manager.collect(lambda: {second.state_hash})
+    place.collect(lambda: {second.state_hash})
     assert place.manager.list_checkpoints(SANDBOX_ID) == (second,)
     with pytest.raises(NotFoundError):
         place.manager.get_checkpoint(first.checkpoint_id)
@@ -146,7 +146,7 @@ def test_s7_collecting_frees_the_space_on_the_disk(place: Place, root: Path):
     database = place.store / "objects.db"
     before = disk_use(place.store)
     assert before > 20 * MIB
-    assert place.manager.collect(lambda: {kept.state_hash}) >= 20 * MIB
+    assert place.collect(lambda: {kept.state_hash}) >= 20 * MIB
     assert disk_use(place.store) < before - 15 * MIB
     place.next_process()
     assert database.stat().st_size < MIB
@@ -162,7 +162,7 @@ def test_s7_collecting_gives_back_what_was_free_in_the_file_before(place: Place,
     place.next_process()
     place.lose(large)
     place.next_process()
-    place.manager.collect(lambda: {kept.state_hash, other.state_hash})
+    place.collect(lambda: {kept.state_hash, other.state_hash})
     place.next_process()
     assert (place.store / "objects.db").stat().st_size < MIB
 
@@ -174,14 +174,14 @@ def disk_use(folder: Path) -> int:
 def test_s7_collecting_when_there_is_nothing_to_free_frees_nothing(place: Place, root: Path):
     make_odd_tree(root)
     state = place.take().state_hash
-    assert place.manager.collect(lambda: {state}) == 0
+    assert place.collect(lambda: {state}) == 0
 
 
 def test_s7_a_manager_that_has_seen_the_content_stores_it_again_after_it_was_collected(place: Place, root: Path):
     make_odd_tree(root)
     before = describe(root)
     gone = place.take()
-    place.manager.collect(set)
+    place.collect(set)
     again = place.take()
     assert again.state_hash == gone.state_hash
     (root / "private").unlink()
@@ -196,7 +196,7 @@ def test_s7_content_that_one_process_remembers_and_another_collected_is_stored_a
     place.take()
     place.next_process(remembering=True)
     other = Place(place.folder)
-    other.manager.collect(set)
+    other.collect(set)
     other.close()
     again = place.take()
     (root / "private").unlink()
@@ -254,14 +254,14 @@ def test_s7_collecting_beside_processes_that_take_checkpoints_loses_nothing(tmp_
         start(TAKES_AND_RECORDS, str(tmp_path), str(tmp_path / "tree 1"), str(files[1]), "watching") as other,
     ):
         while one.poll() is None or other.poll() is None:
-            freed += place.manager.collect(referenced)
+            freed += place.collect(referenced)
             collections += 1
             for state in referenced():
                 place.manager.reader.state(state)
     assert (one.returncode, other.returncode) == (0, 0)
     assert freed > 0
     assert collections > 10
-    place.manager.collect(referenced)
+    place.collect(referenced)
     for state in referenced():
         place.go_back(state)
     assert place.manager.objects.damaged() == []

@@ -17,6 +17,7 @@ from holdfast.model import Phase
 from holdfast.snapshot.manager import CheckpointManager
 from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
 from holdfast.system.ids import new_id
+from tests.support.snapshots import collect
 from tests.support.trees import Thing, compare, describe
 
 KEPT = 3
@@ -94,7 +95,7 @@ class Neighbour:
     def _collect(self) -> None:
         self._taken = {state: self._taken[state] for state in list(self._taken)[-KEPT:]}
         self._records.keep_only(self._taken)
-        self._manager.collect(self._records.all)
+        collect(self._manager, self._records.all)
 
 
 def _input_ends() -> bool:

@@ -199,7 +199,7 @@ class AnySequence(RuleBasedStateMachine):
         return self.place.take()
 
     def collect(self) -> None:
-        self.place.manager.collect(lambda: {checkpoint.state_hash for checkpoint, _ in self.taken})
+        self.place.collect(lambda: {checkpoint.state_hash for checkpoint, _ in self.taken})
 
     @rule()
     def take(self) -> None:
@@ -266,7 +266,7 @@ class SharedSequence(AnySequence):
     def collect(self) -> None:
         kept = {checkpoint.state_hash for checkpoint, _ in self.taken}
         self.records.keep_only(kept)
-        self.place.manager.collect(self.records.all)
+        self.place.collect(self.records.all)
 
 
 class SharedWatchedSequence(SharedSequence):

@@ -192,7 +192,7 @@ def assert_seen(place: Place) -> None:
 def test_a_state_that_another_process_collected_is_stored_again(place: Place):
     place.take()
     other = Place(place.folder, place.folder / "other tree")
-    other.manager.collect(set)
+    other.collect(set)
     other.close()
     before, checkpoint = describe(place.root), place.take()
     (place.root / "one").unlink()

@@ -107,7 +107,7 @@ class TreeIndex:
         content = encode_state(head, self.known.links.groups())
         state = digest_of(content)
         if state != self.state:
-            batch.add_named(state, content)
+            batch.add_state(content)
         if report.is_complete:
             batch.end_parcel(state)
         return state

@@ -1,0 +1,93 @@
+"""What all records that a content store serves need of it, as a collection asks them (``content.garbage.Claims``)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext, suppress
+
+from holdfast.checkpoints.releasing import Release, Tokens
+from holdfast.content.counts import CountsInDoubt
+from holdfast.content.keeping import KeptPlan
+from holdfast.content.store import ObjectStore
+from holdfast.db.collecting import GivenUp
+from holdfast.db.store import Store
+from holdfast.errors import DatabaseError
+
+_MARK_BYTES = 8
+
+
+class RecordClaims:
+    """One collection's questions to the records; the first of them are the present ones."""
+
+    def __init__(self, objects: ObjectStore, release: Release, stores: Sequence[Store]) -> None:
+        self._keeping, self._store_id = objects.keeping, objects.store_id
+        self._release, self._stores = release, stores
+        self._mark = ""
+        self._given_up: dict[Store, list[GivenUp]] = {}
+        self._checked: list[KeptPlan] = []
+
+    def refuse_others(self) -> None:
+        self._release.take_over()
+        if any(store.collections.mark(self._store_id) not in self._marks(store) for store in self._stores):
+            raise CountsInDoubt("the records are not those that the last collection asked")
+        if self._keeping.keeps_for_others(self._ids):
+            raise CountsInDoubt("not all records can be asked")
+
+    def _marks(self, store: Store) -> tuple[str, str]:
+        return self._keeping.marks(store.records_id)
+
+    @property
+    def _ids(self) -> list[str]:
+        return [store.records_id for store in self._stores]
+
+    def begin(self) -> None:
+        # Noted here first. Dies: the records have the mark of the last collection or of this one, and both count.
+        self._release.take_over()
+        self._mark = secrets.token_hex(_MARK_BYTES)
+        self._keeping.begin_collection(self._ids, self._mark)
+        present, *others = self._stores
+        present.collections.set_mark(self._store_id, self._mark)
+        for store in others:
+            with suppress(DatabaseError):  # without the mark, the next collection counts everything again
+                store.collections.set_mark(self._store_id, self._mark)
+
+    def given_up(self) -> set[bytes]:
+        plans = self._keeping.unchecked()
+        ids = {plan.plan_id for plan in plans}
+        tokens: Tokens = {store.records_id: store.collections.tokens(ids) for store in self._stores}
+        self._checked = self._release.check(plans, tokens)
+        self._given_up = {store: store.collections.given_up(self._store_id) for store in self._stores}
+        return {bytes.fromhex(state) for given_up in self._given_up.values() for _, state in given_up}
+
+    def needed_among(self, states: Collection[bytes]) -> set[bytes]:
+        return {state for state in states if self._is_needed(state.hex())}
+
+    def _is_needed(self, state: str) -> bool:
+        return any(store.collections.is_needed(state, self._store_id) for store in self._stores)
+
+    def needed(self) -> set[bytes]:
+        self._release.take_over()
+        tokens: dict[str, Mapping[str, int]] = {}
+        states: set[str] = set()
+        self._given_up = {}
+        for store in self._stores:
+            with nullcontext() if store is self._stores[0] else suppress(DatabaseError):  # damaged: not asked
+                states |= self._all_states(store)
+                given_up = store.collections.given_up(self._store_id)
+                tokens[store.records_id] = store.leases.tokens()
+                self._given_up[store] = given_up
+        self._checked = self._release.check(self._keeping.plans(), tokens)
+        return set(map(bytes.fromhex, states))
+
+    def _all_states(self, store: Store) -> set[str]:
+        """Every state that these records need; if they have a mark, they are asked about single states from now on."""
+        return store.renew_names(self._store_id) if self._mark else store.referenced_states(self._store_id)
+
+    def note_collected(self) -> None:
+        self._keeping.end_collection([store.records_id for store in self._stores], self._mark, self._checked)
+
+    def end(self) -> None:
+        for store, given_up in self._given_up.items():
+            if given_up:
+                store.collections.forget_given_up(given_up)
