@@ -65,7 +65,7 @@ def _collect(objects: ObjectStore, reader: StateReader, claims: Claims) -> int:
             freed_bytes = _counting_all(objects, reader, claims)
     except DatabaseFullError:
         return _without_counts(objects, reader, claims)
-    with suppress(DatabaseFullError):  # the next collection then asks again about what was given up
+    with suppress(DatabaseError):  # the next collection then asks again about what was given up
         claims.end()
     return freed_bytes
 
