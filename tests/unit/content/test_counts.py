@@ -241,10 +241,11 @@ def test_a_store_of_the_version_before_is_counted_once(place: Place, root: Path)
         "UPDATE object SET rowid = rowid - 1",
         "UPDATE meta SET value = 'x' || value WHERE key = 'counted'",
         "UPDATE reference SET count = count - 1 WHERE kind != 5",
+        "UPDATE reference SET count = 1 WHERE count = 2",
         "DELETE FROM reference WHERE kind != 5",
         "UPDATE new_state SET state = x'00' || substr(state, 2)",
     ],
-    ids=["rows were renumbered", "the note is damaged", "counts are too low", "counts are missing", "a new state"],
+    ids=["rows were renumbered", "the note is damaged", "all are too low", "one is too low", "missing", "a new state"],
 )
 def test_s7_counts_in_doubt_are_counted_again(place: Place, root: Path, harm: str):
     write(root / "aside", "soon gone")
@@ -257,11 +258,28 @@ def test_s7_counts_in_doubt_are_counted_again(place: Place, root: Path, harm: st
     other = place.take().state_hash
     place.collect(lambda: {*kept, other})
     write(root / "new", "new")
-    kept.add(place.take().state_hash)
+    new = place.take().state_hash
     place.close()
     with closing(sqlite.module.connect(place.store / "objects.db")) as connection, connection:
         connection.execute(harm)
     place._open()
+    place.collect(lambda: {*kept, new})
+    assert needed_objects(StateReader(place.manager.objects), {*kept, new}) == stored(place.manager.objects)
+    place.collect(lambda: kept)
+    assert_exact(place, kept)
+
+
+def test_s7_an_object_that_was_there_before_and_is_not_counted_is_not_taken_for_new(place: Place, root: Path):
+    write(root / "sub" / "file", "1")
+    kept = {place.take().state_hash}
+    place.collect(lambda: kept)
+    place.close()
+    with closing(sqlite.module.connect(place.store / "objects.db")) as connection, connection:
+        connection.execute("UPDATE reference SET digest = x'00' || substr(digest, 2) WHERE kind = ?", (DIRECTORY,))
+    place._open()
+    write(root / "new", "new")
+    new = place.take().state_hash
+    place.collect(lambda: {*kept, new})
     place.collect(lambda: kept)
     assert_exact(place, kept)
 
