@@ -114,7 +114,12 @@ class Release:
             return self._sorted(self._keeping.plans(), tokens_of_all(stores)).held_back
 
     def give_up(self, given_up: Iterable[HeldBack]) -> None:
-        """Release these plans, because a person has said that their records are gone for ever."""
+        """Release these plans, because a person has said that their records are gone for ever.
+
+        Nothing tells which states they gave up, so the next collection counts everything.
+        """
+        with self._objects.database.writing():
+            self._objects.counts.give_up()
         for each in given_up:
             if each.reason is Reason.OLDER:
                 self._keeping.put(replace(each.plan, token=each.token, mark=Mark.KEPT))

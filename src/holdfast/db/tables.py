@@ -73,6 +73,7 @@ class Table:
         yield from self.indexes
 
 
+_NO_SUBPLANS = "WHERE parent_plan_id IS NULL"
 _OF_PLAN = "FOREIGN KEY (plan_id) REFERENCES plan (plan_id) ON DELETE CASCADE"
 
 TABLES = (
@@ -121,8 +122,7 @@ TABLES = (
             "FOREIGN KEY (parent_plan_id) REFERENCES plan (plan_id) ON DELETE CASCADE",
         ),
         indexes=(
-            "CREATE INDEX plan_in_order ON plan (project_id, sequence, created_at, plan_id) "
-            "WHERE parent_plan_id IS NULL",
+            f"CREATE INDEX plan_in_order ON plan (project_id, sequence, created_at, plan_id) {_NO_SUBPLANS}",
             "CREATE INDEX plan_by_parent ON plan (parent_plan_id)",
         ),
     ),

@@ -143,3 +143,34 @@ def test_the_mark_of_a_collection_is_kept_for_each_content_store(store: Store) -
         store.collections.set_mark(STORE, mark)
     store.collections.set_mark("another content store", "three")
     assert store.collections.mark(STORE) == "two"
+
+
+def test_an_upgrade_finds_the_states_that_records_name(database: Database) -> None:
+    with database.open() as store:
+        plan = saved_plan(store)
+        subplan = saved_plan(store, parent_plan_id=plan.plan_id, merged_states={"app": "d"})
+        done = OperationState.DONE
+        for record in (
+            a_group(plan, 1, states={"app": "a", "data": "b", "more": "a"}),
+            a_group(subplan, 1, states={"app": "a"}),
+            an_operation(plan, data={"states": {"app": "c"}}),
+            an_operation(plan, data={"note": "without states"}),
+            an_operation(plan, data={"states": {"app": "f"}}, state=done),
+            an_operation(plan, kind=OperationKind.APPLY, data={"states": {"app/old": "h"}}, state=done),
+        ):
+            store.insert(record)
+        damaged = a_group(plan, 2, states={"app": "x"})
+        store.insert(damaged)
+    database.sql(f"UPDATE checkpoint_group SET states = 'y' WHERE group_id = '{damaged.group_id}'")
+    named = f"SELECT * FROM named_state WHERE holder != '{damaged.group_id}' ORDER BY holder, state"
+    before = database.sql(named)
+    for statement in (
+        *(f"DROP TABLE {table}" for table in ("named_state", "given_up_state", "collected")),
+        *(f"DROP INDEX {index}" for index in ("operation_by_state", "plan_in_order")),
+        "CREATE INDEX plan_by_project ON plan (project_id, created_at)",
+        "UPDATE alembic_version SET version_num = '0007'",
+    ):
+        database.sql(statement)
+    with database.open() as store:
+        assert needed(store, "abcdfhx") == "abcdh"
+    assert database.sql(named) == before

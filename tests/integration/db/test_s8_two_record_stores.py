@@ -105,6 +105,18 @@ def test_s8_what_is_kept_for_records_that_are_gone_for_ever_can_be_released(stor
     assert stores.comes_back(in_sqlite, "first")
 
 
+def test_s8_what_was_counted_for_records_that_are_gone_for_ever_can_be_released(stores: TwoStores) -> None:
+    in_sqlite = stores.ran("first")
+    stores.ran("second", database__url=stores.url)
+    stores.open(database__url=stores.url).service.garbage.collect()
+    holdfast = stores.open()
+    holdfast.release(holdfast.held_back())
+    assert holdfast.unfreed is None
+    assert not stores.is_saved("second")
+    assert holdfast.verify().is_sound
+    assert stores.comes_back(in_sqlite, "first")
+
+
 def test_the_content_store_does_not_learn_the_password(tmp_path: Path, postgres: PostgresServer) -> None:
     url = postgres.new_database().replace("postgres@/", "postgres:sesame@/")
     workshop = TwoStores(tmp_path, url)

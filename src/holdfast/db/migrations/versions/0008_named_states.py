@@ -21,13 +21,12 @@ from holdfast.db.by_alembic import refuse_while_in_use
 revision = "0008"
 down_revision = "0007"
 
+_KEY = "PRIMARY KEY (holder, state)"
 _SCHEMA = (
-    "CREATE TABLE named_state (holder TEXT NOT NULL, plan_id TEXT NOT NULL, state TEXT NOT NULL, "
-    "PRIMARY KEY (holder, state))",
+    f"CREATE TABLE named_state (holder TEXT NOT NULL, plan_id TEXT NOT NULL, state TEXT NOT NULL, {_KEY})",
     "CREATE INDEX named_state_by_state ON named_state (state, plan_id)",
     "CREATE INDEX named_state_by_half ON named_state (substr(state, 1, 32), plan_id)",
-    "CREATE TABLE given_up_state (holder TEXT NOT NULL, state TEXT NOT NULL, store_id TEXT NOT NULL, "
-    "PRIMARY KEY (holder, state))",
+    f"CREATE TABLE given_up_state (holder TEXT NOT NULL, state TEXT NOT NULL, store_id TEXT NOT NULL, {_KEY})",
     "CREATE TABLE collected (store_id TEXT NOT NULL, mark TEXT NOT NULL, PRIMARY KEY (store_id))",
     "CREATE INDEX operation_by_state ON operation (state, kind)",
     "CREATE INDEX plan_in_order ON plan (project_id, sequence, created_at, plan_id) WHERE parent_plan_id IS NULL",
