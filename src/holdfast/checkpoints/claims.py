@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -15,6 +16,8 @@ from holdfast.db.store import Store
 from holdfast.errors import DatabaseError
 
 _MARK_BYTES = 8
+_STATE = re.compile("([0-9a-f]{2})+")
+"""What else is noted as given up is damaged, and names no state."""
 
 
 class RecordClaims:
@@ -58,7 +61,8 @@ class RecordClaims:
         tokens: Tokens = {store.records_id: store.collections.tokens(ids) for store in self._stores}
         self._checked = self._release.check(plans, tokens)
         self._given_up = {store: store.collections.given_up(self._store_id) for store in self._stores}
-        return {bytes.fromhex(state) for given_up in self._given_up.values() for _, state in given_up}
+        states = {state for given_up in self._given_up.values() for _, state in given_up}
+        return {bytes.fromhex(state) for state in states if _STATE.fullmatch(state)}
 
     def needed_among(self, states: Collection[bytes]) -> set[bytes]:
         return {state for state in states if self._is_needed(state.hex())}

@@ -61,7 +61,7 @@ class Counts:
             raise CountsInDoubt("not everything in the store is counted")
 
     def _last_counted(self) -> tuple[int, str]:
-        row = self._database.row("SELECT value FROM meta WHERE key = ?", (_COUNTED,))
+        row = self._database.row("SELECT CAST(value AS TEXT) FROM meta WHERE key = ?", (_COUNTED,))
         number, _, digest = (row[0] if row else _NOTHING_IS).partition(" ")
         return (int(number), digest) if number.isdecimal() else (0, _NOTHING_IS)
 
@@ -142,7 +142,7 @@ class Counts:
 
 
 def _checksum(digest: bytes, kind: int, count: int) -> int:
-    return crc32(b"%b %d %d" % (digest, kind, count))
+    return crc32(digest + f" {kind} {count}".encode())  # a damaged number can have any type
 
 
 def _portions(digests: list[bytes]) -> Iterator[list[bytes]]:

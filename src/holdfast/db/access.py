@@ -96,7 +96,7 @@ class Access:
         values = ", ".join("?" for _ in table.names)
         sql = f"INSERT INTO {table.name} ({', '.join(table.names)}) VALUES ({values}){on_conflict}"
         self._engine.execute(sql, row_of(table, without_home(record, self.home)))
-        name_states(self, record)
+        name_states(self, record, is_new=not on_conflict)
 
     def get(self, model: type[M], *key: str | int) -> M:
         found = self.find(model, *key)

@@ -37,14 +37,14 @@ class Executing(Protocol):
     def execute(self, sql: str, *parameters: str | int) -> list[Any]: ...
 
 
-def name_states(records: Executing, record: Record) -> None:
+def name_states(records: Executing, record: Record, *, is_new: bool) -> None:
     """Note which states a record names that was just written; what it named before is given up."""
     if isinstance(record, CheckpointGroup):  # its states never change
         put_names(records, record.group_id, record.plan_id, record.states.values())
     elif isinstance(record, Operation):
-        _rename(records, record.operation_id, record.plan_id, _states_of(record))
+        _rename(records, record.operation_id, record.plan_id, _states_of(record), is_new)
     elif isinstance(record, Plan) and record.merged_states is not None:
-        _rename(records, record.plan_id, record.plan_id, record.merged_states.values())
+        _rename(records, record.plan_id, record.plan_id, record.merged_states.values(), is_new)
 
 
 def give_up_states(records: Executing, model: type[Record], key: str | int) -> None:
@@ -69,8 +69,10 @@ def _states_of(operation: Operation) -> Collection[str]:
     return states_needed_by({"state": operation.state, "kind": operation.kind, "data": operation.data}).values()
 
 
-def _rename(records: Executing, holder: str, plan_id: str, states: Collection[str]) -> None:
+def _rename(records: Executing, holder: str, plan_id: str, states: Collection[str], is_new: bool) -> None:
     put_names(records, holder, plan_id, states)
+    if is_new:
+        return
     left = sorted(set(states))
     others = f" AND state NOT IN ({', '.join('?' for _ in left)})" if left else ""
     _give_up(records, f"holder = ?{others}", holder, *left)

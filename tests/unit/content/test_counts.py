@@ -240,12 +240,23 @@ def test_a_store_of_the_version_before_is_counted_once(place: Place, root: Path)
     [
         "UPDATE object SET rowid = rowid - 1",
         "UPDATE meta SET value = 'x' || value WHERE key = 'counted'",
+        "UPDATE meta SET value = CAST(value AS BLOB) || x'ff' WHERE key = 'counted'",
+        "UPDATE reference SET count = 'two' WHERE count = 2",
         "UPDATE reference SET count = count - 1 WHERE kind != 5",
         "UPDATE reference SET count = 1 WHERE count = 2",
         "DELETE FROM reference WHERE kind != 5",
         "UPDATE new_state SET state = x'00' || substr(state, 2)",
     ],
-    ids=["rows were renumbered", "the note is damaged", "all are too low", "one is too low", "missing", "a new state"],
+    ids=[
+        "rows were renumbered",
+        "the note is damaged",
+        "the note is no text",
+        "no number",
+        "all are too low",
+        "one is too low",
+        "missing",
+        "a new state",
+    ],
 )
 def test_s7_counts_in_doubt_are_counted_again(place: Place, root: Path, harm: str):
     write(root / "aside", "soon gone")
