@@ -351,7 +351,7 @@ class CheckpointManager:
         self._stagings.wait()
         for path, index in self._indexes.items():
             if is_there(path):
-                index.save(self._cache_file(path))
+                index.save()
 
     def forget(self, path: Path) -> None:
         """Forget what is known of a sandbox that was removed or is being re-created."""

@@ -61,10 +61,15 @@ static const char *name_of(PyObject *bytes)
     return PyBytes_AsStringAndSize(bytes, &text, NULL) < 0 ? NULL : text;
 }
 
-static PyObject *open_beneath(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+static long opened_beneath(int root, const char *path)
 {
     static const struct how how = {
         O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS_ | RESOLVE_BENEATH_};
+    return syscall(SYS_openat2, root, path, &how, sizeof how);
+}
+
+static PyObject *open_beneath(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
     int root;
     const char *path;
     long found;
@@ -72,7 +77,7 @@ static PyObject *open_beneath(PyObject *module, PyObject *const *arguments, Py_s
     if (!count_is(count, 2) || !descriptor_of(arguments[0], &root) || !(path = name_of(arguments[1])))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    found = syscall(SYS_openat2, root, path, &how, sizeof how);
+    found = opened_beneath(root, path);
     Py_END_ALLOW_THREADS
     if (found < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
         return PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, arguments[1]);
@@ -265,51 +270,106 @@ static PyObject *status_through(PyObject *module, PyObject *const *arguments, Py
     return status_from(&found, attributes);
 }
 
-/* Whether all are there; the columns are those of plain_calls.py. */
-static int looked_at(int directory, const char *names, const char *end, int64_t *columns, Py_ssize_t total)
+/* Packed stamps, in the form of snapshot/scan/stamps.py. They are not aligned. */
+struct stamps_head {
+    uint32_t size, path_size, names, ctime_ns;
+    uint64_t inode;
+    int64_t ctime;
+};
+struct stamps_row {
+    uint64_t inode;
+    int64_t size, ctime, mtime;
+    uint32_t ctime_ns, mtime_ns;
+};
+
+static int is_same_file(const struct stat *found, const char *packed)
 {
-    Py_ssize_t row;
-    for (row = 0; row < total; row++) {
-        struct stat found;
-        if (names > end || fstatat(directory, names, &found, AT_SYMLINK_NOFOLLOW))
+    struct stamps_row row;
+    memcpy(&row, packed, sizeof row);
+    return row.inode == found->st_ino && row.size == found->st_size && row.ctime == found->st_ctim.tv_sec &&
+           row.mtime == found->st_mtim.tv_sec && row.ctime_ns == found->st_ctim.tv_nsec &&
+           row.mtime_ns == found->st_mtim.tv_nsec;
+}
+
+/* The directory is open; the names end where the rows begin. */
+static int are_same_files(int directory, const struct stamps_head *head, const char *name, const char *rows)
+{
+    struct stat found;
+    uint32_t row;
+    if (fstat(directory, &found) || head->inode != found.st_ino || head->ctime != found.st_ctim.tv_sec ||
+        head->ctime_ns != found.st_ctim.tv_nsec)
+        return 0;
+    for (row = 0; row < head->names; row++) {
+        const char *end = memchr(name, 0, (size_t)(rows - name));
+        if (!end || fstatat(directory, name, &found, AT_SYMLINK_NOFOLLOW) ||
+            !is_same_file(&found, rows + row * sizeof(struct stamps_row)))
             return 0;
-        columns[row] = (int64_t)found.st_ino;
-        columns[total + row] = (int64_t)found.st_size;
-        columns[2 * total + row] = (int64_t)found.st_ctim.tv_sec;
-        columns[3 * total + row] = (int64_t)found.st_ctim.tv_nsec;
-        columns[4 * total + row] = (int64_t)found.st_mtim.tv_sec;
-        columns[5 * total + row] = (int64_t)found.st_mtim.tv_nsec;
-        names += strlen(names) + 1;
+        name = end + 1;
     }
     return 1;
 }
 
-static PyObject *stamps_of(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+static int is_same_directory(int root, const struct stamps_head *head, const char *packed)
 {
-    int directory, are_there;
-    char *names;
-    const char *each;
-    Py_ssize_t size, total = 0;
-    int64_t *columns;
-    PyObject *found;
-    (void)module;
-    if (!count_is(count, 2) || !descriptor_of(arguments[0], &directory) ||
-        PyBytes_AsStringAndSize(arguments[1], &names, &size) < 0)
+    const char *path = packed + sizeof *head, *names = path + (size_t)head->path_size + 1;
+    const char *rows = packed + head->size - (size_t)head->names * sizeof(struct stamps_row);
+    int directory, is_same;
+    if (memchr(path, 0, (size_t)head->path_size + 1) != names - 1)
+        return 0;
+    directory = (int)opened_beneath(root, head->path_size ? path : ".");
+    if (directory < 0)
+        return 0;
+    is_same = are_same_files(directory, head, names, rows);
+    close(directory);
+    return is_same;
+}
+
+/* The head of the stamps at that place, if all of them are there, and a null byte may follow the path. */
+static int has_stamps(const Py_buffer *packed, Py_ssize_t place, struct stamps_head *head)
+{
+    size_t left = (size_t)(packed->len - place);
+    if (left < sizeof *head)
+        return 0;
+    memcpy(head, (const char *)packed->buf + place, sizeof *head);
+    return head->size <= left &&
+           head->size > sizeof *head + (uint64_t)head->path_size + head->names * (uint64_t)sizeof(struct stamps_row);
+}
+
+static PyObject *compared(int root, const Py_buffer *packed)
+{
+    struct stamps_head head;
+    Py_ssize_t place, total = 0;
+    PyObject *answers;
+    char *answer;
+    for (place = 0; has_stamps(packed, place, &head); place += head.size)
+        total++;
+    if (place != packed->len) {
+        PyErr_SetString(PyExc_ValueError, "these are no packed stamps");
         return NULL;
-    if (size)
-        for (total = 1, each = names; (each = memchr(each, 0, (size_t)(names + size - each))); each++)
-            total++;
-    found = PyBytes_FromStringAndSize(NULL, total * 6 * (Py_ssize_t)sizeof *columns);
-    if (!found)
+    }
+    answers = PyBytes_FromStringAndSize(NULL, total);
+    if (!answers)
         return NULL;
-    columns = (int64_t *)PyBytes_AsString(found);
+    answer = PyBytes_AsString(answers);
     Py_BEGIN_ALLOW_THREADS
-    are_there = looked_at(directory, names, names + size, columns, total);
+    for (place = 0; has_stamps(packed, place, &head); place += head.size)
+        *answer++ = !is_same_directory(root, &head, (const char *)packed->buf + place);
     Py_END_ALLOW_THREADS
-    if (are_there)
-        return found;
-    Py_DECREF(found);
-    Py_RETURN_NONE;
+    return answers;
+}
+
+static PyObject *compare_stamps(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int root;
+    Py_buffer packed;
+    PyObject *answers;
+    (void)module;
+    if (!count_is(count, 2) || !descriptor_of(arguments[0], &root) ||
+        PyObject_GetBuffer(arguments[1], &packed, PyBUF_SIMPLE) < 0)
+        return NULL;
+    answers = compared(root, &packed);
+    PyBuffer_Release(&packed);
+    return answers;
 }
 
 static int add_event(PyObject *list, const struct inotify_event *event, const char *name, Py_ssize_t length)
@@ -402,7 +462,7 @@ static PyMethodDef methods[] = {
     {"fill", (PyCFunction)(void (*)(void))fill, METH_FASTCALL, NULL},
     {"status_of", (PyCFunction)(void (*)(void))status_of, METH_FASTCALL, NULL},
     {"status_through", (PyCFunction)(void (*)(void))status_through, METH_FASTCALL, NULL},
-    {"stamps_of", (PyCFunction)(void (*)(void))stamps_of, METH_FASTCALL, NULL},
+    {"compare_stamps", (PyCFunction)(void (*)(void))compare_stamps, METH_FASTCALL, NULL},
     {"events_in", (PyCFunction)(void (*)(void))events_in, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

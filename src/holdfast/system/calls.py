@@ -4,12 +4,12 @@ from __future__ import annotations
 
 try:
     from holdfast.system._calls import (
+        compare_stamps,
         events_in,
         fill,
         open_beneath,
         rename_specially,
         set_mtime,
-        stamps_of,
         status_of,
         status_through,
     )
@@ -17,12 +17,12 @@ try:
     ARE_COMPILED = True
 except ImportError:
     from holdfast.system.plain_calls import (
+        compare_stamps,
         events_in,
         fill,
         open_beneath,
         rename_specially,
         set_mtime,
-        stamps_of,
         status_of,
         status_through,
     )
@@ -31,12 +31,12 @@ except ImportError:
 
 __all__ = [
     "ARE_COMPILED",
+    "compare_stamps",
     "events_in",
     "fill",
     "open_beneath",
     "rename_specially",
     "set_mtime",
-    "stamps_of",
     "status_of",
     "status_through",
 ]

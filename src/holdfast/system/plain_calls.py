@@ -12,6 +12,11 @@ _OPENAT2 = 437  # the same on every architecture
 _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x04, 0x08
 _HEADER = struct.Struct("iIII")
 """The head of an event: watch, mask, cookie, and the length of the name that follows."""
+STAMPS_HEAD = struct.Struct("=IIIIQq")
+"""The head of packed stamps: their size, that of the path, the number of names; nanoseconds of the directory's ctime,
+its inode, seconds of its ctime."""
+STAMPS_ROW = struct.Struct("=QqqqII")
+"""A file: inode, size, seconds of ctime and mtime, nanoseconds of both."""
 _SECOND_NS = 1_000_000_000
 Status = tuple[int, int, int, int, int, int, int, int, int, int]
 """Mode, user, group, mtime, size, device, inode, number of names, ctime; then, only for a descriptor, whether it has
@@ -110,20 +115,58 @@ def status_from(found: os.stat_result, *, has_attributes: bool = False) -> Statu
     )
 
 
-def stamps_of(directory: int, names: bytes) -> bytes | None:
-    """The status of files in a directory, whose names are separated by null bytes; None if one is missing.
+def compare_stamps(root: int, packed: bytes | memoryview) -> bytes:
+    """Compare packed stamps (``snapshot/scan/stamps.py``) of any number of directories below ``root`` with the disk.
 
-    Column by column, 64 bits each: inode, size, seconds and nanoseconds of ctime, then of mtime.
+    Returns a byte for each: 0 if neither the directory nor a file in it changed, 1 if it did or cannot be opened.
     """
+    answers, packed, place = bytearray(), memoryview(packed), 0
+    while place < len(packed):
+        size = _stamps_size(packed[place:])
+        answers.append(not _is_same_directory(root, bytes(packed[place : place + size])))
+        place += size
+    return bytes(answers)
+
+
+def _stamps_size(packed: bytes | memoryview) -> int:
+    if len(packed) >= STAMPS_HEAD.size:
+        size, path_bytes, count, _, _, _ = STAMPS_HEAD.unpack_from(packed)
+        if STAMPS_HEAD.size + path_bytes + count * STAMPS_ROW.size < size <= len(packed):
+            return int(size)
+    raise ValueError("these are no packed stamps")
+
+
+def _is_same_directory(root: int, packed: bytes) -> bool:
+    _, path_bytes, count, _, _, _ = STAMPS_HEAD.unpack_from(packed)
+    rows = len(packed) - count * STAMPS_ROW.size
+    path, *names = packed[STAMPS_HEAD.size : rows - 1].split(b"\0")
+    if len(path) != path_bytes or len(names) != count:
+        return False
     try:
-        found = [os.stat(name, dir_fd=directory, follow_symlinks=False) for name in names.split(b"\0")] if names else []
+        directory = open_beneath(root, path or b".")
     except OSError:
-        return None
-    rows = [
-        (each.st_ino, each.st_size, *divmod(each.st_ctime_ns, _SECOND_NS), *divmod(each.st_mtime_ns, _SECOND_NS))
-        for each in found
-    ]
-    return b"".join(struct.pack(f"={len(rows)}q", *column) for column in zip(*rows, strict=True))
+        return False
+    if directory < 0:
+        return False
+    try:
+        return _are_same_files(directory, packed, names, rows)
+    except OSError:
+        return False
+    finally:
+        os.close(directory)
+
+
+def _are_same_files(directory: int, packed: bytes, names: list[bytes], rows: int) -> bool:
+    _, _, _, nanoseconds, inode, seconds = STAMPS_HEAD.unpack_from(packed)
+    found = os.fstat(directory)
+    if (found.st_ino, found.st_ctime_ns) != (inode, seconds * _SECOND_NS + nanoseconds):
+        return False
+    for name, (inode, size, *times) in zip(names, STAMPS_ROW.iter_unpack(packed[rows:]), strict=True):
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        ctime, mtime = divmod(found.st_ctime_ns, _SECOND_NS), divmod(found.st_mtime_ns, _SECOND_NS)
+        if (found.st_ino, found.st_size, ctime[0], mtime[0], ctime[1], mtime[1]) != (inode, size, *times):
+            return False
+    return True
 
 
 def events_in(data: bytes, says_more: int, expected: list[tuple[int, int, bytes]]) -> list[tuple[int, int, int, bytes]]:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.snapshot.scan.stamps import UNTRUSTED, Stamp, pack_stamps, unpack_stamps
+from holdfast.snapshot.scan.stamps import UNTRUSTED, Stamp, own_stamp, pack_stamps, path_in, unpack_stamps
 from holdfast.system import calls as chosen
 from holdfast.system import plain_calls
 from tests.support.trees import FAR_PAST_NS, set_mtime, write
@@ -76,29 +76,78 @@ def many(tmp_path: Path) -> dict[bytes, Stamp]:
     return found
 
 
-def test_many_files_are_seen_as_each_alone(calls: ModuleType, folder: int, many: dict[bytes, Stamp]):
-    names, packed = pack_stamps(many)
-    assert calls.stamps_of(folder, names) == packed
-    assert unpack_stamps(names, packed) == many
+def packed_as(folder: Path, stamps: dict[bytes, Stamp], path: bytes = b"") -> bytes:
+    found = os.stat(os.path.join(os.fsencode(folder), path))
+    return pack_stamps(path, (found.st_ino, found.st_ctime_ns), stamps)
 
 
-def test_nothing_is_said_when_one_is_missing(calls: ModuleType, folder: int, many: dict[bytes, Stamp]):
-    names = list(many)
-    assert calls.stamps_of(folder, b"\0".join([*names[:700], b"missing", *names[700:]])) is None
-    assert calls.stamps_of(folder, b"missing") is None
+def test_stamps_are_the_same_after_unpacking(tmp_path: Path, many: dict[bytes, Stamp]):
+    packed = packed_as(tmp_path, many, b".")
+    assert unpack_stamps(packed) == many
+    assert path_in(packed) == b"."
+    assert unpack_stamps(pack_stamps(b"", (2**64 - 1, UNTRUSTED), {})) == {}
+    assert own_stamp(pack_stamps(b"", (2**64 - 1, UNTRUSTED), {})) == (2**64 - 1, UNTRUSTED)
 
 
-def test_no_files_are_seen_as_none(calls: ModuleType, folder: int):
-    assert calls.stamps_of(folder, b"") == pack_stamps({})[1] == b""
-    assert unpack_stamps(b"", b"") == {}
+def test_what_did_not_change_is_the_same(calls: ModuleType, tmp_path: Path, folder: int, many: dict[bytes, Stamp]):
+    assert calls.compare_stamps(folder, packed_as(tmp_path, many)) == b"\0"
+    assert calls.compare_stamps(folder, packed_as(tmp_path, {})) == b"\0"
+    assert calls.compare_stamps(folder, b"") == b""
 
 
-def test_an_untrusted_stamp_is_never_what_is_seen(calls: ModuleType, folder: int, many: dict[bytes, Stamp]):
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("by", [-1, 1, 10**9, -(10**9)])
+def test_any_other_stamp_is_a_change(
+    calls: ModuleType, tmp_path: Path, folder: int, many: dict[bytes, Stamp], part: int, by: int
+):
+    stamp = list(many[b"file 700"])
+    stamp[part] = max(stamp[part] + by, 0) if part == 0 else stamp[part] + by
+    inode, ctime, mtime, size = stamp
+    assert calls.compare_stamps(folder, packed_as(tmp_path, many | {b"file 700": (inode, ctime, mtime, size)})) == b"\1"
+
+
+def test_an_untrusted_stamp_is_always_a_change(
+    calls: ModuleType, tmp_path: Path, folder: int, many: dict[bytes, Stamp]
+):
     inode, _, mtime, size = many[b"file 1"]
-    many[b"file 1"] = (inode, UNTRUSTED, mtime, size)
-    names, packed = pack_stamps(many)
-    assert calls.stamps_of(folder, names) != packed
-    assert unpack_stamps(names, packed)[b"file 1"] == many[b"file 1"]
+    assert calls.compare_stamps(folder, packed_as(tmp_path, {b"file 1": (inode, UNTRUSTED, mtime, size)})) == b"\1"
+    assert calls.compare_stamps(folder, pack_stamps(b"", (os.stat(tmp_path).st_ino, UNTRUSTED), many)) == b"\1"
+
+
+def test_each_directory_gets_its_answer(calls: ModuleType, tmp_path: Path, folder: int, many: dict[bytes, Stamp]):
+    write(tmp_path / "below" / "deep" / "file", "x")
+    os.symlink("below", tmp_path / "link to below")
+    missing = many[b"file 1"]
+    packed = [
+        packed_as(tmp_path, many),
+        packed_as(tmp_path, {b"missing": missing}),
+        packed_as(tmp_path, {}, b"below/deep"),
+        pack_stamps(b"not there", (1, 1), {}),
+        packed_as(tmp_path, {}, b"link to below"),
+        packed_as(tmp_path, {}, b"link to below/deep"),
+        packed_as(tmp_path, {}, b".."),
+        pack_stamps(b"file 1", missing[:2], {}),
+        packed_as(tmp_path, {}, b"below"),
+    ]
+    answers = bytes([0, 1, 0, 1, 1, 1, 1, 1, 0])
+    assert calls.compare_stamps(folder, b"".join(packed)) == answers
+    assert calls.compare_stamps(folder, memoryview(b"before" + b"".join(packed))[6:]) == answers
+
+
+@pytest.mark.parametrize("form", ["compiled", "plain"])
+@given(data=st.binary(max_size=200), cut=st.integers(0, 300), place=st.integers(0, 150), byte=st.integers(0, 255))
+def test_what_is_no_packed_stamps_is_refused_or_a_change(form: str, data: bytes, cut: int, place: int, byte: int):
+    """The compiled form must not read beyond its end, whatever is in it."""
+    calls = compiled() if form == "compiled" else plain_calls
+    good = pack_stamps(b"a path", (1, 2), {b"one": (1, 2, 3, 4), b"two": (5, 6, 7, 8)})
+    spoiled = bytearray(good)
+    spoiled[min(place, len(good) - 1)] = byte
+    for packed in (data, good[:cut], bytes(spoiled), good + data):
+        try:
+            answers = calls.compare_stamps(-1, packed)
+        except ValueError:
+            continue
+        assert set(answers) <= {1}
 
 
 def test_a_status_is_what_the_kernel_says(calls: ModuleType, tmp_path: Path, folder: int):
@@ -318,9 +367,10 @@ def test_what_follows_something_expected_is_told(calls: ModuleType):
         ("fill", (0, b"a", 2**100)),
         ("fill", (0, b"a", -(2**100))),
         ("fill", (0, b"a", "0")),
-        ("stamps_of", (0,)),
-        ("stamps_of", (None, b"a")),
-        ("stamps_of", (0, "a")),
+        ("compare_stamps", (0,)),
+        ("compare_stamps", (None, b"")),
+        ("compare_stamps", (0, "")),
+        ("compare_stamps", (0, b"a")),
         ("status_of", (0,)),
         ("status_of", (None, b"a")),
         ("status_of", (0, "a")),

@@ -121,7 +121,7 @@ class _Adoption:
 
     def _accept_directory(self, path: bytes, name: bytes, parent: Node, new: Entry) -> bool:
         is_touched = path in self._touched
-        node = parent if not path else parent.children.get(name)
+        node = parent if not path else self._tree.child(split(path)[0], parent, name)
         if node is None:
             self._tree.forget_entry(split(path)[0], parent, name)
             node = parent.children[name] = Node()

@@ -100,7 +100,7 @@ class FilesToRead:
             self._tree.forget_entry(directory, node, name)
         except PermissionError:
             self._tree.forget_entry(directory, node, name)
-            self._tree.unheld[join(directory, name)] = "not readable for this user"
+            self._tree.unheld.note(join(directory, name), "not readable for this user")
         else:
             stamp = (status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size)
             self._note_file(wanted, entry, stamp, status.st_dev, status.st_nlink)

@@ -15,10 +15,11 @@ from holdfast.content.directory_cache import RecentDirectories
 from holdfast.content.format import FORMAT_VERSION, State, digest_of, encode_state
 from holdfast.errors import SandboxError
 from holdfast.snapshot.scan.adoption import adopt
-from holdfast.snapshot.scan.cache import load_tree, save_tree
+from holdfast.snapshot.scan.cache import IndexFile
 from holdfast.snapshot.scan.changes import ChangeReport
 from holdfast.snapshot.scan.entries import Moved
-from holdfast.snapshot.scan.known_tree import HardLinks, KnownTree
+from holdfast.snapshot.scan.hard_links import HardLinks
+from holdfast.snapshot.scan.known_tree import KnownTree
 from holdfast.snapshot.scan.scan import Scan
 from holdfast.system.directories import Descent
 from holdfast.system.place import refuse_replaced
@@ -34,6 +35,7 @@ class TreeIndex:
         self._finding: str | None = ""
         """``Damage.finding`` at the time when everything known was certainly in the store; None if that is in doubt."""
         self.known = KnownTree()
+        self._file: IndexFile | None = None
 
     def forget(self) -> None:
         """Start from nothing: the next refresh reads everything."""
@@ -102,6 +104,8 @@ class TreeIndex:
             if report.is_complete:
                 batch.begin_parcel()
             Scan(self.known, self.root, self.name, descent, batch, self._recent).run(report)
+        if not report.is_complete:
+            self.known.pack_if_large()
         head = self.known.top.head
         assert head is not None
         content = encode_state(head, self.known.links.groups())
@@ -136,12 +140,13 @@ class TreeIndex:
         self.state = state
         return True
 
-    def save(self, file: Path) -> None:
+    def save(self) -> None:
         """Keep the index for the next process, if possible."""
-        if self.state is not None:
-            save_tree(file, self.root, self.known, self.state, self._finding)
+        if self.state is not None and self._file is not None:
+            self._file.save(self.known, self.state, self._finding)
 
     def load(self, file: Path) -> None:
-        """Load the index of an earlier process, if there is one."""
-        if (loaded := load_tree(file, self.root)) is not None:
+        """Load the index of an earlier process, if there is one; ``save`` writes to the same file."""
+        self._file = IndexFile(file, self.root)
+        if (loaded := self._file.load()) is not None:
             self.known, self.state, self._finding = loaded

@@ -2,43 +2,122 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 
 from holdfast.snapshot.scan.changes import Changes
+from holdfast.snapshot.scan.hard_links import HardLinks
 from holdfast.snapshot.scan.nodes import Node
+from holdfast.snapshot.scan.packed_tree import PackedNode, PackedTree
+from holdfast.snapshot.scan.unheld_paths import UnheldPaths
 from holdfast.system.directories import join
+
+_MOST_LOADED = 1000
 
 
 class KnownTree:
+    """Directories are loaded one by one from ``packed``, in which the last occurrence of a path counts.
+
+    What is packed is never changed. A loaded directory may be, until it is packed again.
+    """
+
     def __init__(
-        self, top: Node | None = None, links: HardLinks | None = None, unheld: dict[bytes, str] | None = None
+        self,
+        packed: Sequence[PackedTree] = (),
+        links: HardLinks | None = None,
+        unheld: UnheldPaths | None = None,
     ) -> None:
-        self.top = top or Node()
+        self.packed = list(packed)
         self.links = links or HardLinks()
-        self.unheld = unheld or {}
-        """Paths that no snapshot can hold, and why."""
+        self.unheld = unheld or UnheldPaths()
+        self.top = self._load(b"") if packed else Node()
+
+    def _find(self, path: bytes) -> PackedNode | None:
+        found = (packed.find(path) for packed in reversed(self.packed))
+        return next((each for each in found if each is not None), None)
+
+    def _load(self, path: bytes) -> Node:
+        found = self._find(path)
+        assert found is not None
+        return Node.unpacked(*found)
+
+    def child(self, directory: bytes, node: Node, name: bytes) -> Node | None:
+        """The directory of that name in ``node``, which is at ``directory``."""
+        child = node.children.get(name)
+        if child is None and name in node.children:
+            child = node.children[name] = self._load(join(directory, name))
+        return child
 
     def node_at(self, path: bytes) -> Node | None:
         node = self.top
-        try:
-            for name in path.split(b"/") if path else ():
-                node = node.children[name]
-        except KeyError:
-            return None
+        for name in path.split(b"/") if path else ():
+            child = node.children.get(name)
+            if child is None:
+                return self._load_down_to(path)
+            node = child
         return node
 
-    def nodes(self, top: bytes = b"", node: Node | None = None) -> Iterable[tuple[bytes, Node]]:
-        """All known nodes, or only ``node``, which is at ``top``, and those below it."""
+    def _load_down_to(self, path: bytes) -> Node | None:
+        node, directory = self.top, b""
+        for name in path.split(b"/"):
+            child = self.child(directory, node, name)
+            if child is None:
+                return None
+            node, directory = child, join(directory, name)
+        return node
+
+    def nodes(self, top: bytes = b"", node: Node | None = None) -> Iterator[tuple[bytes, Node]]:
+        """All known nodes, or only ``node``, which is at ``top``, and those below it; all are loaded."""
         pending = [(top, node or self.top)]
         while pending:
             path, node = pending.pop()
             yield path, node
-            pending.extend((join(path, name), child) for name, child in node.children.items())
+            for name in node.children:
+                child = self.child(path, node, name)
+                assert child is not None
+                pending.append((join(path, name), child))
+
+    def loaded(self) -> Iterator[tuple[bytes, Node]]:
+        """The nodes that are not only in packed form."""
+        pending = [(b"", self.top)]
+        while pending:
+            path, node = pending.pop()
+            yield path, node
+            pending.extend((join(path, name), child) for name, child in node.children.items() if child is not None)
+
+    def pack(self) -> None:
+        """Pack what was loaded and differs from what is packed; every node must have its digest."""
+        changed: dict[bytes, PackedNode] = {}
+        for path, node in self.loaded():
+            packed = node.packed_stamps(path), node.packed()
+            if self._find(path) != packed:
+                changed[path] = packed
+        if changed:
+            self.packed.append(PackedTree.of(changed))
+        self.top = self._load(b"")
+
+    def pack_if_large(self) -> None:
+        """Pack what was loaded if that saves much memory."""
+        if sum(1 for _ in self.loaded()) > _MOST_LOADED:
+            self.pack()
+
+    def pack_anew(self) -> None:
+        """Pack everything together, without what is out of date."""
+        for _ in self.nodes():
+            pass  # loads them all
+        self.packed.clear()
+        self.pack()
 
     def paths_with_inode(self, inode: int) -> list[bytes]:
+        directories = {path for path, _ in self.loaded()}.union(
+            *(packed.paths_with_inode(inode) for packed in self.packed)
+        )
+        nodes = ((directory, self.node_at(directory)) for directory in directories)
         return [
-            join(path, name) for path, node in self.nodes() for name, stamp in node.stamps.items() if stamp[0] == inode
+            join(directory, name)
+            for directory, node in nodes
+            if node is not None
+            for name, stamp in node.stamps.items()
+            if stamp[0] == inode
         ]
 
     def forget_entry(self, directory: bytes, node: Node, name: bytes) -> None:
@@ -46,13 +125,19 @@ class KnownTree:
         node.remove(name)
         node.stamps.pop(name, None)
         self.links.leave(path)
-        self.unheld.pop(path, None)
-        if node.children.pop(name, None) is not None:
-            below = path + b"/"
-            for inside in [inside for inside in self.links.by_path if inside.startswith(below)]:
-                self.links.leave(inside)
-            for inside in [inside for inside in self.unheld if inside.startswith(below)]:
-                del self.unheld[inside]
+        if path in self.unheld:
+            self.unheld.forget(path)
+        if name in node.children:
+            if self.links.by_path or self.unheld:
+                self._forget_below(path, self.child(directory, node, name))
+            del node.children[name]
+
+    def _forget_below(self, path: bytes, node: Node | None) -> None:
+        assert node is not None
+        for directory, _ in self.nodes(path, node):
+            self.links.leave_directory(directory)
+            for inside in self.unheld.inside(directory):
+                self.unheld.forget(inside)
 
     def distrust(self, changes: Changes) -> None:
         """Have these files read again: a write through a memory mapping may not show in their timestamps."""
@@ -65,68 +150,3 @@ class KnownTree:
                 continue
             for _, each in self.nodes(directory, node):
                 each.distrust(each.stamps.keys())
-
-
-class HardLinks:
-    """The paths whose files have several names, and which of them share a file."""
-
-    def __init__(
-        self,
-        by_path: dict[bytes, tuple[int, int]] | None = None,
-        counts: dict[tuple[int, int], int] | None = None,
-        left: set[bytes] | None = None,
-    ) -> None:
-        self.by_path = by_path or {}
-        self._by_inode: dict[tuple[int, int], set[bytes]] = {}
-        for path, inode in self.by_path.items():
-            self._by_inode.setdefault(inode, set()).add(path)
-        self.counts = counts or {}
-        """How many names each of these files has, inside and outside the tree."""
-        self._groups: tuple[tuple[bytes, ...], ...] | None = None
-        self.left = left or set()
-        """Paths that are no longer names of such files: an event with such a path may be about the old file, if a
-        program has it open."""
-
-    def note(self, path: bytes, inode: tuple[int, int], names: int) -> None:
-        if names == 1 and path not in self.by_path:
-            return
-        self.replace(path, inode)
-        if names == 1:
-            self.forget(path)
-            return
-        self.counts[inode] = names
-        if self.by_path.get(path) != inode:
-            self.forget(path)
-            self.by_path[path] = inode
-            self._by_inode.setdefault(inode, set()).add(path)
-            self._groups = None
-
-    def replace(self, path: bytes, inode: tuple[int, int]) -> None:
-        """Note that the path leads to that file; if it was another file, that one has lost this name."""
-        if self.by_path.get(path, inode) != inode:
-            self.leave(path)
-
-    def leave(self, path: bytes) -> None:
-        """Note that the file, if it has other names, has lost this one."""
-        if path in self.by_path:
-            self.left.add(path)
-            self.forget(path)
-
-    def forget(self, path: bytes) -> None:
-        inode = self.by_path.pop(path, None)
-        if inode is not None:
-            self._groups = None
-            self._by_inode[inode].discard(path)
-
-    def other_names(self, found: os.stat_result) -> list[bytes]:
-        return list(self._by_inode.get((found.st_dev, found.st_ino), ()))
-
-    def with_names_outside(self) -> list[bytes]:
-        """Paths of files that have names outside the tree, and so can change without an event."""
-        return [path for path, inode in self.by_path.items() if len(self._by_inode[inode]) < self.counts.get(inode, 0)]
-
-    def groups(self) -> tuple[tuple[bytes, ...], ...]:
-        if self._groups is None:
-            shared = (paths for paths in self._by_inode.values() if len(paths) > 1)
-            self._groups = tuple(sorted(tuple(sorted(paths)) for paths in shared))
-        return self._groups

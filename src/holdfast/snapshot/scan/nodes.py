@@ -7,16 +7,27 @@ from collections.abc import Mapping, Set
 import msgspec
 
 from holdfast.content.format import Entry, decode_directory, encode_directory, with_entry_replaced
-from holdfast.snapshot.scan.stamps import Stamp, pack_stamps, unpack_stamps
+from holdfast.snapshot.scan.stamps import Stamp, own_stamp, pack_stamps, unpack_stamps
 
 _NEVER: Stamp = (0, 0, 0, 0)
 """The stamp of no file."""
 
 
+class _PackedNode(msgspec.Struct, array_like=True, gc=False):
+    head: Entry
+    digest: bytes
+    entries: bytes
+    children: list[bytes]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_PackedNode).decode
+
+
 class Node:
     """One directory: its entries, their stamps, and its own entry in its parent.
 
-    What comes from the cache stays packed until it is needed, and it rarely is.
+    What comes from a packed tree stays packed until it is needed, and it rarely is.
     """
 
     __slots__ = (
@@ -37,10 +48,11 @@ class Node:
         self._packed: bytes | None = None
         """The encoded entries, if that was needed; at least one of the two is set."""
         self._stamps: dict[bytes, Stamp] = {}
-        self._packed_stamps: tuple[bytes, bytes] | None = None
+        self._packed_stamps: bytes | None = None
         self._newer_stamps: dict[bytes, Stamp] | None = None
         """Stamps noted since the others were packed."""
-        self.children: dict[bytes, Node] = {}
+        self.children: dict[bytes, Node | None] = {}
+        """The directories in it; None stands for one that ``KnownTree.child`` has not loaded yet."""
         self.digest: bytes | None = None
         self.head: Entry | None = None
         self.is_placed = False
@@ -81,7 +93,7 @@ class Node:
     @property
     def stamps(self) -> dict[bytes, Stamp]:
         if self._packed_stamps is not None:
-            self._stamps, self._packed_stamps = unpack_stamps(*self._packed_stamps), None
+            self._stamps, self._packed_stamps = unpack_stamps(self._packed_stamps), None
             self._stamps.update(self._newer_stamps or {})
             self._newer_stamps = None
         return self._stamps
@@ -100,37 +112,32 @@ class Node:
         for name in names & stamps.keys():
             stamps[name] = _NEVER
 
-    @property
-    def packed_stamps(self) -> tuple[bytes, bytes]:
-        if self._packed_stamps is None or self._newer_stamps:
-            stamps = self.stamps
-            self._stamps, self._packed_stamps = {}, pack_stamps(stamps)
-        return self._packed_stamps
+    def packed_stamps(self, path: bytes) -> bytes:
+        """Its stamps in the form of ``stamps.py``; its path never changes."""
+        packed = self._packed_stamps
+        if packed is None or self._newer_stamps or own_stamp(packed) != self.stamp:
+            packed = pack_stamps(path, self.stamp, self.stamps)
+            self._stamps, self._packed_stamps = {}, packed
+        return packed
 
     @property
     def is_named(self) -> bool:
         """Whether its digest is known and its parent lists it with that digest."""
         return self.digest is not None and self.is_placed and self.head is not None and self.head.content == self.digest
 
-    def packed(self, parent: int) -> CachedNode:
+    def packed(self) -> bytes:
+        """All but its stamps."""
         assert self.head is not None
         assert self.digest is not None
-        return CachedNode(parent, self.head, self.stamp, self.digest, self.encoded(), *self.packed_stamps)
+        self.encoded()
+        self._entries = None  # a whole tree is packed at once, and both forms of all would be much
+        return _encode(_PackedNode(self.head, self.digest, self.encoded(), list(self.children)))
 
     @classmethod
-    def unpacked(cls, cached: CachedNode) -> Node:
+    def unpacked(cls, packed_stamps: bytes, packed: bytes) -> Node:
+        found = _decode(packed)
         node = cls()
-        node._entries, node._packed, node._packed_stamps = None, cached.entries, (cached.names, cached.stamps)
-        node.digest, node.head, node.stamp, node.is_placed = cached.digest, cached.head, cached.stamp, True
+        node._entries, node._packed, node._packed_stamps = None, found.entries, packed_stamps
+        node.children = dict.fromkeys(found.children)
+        node.digest, node.head, node.stamp, node.is_placed = found.digest, found.head, own_stamp(packed_stamps), True
         return node
-
-
-class CachedNode(msgspec.Struct, array_like=True, gc=False):
-    parent: int
-    """Its number in the list of all nodes; parents come first."""
-    head: Entry
-    stamp: tuple[int, int]
-    digest: bytes
-    entries: bytes
-    names: bytes
-    stamps: bytes

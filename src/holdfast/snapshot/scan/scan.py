@@ -17,12 +17,12 @@ from holdfast.content.directory_cache import RecentDirectories
 from holdfast.content.format import digest_of
 from holdfast.errors import SandboxError
 from holdfast.snapshot.scan.changes import ChangeReport, Names
+from holdfast.snapshot.scan.comparing import changed_directories
 from holdfast.snapshot.scan.entries import Moved, directory_entry
 from holdfast.snapshot.scan.files import FilesToRead, FileToRead, open_directory
 from holdfast.snapshot.scan.known_tree import KnownTree
 from holdfast.snapshot.scan.nodes import Node
 from holdfast.snapshot.scan.stamps import RACY_NS, UNTRUSTED
-from holdfast.snapshot.scan.unchanged import is_as_known, unchanged_directories
 from holdfast.system.directories import Descent, depth, join, split
 from holdfast.system.stopping import stop_if_asked
 
@@ -44,11 +44,9 @@ class Scan:
         self._files = FilesToRead(tree, root, name, descent, batch, self._racy_ns)
         self._to_encode: dict[bytes, Node] = {}
         self._listed: list[tuple[Node, tuple[int, int]]] = []
-        self._unchanged: frozenset[Node] = frozenset()
+        self._scanned: set[Node] = set()
         self._is_partial = False
         self._searches = 0
-        # A path that could not be held may be readable now, although its directory did not change.
-        self._with_unheld = {split(path)[0] for path in tree.unheld}
         self._without_name: dict[int, bytes] = {}
         """Files that lost a name, by inode: if one has another name, a program may have it open by the lost one."""
 
@@ -77,8 +75,12 @@ class Scan:
         return found
 
     def scan_everything(self) -> None:
-        self._unchanged = unchanged_directories(self._root, self._tree.nodes())
-        self._scan_subtree(b"", self._tree.top)
+        changed = changed_directories(self._tree, self._open(b""))
+        # A path that could not be held may be readable now, although its directory did not change.
+        for directory in sorted(changed | self._tree.unheld.directories):
+            node = self._tree.node_at(directory)
+            if node is not None and node not in self._scanned:
+                self._scan_subtree(directory, node)
 
     def _scan_subtree(self, path: bytes, node: Node) -> None:
         pending = [(path, node)]
@@ -91,11 +93,8 @@ class Scan:
                 self._leave_out(directory)
 
     def _scan_directory(self, directory: bytes, node: Node) -> list[tuple[bytes, Node]]:
-        """Scan every entry of one directory; returns the directories in it, to be scanned next."""
-        if directory not in self._with_unheld and (node in self._unchanged or is_as_known(node, self._open(directory))):
-            if not node.is_named:
-                self._to_encode[directory] = node
-            return [(join(directory, name), child) for name, child in node.children.items()]
+        """Scan every entry of one directory; returns the directories in it that are to be scanned next."""
+        self._scanned.add(node)
         descriptor = self._open(directory)
         stamps, links = node.stamps, self._tree.links
         seen = set()
@@ -112,14 +111,16 @@ class Scan:
                 if stamps.get(name) == stamp:
                     if found.st_nlink > 1:
                         links.note(join(directory, name), (found.st_dev, found.st_ino), found.st_nlink)
-                elif (child := self._note_entry(directory, node, name, found)) is not None:
+                elif child := self._note_entry(directory, node, name, found):
                     below.append((join(directory, name), child))
         for name in (stamps.keys() | node.children.keys()) - seen:
             self._tree.forget_entry(directory, node, name)
-        for path in [path for path in self._tree.unheld if split(path)[0] == directory and split(path)[1] not in seen]:
-            del self._tree.unheld[path]
+        for path in self._tree.unheld.inside(directory) if self._tree.unheld else ():
+            if split(path)[1] not in seen:
+                self._tree.unheld.forget(path)
         self._note_head(directory, node, descriptor, is_listed=True)
-        return below
+        # In a full scan a known directory was compared, and is scanned on its own if it changed.
+        return [(path, child) for path, child in below if self._is_partial or child.head is None]
 
     def _leave_out(self, directory: bytes) -> None:
         if not directory:
@@ -131,7 +132,7 @@ class Scan:
         assert parent is not None
         self._tree.forget_entry(parent_path, parent, name)
         self._to_encode[parent_path] = parent
-        self._tree.unheld[directory] = "not readable for this user"
+        self._tree.unheld.note(directory, "not readable for this user")
 
     def _note_head(self, directory: bytes, node: Node, descriptor: int, *, is_listed: bool = False) -> None:
         """Note the attributes of a directory; ``is_listed``: all names in it were seen, so its ctime shows new ones."""
@@ -156,7 +157,7 @@ class Scan:
         """Note one entry; returns its node if it is a directory."""
         kind = stat.S_IFMT(found.st_mode)
         if kind == stat.S_IFDIR:
-            child = node.children.get(name)
+            child = self._tree.child(directory, node, name)
             if child is None or (child.stamp[0] != found.st_ino):
                 self._tree.forget_entry(directory, node, name)
                 child = node.children[name] = Node()
@@ -164,17 +165,19 @@ class Scan:
         if name in node.children:
             self._tree.forget_entry(directory, node, name)
         # The file that had this name before may have others, and may have been written to through this one.
-        self._tree.links.replace(join(directory, name), (found.st_dev, found.st_ino))
-        if (before := self._without_name.get(found.st_ino)) is not None and before != join(directory, name):
+        path = join(directory, name)
+        self._tree.links.replace(path, (found.st_dev, found.st_ino))
+        if (before := self._without_name.get(found.st_ino)) is not None and before != path:
             self._tree.links.left.add(before)
-        self._tree.unheld.pop(join(directory, name), None)
+        if path in self._tree.unheld:
+            self._tree.unheld.forget(path)
         if kind in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO):
             if found.st_nlink > 1 and self._is_partial:
-                self._reread_other_names(join(directory, name), found)
+                self._reread_other_names(path, found)
             self._files.wanted.append(FileToRead(node, directory, name, kind == stat.S_IFREG, found.st_size))
         else:
             self._tree.forget_entry(directory, node, name)
-            self._tree.unheld[join(directory, name)] = _KIND_NAMES.get(kind, "an unknown kind of file")
+            self._tree.unheld.note(path, _KIND_NAMES.get(kind, "an unknown kind of file"))
         return None
 
     def scan_changes(self, report: ChangeReport) -> None:
