@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.app import CheckpointView, Declined, Holdfast, Outfit, PlanStatus
+    from holdfast.app import CheckpointView, Declined, Holdfast, Outfit, PlanStatus, Timeline
     from holdfast.apply.apply import ApplyResult
     from holdfast.apply.preview import ApplyPreview
     from holdfast.apply.unapply import UnapplyPreview
@@ -60,13 +60,14 @@ __all__ = [
     "RollbackPreview",
     "RollbackResult",
     "SandboxCheckpoint",
+    "Timeline",
     "UnapplyPreview",
     "VerifyResult",
     "checkpoint_title",
 ]
 
 _MODULES = {
-    "app": ("CheckpointView", "Declined", "Holdfast", "Outfit", "PlanStatus"),
+    "app": ("CheckpointView", "Declined", "Holdfast", "Outfit", "PlanStatus", "Timeline"),
     "apply.apply": ("ApplyResult",),
     "apply.preview": ("ApplyPreview",),
     "apply.unapply": ("UnapplyPreview",),

@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING
 from holdfast.config.loading import Settings, home_directory, load_settings
 from holdfast.db.store import Store
 from holdfast.errors import StateError, UsageError
-from holdfast.model import CheckpointRetentionPolicy, Decision, Moment, Plan, PlanState, RollbackResult
+from holdfast.model import (
+    Checkpoint,
+    CheckpointRetentionPolicy,
+    Decision,
+    Moment,
+    Plan,
+    PlanState,
+    RollbackResult,
+)
 from holdfast.parts import Outfit, Parts
 from holdfast.plans.finding import LATEST, Plans, PlanStatus, project_root
 from holdfast.system.once import once
-from holdfast.views import CheckpointView, Views
+from holdfast.views import CheckpointView, Timeline, Views
 
 if TYPE_CHECKING:
     from holdfast.apply.apply import ApplyResult
@@ -33,7 +41,7 @@ if TYPE_CHECKING:
     from holdfast.rollback.rollback import RollbackPreview
     from holdfast.tools import Toolbox
 
-__all__ = ["LATEST", "CheckpointView", "Declined", "Holdfast", "Outfit", "PlanStatus"]
+__all__ = ["LATEST", "CheckpointView", "Declined", "Holdfast", "Outfit", "PlanStatus", "Timeline"]
 
 # What a function imports is not needed by most commands: they start without it.
 
@@ -57,6 +65,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         self._plans = plans = Plans(parts)
         self.find_plan = plans.find_plan
         self.list_plans = plans.list_plans
+        self.count_plans = plans.count_plans
         self.status = plans.status
         self.is_interrupted = plans.is_interrupted
         self.conflicts = plans.conflicts
@@ -68,11 +77,14 @@ class Holdfast(AbstractContextManager["Holdfast"]):
 
         self._views = views = Views(parts, plans)
         self.checkpoints = views.checkpoints
+        self.timeline = views.timeline
         self.checkpoint = views.checkpoint
         self.damaged_checkpoints = views.damaged_checkpoints
         self.find_damaged_checkpoint = views.find_damaged_checkpoint
         self.can_go_back = views.can_go_back
         self.checkpoint_ids = views.checkpoint_ids
+        self.display_id = views.display_id
+        self.lasting_id = views.lasting_id
         self.checkpoints_at = views.checkpoints_at
         self.count_checkpoints = views.count_checkpoints
         self.find_group = views.find_group
@@ -369,11 +381,11 @@ class Holdfast(AbstractContextManager["Holdfast"]):
             self.service.sandboxes.refuse_missing(plan)
             if label is not None:
                 references.refuse_label(label)
-                if any(each.metadata.label == label for each in self.service.list_checkpoints(plan.plan_id)):
+                if self.store.groups.has_label(plan.plan_id, label):
                     raise UsageError(f"There is a checkpoint labelled {label!r} already.", hint="Choose another label.")
             occasion = recorder.Occasion((Moment.MANUAL,), source="user", reason="asked for by a person", label=label)
             plan = self.service.create_checkpoint(plan, lease, occasion)
-        return self.checkpoint(plan.last_checkpoint_id or "", plan.plan_id)
+            return self._views.view_of(plan, self.store.get(Checkpoint, plan.last_checkpoint_id or ""))
 
     # Deleting and freeing space. Recovery may take space, so it does not come first; the content it needs is kept.
 

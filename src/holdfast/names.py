@@ -11,7 +11,7 @@ NOT_IN_A_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 DISPLAY_PREFIX = "cp_"
 SHORTEST_DISPLAY = 8
-_TIME_CHARACTERS = 10
+TIME_CHARACTERS = 10
 """How many of a ULID's characters are its time."""
 
 
@@ -50,8 +50,10 @@ def display_ids(ids: Iterable[str]) -> dict[str, str]:
     return {each: DISPLAY_PREFIX + each[: lengths[each]] for each in ordered}
 
 
-def lasting_ids(ids: Iterable[str]) -> dict[str, str]:
-    """Display ids that later checkpoints do not make ambiguous: they contain the whole time of the checkpoint."""
-    return {
-        each: max(short, DISPLAY_PREFIX + each[:_TIME_CHARACTERS], key=len) for each, short in display_ids(ids).items()
-    }
+def lasting_id(checkpoint_id: str, beside: Iterable[str]) -> str:
+    """A display id that later checkpoints do not make ambiguous: it contains the whole time of the checkpoint.
+
+    ``beside``: at least the neighbours of the id among those of the plan that have the same time.
+    """
+    short = display_ids([checkpoint_id, *beside])[checkpoint_id]
+    return max(short, DISPLAY_PREFIX + checkpoint_id[:TIME_CHARACTERS], key=len)

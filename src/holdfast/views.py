@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.checkpoints.line import Line
 from holdfast.errors import AmbiguousError, DamagedRecordError, NotFoundError, SandboxError, StateError
 from holdfast.model import Checkpoint, CheckpointGroup, DamagedCheckpoint, Decision, FileChange, Moment, Plan
-from holdfast.names import display_ids
+from holdfast.names import SHORTEST_DISPLAY, TIME_CHARACTERS, display_ids, lasting_id
 from holdfast.parts import Parts
 from holdfast.plans.finding import LATEST, Plans
 from holdfast.system.place import is_there
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.verification import VerifyResult
     from holdfast.decisions.explain import DecisionTree, Explanation
 
+_PAGE = 1000
+"""How many groups are read at once if all are asked for."""
+
 # What a function imports is not needed by most commands: they start without it.
 
 
@@ -33,46 +39,101 @@ class CheckpointView:
     is_superseded: bool
 
 
+@dataclass(frozen=True)
+class Timeline:
+    """The moments of a plan."""
+
+    plan: Plan
+    checkpoints: list[CheckpointView]
+    """Oldest first."""
+    decisions: Mapping[str, Decision]
+    """The decisions that these moments name, by their ids."""
+    older: int
+    """How many moments there are before these."""
+
+
 class Views:
     def __init__(self, parts: Parts, plans: Plans) -> None:
         self._parts, self._plans = parts, plans
 
     # Checkpoints
 
+    def timeline(self, reference: str, *, moments: int | None = None) -> Timeline:
+        """The history of a plan, or the newest moments of it."""
+        plan, store = self._plans.find_plan(reference), self._parts.store
+        views = self._checkpoints(plan, moments)
+        named = {each.group.decision_id for each in views if each.group.decision_id is not None}
+        decisions = {each.decision_id: each for each in store.decisions.with_ids(named)}
+        older = store.groups.count_before(plan.plan_id, views[0].group.sequence) if views and moments else 0
+        return Timeline(plan, views, decisions, older)
+
     def checkpoints(self, reference: str) -> list[CheckpointView]:
-        service = self._parts.service
-        plan = self._plans.find_plan(reference)
-        listed = service.list_checkpoints(plan.plan_id)
-        shown = display_ids(self._checkpoint_ids(plan.plan_id))
-        groups = {group.group_id: group for group in service.store.groups.of(plan.plan_id, sound_only=True)}
-        superseded = service.history(plan).superseded_groups
+        """The checkpoints whose records are sound, oldest first."""
+        return self._checkpoints(self._plans.find_plan(reference), None)
+
+    def _checkpoints(self, plan: Plan, moments: int | None) -> list[CheckpointView]:
+        """The sound checkpoints of a plan, or of its newest groups, oldest first."""
+        found = list(islice(self._moments(plan, moments or _PAGE), moments))
+        some = None if moments is None else [each.checkpoint_id for _, rows, _ in found for each in rows]
+        shown = self._display_ids(plan.plan_id, some)
         return [
-            CheckpointView(
-                checkpoint=checkpoint,
-                group=groups[checkpoint.group_id],
-                display_id=shown[checkpoint.checkpoint_id],
-                is_superseded=checkpoint.group_id in superseded,
-            )
-            for checkpoint in listed
-            if checkpoint.group_id in groups
+            CheckpointView(each, group, shown[each.checkpoint_id], is_superseded)
+            for group, rows, is_superseded in reversed(found)
+            for each in rows
         ]
 
-    def damaged_checkpoints(self, reference: str) -> list[tuple[DamagedCheckpoint, str]]:
-        """The checkpoints whose own record, or whose group's record, is damaged, each with its display id."""
-        plan = self._plans.find_plan(reference)
-        shown = display_ids(self._checkpoint_ids(plan.plan_id))
-        return [(each, shown[each.checkpoint_id]) for each in self._parts.store.damaged.checkpoints(plan.plan_id)]
+    def _moments(self, plan: Plan, page: int) -> Iterator[tuple[CheckpointGroup, list[Checkpoint], bool]]:
+        """The groups that have checkpoints, newest first: each with them, and whether it is superseded."""
+        store, line = self._parts.store, Line(self._parts.store, plan)
+        groups = store.groups.newest_first(plan.plan_id, page)
+        while some := list(islice(groups, page)):
+            rows: dict[str, list[Checkpoint]] = {}
+            for each in store.checkpoints.between(plan.plan_id, some[-1].sequence, some[0].sequence):
+                rows.setdefault(each.group_id, []).append(each)
+            for group in some:
+                is_superseded = line.is_superseded(group)
+                if group.group_id in rows:
+                    yield group, rows[group.group_id], is_superseded
 
-    def _checkpoint_ids(self, plan_id: str) -> set[str]:
-        store = self._parts.store
-        damaged = {each.checkpoint_id for each in store.damaged.checkpoints(plan_id)}
-        return damaged.union(each.checkpoint_id for each in store.checkpoints.of(plan_id))
+    def _display_ids(self, plan_id: str, some: Sequence[str] | None) -> dict[str, str]:
+        """The display ids of some checkpoints of a plan, or of all, damaged ones too."""
+        if some is None:
+            return display_ids(self._parts.store.checkpoints.ids(plan_id))
+        return {each: self.display_id(plan_id, each) for each in some}
+
+    def display_id(self, plan_id: str, checkpoint_id: str) -> str:
+        """The id of one checkpoint of a plan, as short as it is unique now."""
+        prefix = checkpoint_id[:SHORTEST_DISPLAY]
+        beside = self._parts.store.checkpoints.ids_beside(plan_id, checkpoint_id, prefix)
+        return display_ids([checkpoint_id, *beside])[checkpoint_id]
+
+    def lasting_id(self, plan_id: str, checkpoint_id: str) -> str:
+        """The id of one checkpoint of a plan, as short as it stays unique; the whole id if there is no such one."""
+        found = self._parts.store.checkpoints.ids_beside(plan_id, checkpoint_id, checkpoint_id[:TIME_CHARACTERS])
+        return lasting_id(checkpoint_id, found) if checkpoint_id in found else checkpoint_id
+
+    def damaged_checkpoints(self, reference: str, *, since: int | None = None) -> list[tuple[DamagedCheckpoint, str]]:
+        """The checkpoints whose own record, or whose group's record, is damaged, each with its display id.
+
+        ``since``: only those with this number or a larger one.
+        """
+        plan = self._plans.find_plan(reference)
+        damaged = self._parts.store.damaged.checkpoints(plan.plan_id, since=since)
+        return [(each, self.display_id(plan.plan_id, each.checkpoint_id)) for each in damaged]
 
     def checkpoint(self, checkpoint_reference: str, plan_reference: str | None = None) -> CheckpointView:
         """One checkpoint of the plan; without a plan, of the plan that its id names, or of the latest one."""
         plan = self._plans.find_plan(plan_reference or self._plan_of_checkpoint(checkpoint_reference))
-        wanted = self.find_checkpoint(plan, checkpoint_reference)
-        return next(each for each in self.checkpoints(plan.plan_id) if each.checkpoint == wanted)
+        return self.view_of(plan, self.find_checkpoint(plan, checkpoint_reference))
+
+    def view_of(self, plan: Plan, checkpoint: Checkpoint) -> CheckpointView:
+        store, line = self._parts.store, Line(self._parts.store, plan)
+        for group in store.groups.newest_first(plan.plan_id, page=1):
+            is_superseded = line.is_superseded(group)
+            if group.group_id == checkpoint.group_id:
+                shown = self.display_id(plan.plan_id, checkpoint.checkpoint_id)
+                return CheckpointView(checkpoint, group, shown, is_superseded)
+        raise store.missing(CheckpointGroup, checkpoint.group_id)
 
     def _plan_of_checkpoint(self, reference: str) -> str:
         store, prefix = self._parts.store, reference.removeprefix("cp_").upper()

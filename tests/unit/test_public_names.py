@@ -19,6 +19,7 @@ NAMES = {
     "CheckpointRetentionPolicy": "model",
     "CheckpointService": "checkpoints.service",
     "CheckpointView": "app",
+    "Timeline": "app",
     "Choices": "execution.executor",
     "Confinement": "process.confinement",
     "CorrectionPreview": "decisions.correct",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
+from holdfast.checkpoints.line import Line
 from holdfast.db.store import Store
 from holdfast.model import (
     CheckpointGroup,
@@ -132,15 +130,18 @@ class History:
         run, held = self.run_of_next_step, self.plan.active_decisions
         if run is None or run.status not in HALF_DONE:
             return held
-        for decision in self.decisions:
-            if not decision.is_superseded and is_of(decision, run):
+        first = self._store.get(Decision, run.decision_id or "").sequence
+        for decision in self._store.decisions.in_force_from(self.plan.plan_id, first):
+            if is_of(decision, run):
                 held = extended(held, decision.sequence, decision.sequence)
         return held
 
     def run_held_by(self, group: CheckpointGroup) -> StepRun | None:
         """The run whose half-done work the group holds; None if no step was half done."""
-        held = {each.decision_id for each in self.decisions if is_half_done(each, group)}
-        return next((each for each in self.runs if each.decision_id in held), None)
+        plan_id = self.plan.plan_id
+        possible = self._store.decisions.of_step(plan_id, group.last_completed_step + 1)
+        held = [each.decision_id for each in possible if is_half_done(each, group)]
+        return next(iter(self._store.runs.of_decisions(plan_id, held)), None)
 
     @property
     def head_holds_all_work(self) -> bool:
@@ -156,16 +157,7 @@ class History:
     @property
     def superseded_groups(self) -> set[str]:
         """Ids of groups that are not ancestors of the plan's head group."""
-        groups = {group.group_id: group for group in self.groups}
-        at, line = self.plan.head_group_id, set()
-        while at is not None and at in groups:
-            line.add(at)
-            at = groups[at].parent_group_id
-        if at is None or not self._store.has(CheckpointGroup, at):
-            return groups.keys() - line
-        # A damaged group interrupts the line, so it is unknown which groups before it belong to the line.
-        oldest = min((groups[each].sequence for each in line), default=math.inf)
-        return {each.group_id for each in groups.values() if each.sequence > oldest} - line
+        return Line(self._store, self.plan).superseded(reversed(self.groups))
 
     def position_at(self, target: CheckpointGroup) -> Plan:
         """The plan as it was at that group; a step that was half done there is half done again."""
@@ -196,12 +188,6 @@ class History:
 def records_every_step(plan: Plan) -> bool:
     """Whether the policy takes a group at the end of every step."""
     return _AFTER_STEPS.issubset(plan.policy.auto_create_on)
-
-
-def first_of_attempt(plan: Plan, groups: Sequence[CheckpointGroup]) -> CheckpointGroup:
-    """The first group of the plan's attempt; the first of all would discard corrections made since."""
-    own = [each for each in groups if (each.attempt, each.revision) == (plan.attempt, plan.revision)]
-    return own[0] if own else groups[0]
 
 
 def is_of(decision: Decision, run: StepRun) -> bool:

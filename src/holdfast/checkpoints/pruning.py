@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 from holdfast.checkpoints.garbage import Garbage
-from holdfast.checkpoints.history import HALF_DONE, first_of_attempt, is_half_done
+from holdfast.checkpoints.history import is_half_done
 from holdfast.checkpoints.retention import GroupFacts, retention
 from holdfast.db.journal import Entry
 from holdfast.db.store import Store
@@ -22,11 +24,20 @@ from holdfast.model import (
 )
 
 
+@dataclass(frozen=True)
+class _Counted:
+    """How many checkpoints a plan had when this number was its last."""
+
+    last_sequence: int
+    count: int
+
+
 class Pruning:
     """Deletes checkpoints, and frees their content."""
 
     def __init__(self, store: Store, garbage: Garbage) -> None:
         self._store, self._garbage = store, garbage
+        self._counted: dict[str, _Counted] = {}
 
     def prune(
         self, plan: Plan, lease: Lease, policy: CheckpointRetentionPolicy, needed: Collection[str] = ()
@@ -41,18 +52,43 @@ class Pruning:
         self, plan: Plan, policy: CheckpointRetentionPolicy, needed: Collection[str] = ()
     ) -> list[Checkpoint]:
         """Delete the records of groups that the policy does not keep; free their content only after the commit."""
-        if self._store.checkpoints.count(plan.plan_id) <= policy.max_checkpoints:
-            return []
-        groups = self._sound_groups(plan)
-        first = self._store.groups.ids(plan.plan_id)[:1]
-        retained = retention(
-            self._facts(plan, groups.values()), policy.max_checkpoints, self._needed(plan).union(needed, first)
-        )
-        going = set(retained.remove)
-        pruned = [each for each in self._store.checkpoints.of(plan.plan_id) if each.group_id in going]
-        self._delete_groups(groups, retained.remove)
+        pruned: list[Checkpoint] = []
+        excess = self._excess(plan, policy.max_checkpoints)
+        needed = self._needed(plan).union(needed) if excess > 0 else ()
+        while excess > 0 and (going := self._oldest_beyond(plan, excess, needed)):
+            pruned += [each for group, _ in going for each in self._store.checkpoints.of_group(group.group_id)]
+            self._delete_groups([group for group, _ in going])
+            excess -= sum(count for _, count in going)
         self._garbage.note_given_up(pruned)
         return pruned
+
+    def _excess(self, plan: Plan, limit: int) -> int:
+        """How many checkpoints the plan has beyond that limit, damaged ones too; 0 or less if it has none.
+
+        They are counted only if there may be any: since they were counted last, there was at most a group for each
+        new number, with a checkpoint for each resource.
+        """
+        last = self._store.groups.last_sequence(plan.plan_id)
+        known = self._counted.get(plan.plan_id)
+        if known is not None and known.count + (last - known.last_sequence) * len(plan.resources) <= limit:
+            return 0
+        count = self._store.checkpoints.count(plan.plan_id)
+        self._counted[plan.plan_id] = _Counted(last, count)
+        return count - limit
+
+    def _oldest_beyond(self, plan: Plan, excess: int, needed: Collection[str]) -> list[tuple[CheckpointGroup, int]]:
+        """The groups that retention removes, each with the number of its checkpoints.
+
+        Only as many of the oldest are read as can be enough; of these, retention keeps the first and the last.
+        """
+        most = excess + len(needed) + 2
+        oldest = list(islice(self._store.groups.oldest_prunable(plan.plan_id, most), most))
+        facts = self._facts(plan, oldest)
+        kept = sum(each.checkpoints for each in facts) - excess
+        removed = set(retention(facts, kept, needed).remove)
+        return [
+            (group, each.checkpoints) for group, each in zip(oldest, facts, strict=True) if group.group_id in removed
+        ]
 
     def expected(self, plan: Plan, taken: Iterable[int], needed: Collection[str]) -> int:
         """How many checkpoints there will be after groups of these sizes were taken, each followed by pruning."""
@@ -73,10 +109,10 @@ class Pruning:
                 "the plan may have to be rolled back to.",
                 hint=f"See the others with `holdfast checkpoint list {plan.plan_id}`.",
             )
-        count = self._store.checkpoints.count_by_group(plan.plan_id)[checkpoint.group_id]
         gone = self._store.checkpoints.of_group(checkpoint.group_id)
         with self._store.transaction(lease):
-            self._delete_groups(self._sound_groups(plan), [checkpoint.group_id])
+            count = self._store.checkpoints.count_of_group(checkpoint.group_id)
+            self._delete_groups([self._store.get(CheckpointGroup, checkpoint.group_id)])
             self._garbage.note_given_up(gone)
         self._garbage.collect(gone)
         return count
@@ -88,13 +124,12 @@ class Pruning:
         """
         if damaged.is_group:
             return self._delete_damaged_group(plan, lease, damaged)
-        groups = self._sound_groups(plan)
         with self._store.transaction(lease):
             self._store.delete(Checkpoint, damaged.checkpoint_id)
-            left = self._store.checkpoints.count_by_group(plan.plan_id)
-            is_last = damaged.group_id in groups and damaged.group_id not in left
-            if is_last and self._is_deletable(plan, damaged.group_id):
-                self._delete_groups(groups, [damaged.group_id])
+            is_last = self._store.checkpoints.count_of_group(damaged.group_id) == 0
+            group = self._store.find(CheckpointGroup, damaged.group_id, sound_only=True)
+            if group is not None and is_last and self._is_deletable(plan, damaged.group_id):
+                self._delete_groups([group])
         self._garbage.collect()
         return 1
 
@@ -106,39 +141,42 @@ class Pruning:
                 hint="Restore the database from a backup, or copy what you need out of the sandboxes and delete the "
                 f"plan: `holdfast plan delete {plan.plan_id}`.",
             )
-        groups = self._sound_groups(plan)
         parent = self._store.damaged.parent_of_group(damaged.group_id)
+        is_known = parent is not None and self._store.find(CheckpointGroup, parent, sound_only=True) is not None
         with self._store.transaction(lease):
-            for child in [each for each in groups.values() if each.parent_group_id == damaged.group_id]:
+            for child in self._store.groups.children_of(damaged.group_id):
                 # The parent only determines how history is drawn, so a guess does no harm.
-                before = parent if parent in groups else None
-                self._store.save(child.model_copy(update={"parent_group_id": before}))
-            count = self._store.checkpoints.count_by_group(plan.plan_id).get(damaged.group_id, 0)
+                self._store.save(child.model_copy(update={"parent_group_id": parent if is_known else None}))
+            count = self._store.checkpoints.count_of_group(damaged.group_id)
             self._store.delete(CheckpointGroup, damaged.group_id)
         self._garbage.collect()
         return count
 
-    def _sound_groups(self, plan: Plan) -> dict[str, CheckpointGroup]:
-        return {group.group_id: group for group in self._store.groups.of(plan.plan_id, sound_only=True)}
+    def _first(self, plan: Plan) -> set[str]:
+        first = self._store.groups.first_id(plan.plan_id)
+        return set() if first is None else {first}
 
     def _is_deletable(self, plan: Plan, group_id: str) -> bool:
-        return group_id not in {*self._store.groups.ids(plan.plan_id)[:1], *self._needed(plan)}
+        return group_id not in self._needed(plan) | self._first(plan)
 
-    def _facts(self, plan: Plan, groups: Iterable[CheckpointGroup]) -> list[GroupFacts]:
-        """What retention needs to know of these groups."""
-        counts = self._store.checkpoints.count_by_group(plan.plan_id)
+    def _facts(self, plan: Plan, groups: Sequence[CheckpointGroup]) -> list[GroupFacts]:
+        """What retention needs to know of these groups, which are the oldest."""
+        if not groups:
+            return []
+        counts = self._store.checkpoints.count_by_group(plan.plan_id, up_to=groups[-1].sequence)
         return [
             GroupFacts(group.group_id, group.sequence, group.label, counts.get(group.group_id, 0)) for group in groups
         ]
 
-    def _delete_groups(self, groups: dict[str, CheckpointGroup], going: Sequence[str]) -> None:
+    def _delete_groups(self, going: Sequence[CheckpointGroup]) -> None:
         """Delete groups; the children of a deleted group get its parent, so that history stays connected."""
-        for group_id in going:
-            parent = groups[group_id].parent_group_id
-            for child in [group for group in groups.values() if group.parent_group_id == group_id]:
-                groups[child.group_id] = child.model_copy(update={"parent_group_id": parent})
-                if child.group_id not in going:
-                    self._store.save(groups[child.group_id])
+        parents = {group.group_id: group.parent_group_id for group in going}
+        for group_id in list(parents):
+            for child in self._store.groups.children_of(group_id):
+                if child.group_id in parents:
+                    parents[child.group_id] = parents[group_id]
+                else:
+                    self._store.save(child.model_copy(update={"parent_group_id": parents[group_id]}))
             self._store.delete(CheckpointGroup, group_id)
 
     def _needed(self, plan: Plan) -> set[str]:
@@ -154,18 +192,19 @@ class Pruning:
         runs += self._runs_that_can_come_back(plan)
         needed.update(run.group_before_id or "" for run in runs)
         if plan.policy.goes_back_to_start:
-            groups = store.groups.of(plan_id, sound_only=True)
-            needed.update(first_of_attempt(plan, groups).group_id for _ in groups[:1])
+            needed.add(store.groups.start_of_attempt(plan) or "")
         return needed
 
     def _runs_that_can_come_back(self, plan: Plan) -> list[StepRun]:
         """Half-done runs that a rollback to an existing group would revive."""
         store = self._store
-        runs = [run for run in store.runs.with_status(plan.plan_id, *HALF_DONE) if run.decision_id is not None]
-        groups = store.groups.of(plan.plan_id, sound_only=True) if runs else []
+        runs = [run for run in store.runs.half_done(plan.plan_id) if run.decision_id is not None]
         decisions = (store.get(Decision, run.decision_id or "") for run in runs)
-        return [
-            run
-            for run, decision in zip(runs, decisions, strict=True)
-            if any(is_half_done(decision, group) for group in groups)
-        ]
+        return [run for run, decision in zip(runs, decisions, strict=True) if self._is_held(plan, decision)]
+
+    def _is_held(self, plan: Plan, decision: Decision) -> bool:
+        """Whether a group holds the decision although its step was not done at that moment."""
+        if decision.step_index is None:
+            return False
+        groups = self._store.groups.after_step(plan.plan_id, decision.step_index - 1)
+        return any(is_half_done(decision, group) for group in groups)

@@ -67,17 +67,17 @@ def status_data(status: PlanStatus, decisions: Sequence[Decision]) -> dict[str, 
     }
 
 
-def steps_data(plan: Plan, runs: Sequence[StepRun]) -> list[dict[str, Any]]:
+def steps_data(plan: Plan, runs: Sequence[StepRun], only: range | None = None) -> list[dict[str, Any]]:
     shown = shown_runs(plan, runs)
     return [
         {
             "index": index,
-            "name": step.name,
-            "tool": step.tool,
-            "resource": step.resource,
+            "name": plan.steps[index].name,
+            "tool": plan.steps[index].tool,
+            "resource": plan.steps[index].resource,
             **_run_data(shown.get(index), index <= plan.last_completed_step),
         }
-        for index, step in enumerate(plan.steps)
+        for index in (range(len(plan.steps)) if only is None else only)
     ]
 
 
@@ -117,7 +117,7 @@ def shown_runs(plan: Plan, runs: Sequence[StepRun]) -> dict[int, StepRun]:
 
 def current_run(plan: Plan, runs: Sequence[StepRun]) -> StepRun | None:
     """The run that is under way or that stopped the plan, even if it was rolled back since."""
-    last = max(runs, key=lambda run: run.run_id, default=None)
+    last = runs[-1] if runs else None
     if last is None or last.status is RunStatus.SUCCEEDED or last.attempt != plan.attempt:
         return None
     is_stopped = plan.state in (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -30,6 +30,7 @@ from holdfast.model import (
     Plan,
     Record,
     Revision,
+    Step,
     StepRun,
 )
 from holdfast.system.once import once
@@ -38,10 +39,15 @@ M = TypeVar("M", bound=Record)
 LAST_ID = "Z" * 26
 """No id is greater."""
 
+_FIRST_PAGE = 32
+_LARGEST_PAGE = 1024
+
 
 class Access:
     def __init__(self, engine: Engine, home: Path) -> None:
         self._engine = engine
+        self._known_steps: tuple[Row, tuple[Step, ...]] | None = None
+        """The row of the steps that were read last, and the steps: a verb reads its plan several times."""
         self.skipped: list[str] = []
         """``table key`` of each damaged record that was left out of an answer."""
         self.home = home
@@ -185,16 +191,53 @@ class Access:
             sql, parameters = f"{sql} LIMIT ?", (*parameters, limit)
         if lock:
             sql += self._engine.dialect.row_lock
-        load = loaded_plan if table.model is Plan else loaded
-        found = []
-        for row in self.execute(sql, *parameters):
+        return list(self._loaded(model, self.execute(sql, *parameters), sound_only=sound_only))
+
+    def in_sequence(
+        self,
+        model: type[M],
+        plan_id: str,
+        where: str = "",
+        *parameters: str | int,
+        newest_first: bool = False,
+        page: int = _FIRST_PAGE,
+    ) -> Iterator[M]:
+        """The sound records of a plan by their number, read page by page as they are asked for.
+
+        ``page``: how many are read at first, if it is known how many will be asked for.
+        """
+        table = TABLE_OF[model]
+        sql = f"{select_sql(table)} WHERE plan_id = ?{where and f' AND {where}'}"
+        compared, order = ("<", " DESC") if newest_first else (">", "")
+        number = table.names.index("sequence")
+        begin: tuple[str | int, ...] = ()
+        while True:
+            after = f" AND sequence {compared} ?" if begin else ""
+            end = f"{after} ORDER BY sequence{order} LIMIT ?"
+            rows = self.execute(sql + end, plan_id, *parameters, *begin, page)
+            yield from self._loaded(model, rows, sound_only=True)
+            if len(rows) < page:
+                return
+            begin, page = (rows[-1][number],), min(2 * page, _LARGEST_PAGE)
+
+    def _loaded(self, model: type[M], rows: Iterable[Row], *, sound_only: bool) -> Iterator[M]:
+        table = TABLE_OF[model]
+        for row in rows:
             try:
-                found.append(cast("M", load(table, row, self.home)))
+                yield cast("M", self._plan(row) if table.model is Plan else loaded(table, row, self.home))
             except DamagedRecordError:
                 if not sound_only:
                     raise
                 self._skip(f"{table.name} {key_text(table, row[: len(table.names)])}")
-        return found
+
+    def _plan(self, row: Row) -> Record:
+        table = TABLE_OF[Plan]
+        known, steps_row = self._known_steps, row[len(table.names) :]
+        if known is not None and known[0] == steps_row:
+            return record_alone(table, row[: len(table.names)], self.home).model_copy(update={"steps": known[1]})
+        plan = cast("Plan", loaded_plan(table, row, self.home))
+        self._known_steps = steps_row, plan.steps
+        return plan
 
     def _skip(self, name: str) -> None:
         if name not in self.skipped:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import cast
 
 from holdfast.db.access import (
@@ -21,7 +22,7 @@ from holdfast.db.access import (
 )
 from holdfast.db.engine import Row
 from holdfast.db.rows import key_text
-from holdfast.db.tables import TABLE_OF, TABLES, Table
+from holdfast.db.tables import HALF_DONE_RUNS, TABLE_OF, TABLES, Table
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
@@ -33,7 +34,6 @@ from holdfast.model import (
     OperationState,
     Plan,
     Project,
-    RunStatus,
     StepRun,
     now,
 )
@@ -51,6 +51,16 @@ class DamagedRecord:
 
     def __str__(self) -> str:
         return f"{self.table} {self.key}"
+
+
+_MOST_PARAMETERS = 500
+
+
+def batched(values: Collection[str]) -> Iterator[list[str]]:
+    """The values in lists that are short enough for the parameters of one statement."""
+    left = iter(values)
+    while some := list(islice(left, _MOST_PARAMETERS)):
+        yield some
 
 
 class _Queries:
@@ -82,6 +92,11 @@ class PlanRecords(_Queries):
         """The plans of a project, or of all projects, newest first, without damaged ones and without subplans."""
         return self._plans_of(project_id, limit, sound_only=True)
 
+    def count_of_project(self, project_id: str | None) -> int:
+        """How many plans a project has, or all projects, damaged ones too, without subplans."""
+        where, parameters = _of_project(project_id)
+        return int(self._records.execute(f"SELECT count(*) FROM plan WHERE {where}", *parameters)[0][0])
+
     def next_sequence(self) -> int:
         """The number of the next plan; two plans that are created at the same moment may get the same."""
         # By project, because the index is; subplans have no number.
@@ -95,8 +110,7 @@ class PlanRecords(_Queries):
     def _plans_of(self, project_id: str | None, limit: int | None, *, sound_only: bool = False) -> list[Plan]:
         # Not by the clock, which may have been set back; plans without a number are older than all that have one.
         order = "plan.sequence DESC NULLS LAST, plan.created_at DESC, plan.plan_id DESC"
-        where = "plan.parent_plan_id IS NULL" + ("" if project_id is None else " AND plan.project_id = ?")
-        parameters = () if project_id is None else (project_id,)
+        where, parameters = _of_project(project_id)
         return self._records.select(Plan, where, *parameters, order=order, limit=limit, sound_only=sound_only)
 
     def by_prefix(self, prefix: str) -> list[Plan]:
@@ -125,11 +139,29 @@ class PlanRecords(_Queries):
         return {str(row[0]) for row in self._records.execute("SELECT plan_id FROM plan")}
 
 
+def _of_project(project_id: str | None) -> tuple[str, tuple[str, ...]]:
+    """The condition for the plans of a project, or of all projects, without subplans, and its parameters."""
+    where = "plan.parent_plan_id IS NULL"
+    return (where, ()) if project_id is None else (f"{where} AND plan.project_id = ?", (project_id,))
+
+
 class DecisionRecords(_Queries):
     """The decisions of a plan."""
 
     def of(self, plan_id: str, *, sound_only: bool = False) -> list[Decision]:
         return self._records.select(Decision, "plan_id = ?", plan_id, order="sequence", sound_only=sound_only)
+
+    def with_ids(self, ids: Collection[str]) -> list[Decision]:
+        """The sound decisions with these ids."""
+        found: list[Decision] = []
+        for some in batched(ids):
+            where = f"decision_id IN ({', '.join('?' for _ in some)})"
+            found += self._records.select(Decision, where, *some, sound_only=True)
+        return found
+
+    def of_step(self, plan_id: str, step_index: int) -> list[Decision]:
+        where = "plan_id = ? AND step_index = ?"
+        return self._records.select(Decision, where, plan_id, step_index, order="sequence")
 
     def in_force_from(self, plan_id: str, sequence: int) -> list[Decision]:
         where = "plan_id = ? AND sequence >= ? AND is_superseded = 0"
@@ -154,6 +186,22 @@ class RunRecords(_Queries):
     def of(self, plan_id: str, *, sound_only: bool = False) -> list[StepRun]:
         return self._records.select(StepRun, "plan_id = ?", plan_id, order="sequence", sound_only=sound_only)
 
+    def of_decisions(self, plan_id: str, decision_ids: Collection[str]) -> list[StepRun]:
+        """The runs that these decisions started."""
+        found: list[StepRun] = []
+        for some in batched(decision_ids):
+            where = f"plan_id = ? AND decision_id IN ({', '.join('?' for _ in some)})"
+            found += self._records.select(StepRun, where, plan_id, *some, order="sequence")
+        return found
+
+    def newest_first(self, plan_id: str, page: int) -> Iterator[StepRun]:
+        """The sound runs, read as they are asked for."""
+        return self._records.in_sequence(StepRun, plan_id, newest_first=True, page=page)
+
+    def in_force_newest_first(self, plan_id: str, page: int) -> Iterator[StepRun]:
+        where = "is_superseded = 0"
+        return self._records.in_sequence(StepRun, plan_id, where, newest_first=True, page=page)
+
     def latest(self, plan_id: str) -> StepRun | None:
         return first(self._records.select(StepRun, "plan_id = ?", plan_id, order="sequence DESC", limit=1))
 
@@ -165,9 +213,9 @@ class RunRecords(_Queries):
         where = "plan_id = ? AND is_superseded = 0 AND decision_id IS NOT NULL"
         return first(self._records.select(StepRun, where, plan_id, order="sequence DESC", limit=1))
 
-    def with_status(self, plan_id: str, *statuses: RunStatus) -> list[StepRun]:
-        where = f"plan_id = ? AND status IN ({', '.join('?' for _ in statuses)})"
-        return self._records.select(StepRun, where, plan_id, *statuses, order="sequence")
+    def half_done(self, plan_id: str) -> list[StepRun]:
+        """The runs that can be continued or undone, superseded or not."""
+        return self._records.select(StepRun, f"plan_id = ? AND {HALF_DONE_RUNS}", plan_id, order="sequence")
 
     def unfinished(self, plan_id: str) -> list[StepRun]:
         """The runs that are running or wait for a person; a rollback ends the waiting."""
@@ -185,10 +233,51 @@ class GroupRecords(_Queries):
         """The group that the plan began with; an error if it is damaged, because no other group can replace it."""
         return self._records.select(CheckpointGroup, "plan_id = ?", plan_id, order="sequence", limit=1)[0]
 
-    def ids(self, plan_id: str) -> list[str]:
-        """The ids of all groups in their order, damaged ones too."""
-        sql = "SELECT group_id FROM checkpoint_group WHERE plan_id = ? ORDER BY sequence"
-        return [row[0] for row in self._records.execute(sql, plan_id)]
+    def first_id(self, plan_id: str) -> str | None:
+        """The id of the group that the plan began with, even if it is damaged."""
+        sql = "SELECT group_id FROM checkpoint_group WHERE plan_id = ? ORDER BY sequence LIMIT 1"
+        rows = self._records.execute(sql, plan_id)
+        return rows[0][0] if rows else None
+
+    def last_sequence(self, plan_id: str) -> int:
+        sql = "SELECT coalesce(max(sequence), 0) FROM checkpoint_group WHERE plan_id = ?"
+        return int(self._records.execute(sql, plan_id)[0][0])
+
+    def newest_first(self, plan_id: str, page: int) -> Iterator[CheckpointGroup]:
+        """The sound groups, read as they are asked for."""
+        return self._records.in_sequence(CheckpointGroup, plan_id, newest_first=True, page=page)
+
+    def oldest_prunable(self, plan_id: str, page: int) -> Iterator[CheckpointGroup]:
+        """The sound groups without a label, the first and the last, oldest first and read as they are asked for."""
+        end = "sequence = (SELECT {}(sequence) FROM checkpoint_group WHERE plan_id = ?)"
+        where = f"(label IS NULL OR {end.format('min')} OR {end.format('max')})"
+        return self._records.in_sequence(CheckpointGroup, plan_id, where, plan_id, plan_id, page=page)
+
+    def start_of_attempt(self, plan: Plan) -> str | None:
+        """The id of the first group of the plan's attempt, or of all if it has none yet; even if it is damaged.
+
+        The first of all would discard corrections made since.
+        """
+        sql = "SELECT group_id FROM checkpoint_group WHERE plan_id = ? AND attempt = ? AND revision = ?"
+        rows = self._records.execute(f"{sql} ORDER BY sequence LIMIT 1", plan.plan_id, plan.attempt, plan.revision)
+        return rows[0][0] if rows else self.first_id(plan.plan_id)
+
+    def after_step(self, plan_id: str, last_completed_step: int) -> Iterator[CheckpointGroup]:
+        """The sound groups at that position, read as they are asked for."""
+        return self._records.in_sequence(CheckpointGroup, plan_id, "last_completed_step = ?", last_completed_step)
+
+    def count_before(self, plan_id: str, sequence: int) -> int:
+        """How many groups there are before that number, damaged ones too."""
+        sql = "SELECT count(*) FROM checkpoint_group WHERE plan_id = ? AND sequence < ?"
+        return int(self._records.execute(sql, plan_id, sequence)[0][0])
+
+    def children_of(self, group_id: str) -> list[CheckpointGroup]:
+        """The sound groups that continue at that group."""
+        return self._records.select(CheckpointGroup, "parent_group_id = ?", group_id, order="sequence", sound_only=True)
+
+    def has_label(self, plan_id: str, label: str) -> bool:
+        sql = "SELECT 1 FROM checkpoint_group WHERE plan_id = ? AND label = ? LIMIT 1"
+        return bool(self._records.execute(sql, plan_id, label))
 
 
 class CheckpointRecords(_Queries):
@@ -208,12 +297,36 @@ class CheckpointRecords(_Queries):
     def by_prefix(self, prefix: str) -> list[Checkpoint]:
         return self._records.by_prefix(Checkpoint, prefix, sound_only=True)
 
-    def count_by_group(self, plan_id: str) -> dict[str, int]:
-        """How many checkpoints each group has, damaged ones too."""
-        rows = self._records.execute(
-            "SELECT group_id, count(*) FROM checkpoint_metadata WHERE plan_id = ? GROUP BY group_id", plan_id
-        )
-        return {row[0]: int(row[1]) for row in rows}
+    def between(self, plan_id: str, first: int, last: int) -> list[Checkpoint]:
+        """The checkpoints of the groups with these numbers and those in between."""
+        where, order = "plan_id = ? AND sequence BETWEEN ? AND ?", "sequence, checkpoint_id"
+        return self._records.select(Checkpoint, where, plan_id, first, last, order=order, sound_only=True)
+
+    def ids(self, plan_id: str) -> list[str]:
+        """The ids of all checkpoints, damaged ones too."""
+        sql = "SELECT checkpoint_id FROM checkpoint_metadata WHERE plan_id = ?"
+        return [row[0] for row in self._records.execute(sql, plan_id)]
+
+    def ids_beside(self, plan_id: str, checkpoint_id: str, prefix: str) -> list[str]:
+        """This id, if it is one of the plan's, and those right before and right after it, if they have the prefix."""
+        # Not ``plan_id = ?``: the database would look at all checkpoints of the plan instead of the next ids.
+        one = "(SELECT {}(checkpoint_id) FROM checkpoint_metadata WHERE plan_id || '' = ? AND checkpoint_id {})"
+        before, itself = one.format("max", "< ? AND checkpoint_id >= ?"), one.format("min", "= ?")
+        after = one.format("min", "> ? AND checkpoint_id <= ?")
+        end = prefix.ljust(len(checkpoint_id), "Z")  # the last character that ids have
+        parameters = (plan_id, checkpoint_id, prefix, plan_id, checkpoint_id, plan_id, checkpoint_id, end)
+        rows = self._records.execute(f"SELECT {before}, {itself}, {after}", *parameters)
+        return [each for each in rows[0] if each is not None and each.startswith(prefix)]
+
+    def count_by_group(self, plan_id: str, up_to: int | None = None) -> dict[str, int]:
+        """How many checkpoints each group has, damaged ones too; of all groups, or of those up to a number."""
+        where, parameters = ("", ()) if up_to is None else (" AND sequence <= ?", (up_to,))
+        sql = f"SELECT group_id, count(*) FROM checkpoint_metadata WHERE plan_id = ?{where} GROUP BY group_id"
+        return {row[0]: int(row[1]) for row in self._records.execute(sql, plan_id, *parameters)}
+
+    def count_of_group(self, group_id: str) -> int:
+        """How many checkpoints the group has, damaged ones too."""
+        return int(self._records.execute("SELECT count(*) FROM checkpoint_metadata WHERE group_id = ?", group_id)[0][0])
 
     def count(self, plan_id: str) -> int:
         return int(self._records.execute("SELECT count(*) FROM checkpoint_metadata WHERE plan_id = ?", plan_id)[0][0])
@@ -223,8 +336,11 @@ class OperationRecords(_Queries):
     """Operations, which are recorded when they begin so that they can be finished or undone."""
 
     def unfinished(self, plan_id: str, *, sound_only: bool = False) -> list[Operation]:
-        # Not ``state = BEGUN``: a damaged operation may have an unknown state, and may be unfinished.
-        where, ended = "plan_id = ? AND state NOT IN (?, ?)", (OperationState.DONE, OperationState.UNDONE)
+        # Not ``state = BEGUN``: a damaged operation may have an unknown state, and may be unfinished. Not ``NOT IN``
+        # either: that would look at all operations of the plan instead of the index.
+        done, undone = OperationState.DONE, OperationState.UNDONE
+        where = "plan_id = ? AND (state < ? OR (state > ? AND state < ?) OR state > ?)"
+        ended = (done, done, undone, undone)
         order = "created_at, operation_id"
         return self._records.select(Operation, where, plan_id, *ended, order=order, sound_only=sound_only)
 
@@ -260,9 +376,14 @@ class DamagedRecords(_Queries):
         parent = rows[0][0] if rows else None
         return parent if isinstance(parent, str) and self._records.has(Plan, parent) else None
 
-    def checkpoints(self, plan_id: str | None = None, *, prefix: str = "") -> list[DamagedCheckpoint]:
-        """Damaged checkpoints, and those of damaged groups, of a plan or of all plans, whose ids have that prefix."""
-        where, parameters = _within(plan_id, prefix)
+    def checkpoints(
+        self, plan_id: str | None = None, *, prefix: str = "", since: int | None = None
+    ) -> list[DamagedCheckpoint]:
+        """Damaged checkpoints, and those of damaged groups, of a plan or of all plans.
+
+        ``prefix``: of their ids; ``since``: the least number of their groups.
+        """
+        where, parameters = _within(plan_id, prefix, since)
         unsound_groups = self._unsound_groups(
             f"group_id IN (SELECT group_id FROM checkpoint_metadata {where})", parameters
         )
@@ -273,7 +394,7 @@ class DamagedRecords(_Queries):
             if (each := _damaged_checkpoint(row, unsound_groups)) is not None and each.checkpoint_id.startswith(prefix)
         ]
 
-    def _unsound_groups(self, where: str, parameters: Sequence[str]) -> dict[str, str]:
+    def _unsound_groups(self, where: str, parameters: Sequence[str | int]) -> dict[str, str]:
         table = TABLE_OF[CheckpointGroup]
         rows = self._records.execute(f"{select_sql(table)} WHERE {where}", *parameters)
         problems = {row[0]: problem_with(loaded, table, row) for row in rows}
@@ -366,8 +487,10 @@ class LeaseRecords(_Queries):
                 self._records.save(lease.model_copy(update=released))
 
 
-def _within(plan_id: str | None, prefix: str) -> tuple[str, tuple[str, ...]]:
+def _within(plan_id: str | None, prefix: str, since: int | None) -> tuple[str, tuple[str | int, ...]]:
     """The condition for the checkpoints of a plan or, of all plans, those whose ids begin with ``prefix``."""
+    if plan_id is not None and since is not None:
+        return "WHERE plan_id = ? AND sequence >= ?", (plan_id, since)
     if plan_id is not None:
         return "WHERE plan_id = ?", (plan_id,)
     return "WHERE checkpoint_id BETWEEN ? AND ?", (prefix, prefix + LAST_ID)

@@ -74,6 +74,8 @@ class Table:
 
 
 _NO_SUBPLANS = "WHERE parent_plan_id IS NULL"
+HALF_DONE_RUNS = "status IN ('interrupted', 'constrained')"
+"""The condition of an index; a query uses the index only if it has the same condition."""
 _OF_PLAN = "FOREIGN KEY (plan_id) REFERENCES plan (plan_id) ON DELETE CASCADE"
 
 TABLES = (
@@ -183,7 +185,11 @@ TABLES = (
             Column("compensation", optional=True, is_later=True),
         ),
         constraints=(_OF_PLAN,),
-        indexes=("CREATE UNIQUE INDEX step_run_by_plan ON step_run (plan_id, sequence)",),
+        indexes=(
+            "CREATE UNIQUE INDEX step_run_by_plan ON step_run (plan_id, sequence)",
+            "CREATE INDEX step_run_unfinished ON step_run (plan_id, sequence) WHERE finished_at IS NULL",
+            f"CREATE INDEX step_run_half_done ON step_run (plan_id, sequence) WHERE {HALF_DONE_RUNS}",
+        ),
     ),
     Table(
         "checkpoint_group",
@@ -212,7 +218,10 @@ TABLES = (
             Column("created_at", Kind.TIME),
         ),
         constraints=(_OF_PLAN,),
-        indexes=("CREATE UNIQUE INDEX checkpoint_group_by_plan ON checkpoint_group (plan_id, sequence)",),
+        indexes=(
+            "CREATE UNIQUE INDEX checkpoint_group_by_plan ON checkpoint_group (plan_id, sequence)",
+            "CREATE INDEX checkpoint_group_by_parent ON checkpoint_group (parent_group_id)",
+        ),
     ),
     Table(
         "checkpoint_metadata",

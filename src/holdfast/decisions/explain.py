@@ -88,19 +88,22 @@ class _Records:
         self.decisions = service.store.decisions.of(plan.plan_id, sound_only=True)
         self.by_id = {decision.decision_id: decision for decision in self.decisions}
         self.runs = {run.decision_id: run for run in service.store.runs.of(plan.plan_id, sound_only=True)}
-        self.groups = service.store.groups.of(plan.plan_id, sound_only=True)
+        self.groups = self.history.groups
         self.subplans = service.store.plans.below(plan.plan_id, sound_only=True)
         listed = service.list_checkpoints(plan.plan_id)
         shown = display_ids(checkpoint.checkpoint_id for checkpoint in listed)
         superseded = self.history.superseded_groups
-        self._first: dict[str, DecisionCheckpoint] = {}
         sound = {group.group_id for group in self.groups}
-        for each in [each for each in listed if each.group_id in sound]:
+        first: dict[str, Checkpoint] = {}
+        for each in listed:
+            first.setdefault(each.group_id, each)
+        self._of_decision: dict[str | None, list[DecisionCheckpoint]] = {}
+        for each in (each for each in first.values() if each.group_id in sound):
             view = DecisionCheckpoint(each, shown[each.checkpoint_id], each.group_id in superseded)
-            self._first.setdefault(each.group_id, view)
+            self._of_decision.setdefault(each.decision_id, []).append(view)
 
     def checkpoints_of(self, decision: Decision) -> tuple[DecisionCheckpoint, ...]:
-        found = (each for each in self._first.values() if each.checkpoint.decision_id == decision.decision_id)
+        found = self._of_decision.get(decision.decision_id, ())
         # The group of a rollback names the decision of its target or, after a failure, the decision to roll back; only
         # the latter has no other group.
         is_recovery = decision.type is DecisionType.ERROR_RECOVERY

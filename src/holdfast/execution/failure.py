@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.checkpoints.history import first_of_attempt
 from holdfast.execution.recorder import ExecutionRecorder, occasion_of
 from holdfast.execution.result import ExecutionResult
 from holdfast.execution.rollbacks import Rollbacks
@@ -75,7 +74,7 @@ class FailureHandling:
         if not plan.policy.goes_back_on_failure:
             return None
         if plan.policy.goes_back_to_start:
-            return first_of_attempt(plan, self._recorder.store.groups.of(plan.plan_id)).group_id
+            return self._recorder.store.groups.start_of_attempt(plan)
         return run.group_before_id
 
     def _keep(self, plan: Plan, run: StepRun, decided: Decision | None = None) -> Plan:

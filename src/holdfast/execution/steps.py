@@ -59,14 +59,13 @@ class StepRecords:
             return []
         decisions = [
             each
-            for each in self._store.decisions.of(plan.plan_id)
-            if each.step_index == run.step_index
-            and each.decision_id != run.decision_id
+            for each in self._store.decisions.of_step(plan.plan_id, run.step_index)
+            if each.decision_id != run.decision_id
             and not each.is_superseded
             and not is_within(each.sequence, plan.active_decisions)
         ]
-        made = {each.decision_id for each in decisions}
-        runs = [each for each in self._store.runs.of(plan.plan_id) if each.decision_id in made]
+        made = [each.decision_id for each in decisions]
+        runs = self._store.runs.of_decisions(plan.plan_id, made)
         subplans = [each for each in self._store.plans.below(plan.plan_id) if each.spawn_decision_id in made]
         return [
             *(each.model_copy(update={"is_superseded": True}) for each in (*decisions, *runs)),

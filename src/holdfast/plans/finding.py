@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,10 @@ class PlanStatus:
     plan: Plan
     root_id: str
     """The id of the root plan, with which a subplan is resumed; its own id if it is no subplan."""
+    steps: range
+    """The indexes of the steps that were asked about."""
     runs: tuple[StepRun, ...]
+    """All runs, or those that tell how these steps are; oldest first."""
     checkpoints: int
     holder: Lease | None
     """The lease of the process that works on it now."""
@@ -83,6 +87,13 @@ class Plans:
             return self._parts.store.plans.of_project(None, limit)
         project_id = self._find_project_id()
         return self._parts.store.plans.of_project(project_id, limit) if project_id is not None else []
+
+    def count_plans(self, *, everywhere: bool = False) -> int:
+        """How many plans there are, damaged ones too."""
+        if everywhere:
+            return self._parts.store.plans.count_of_project(None)
+        project_id = self._find_project_id()
+        return self._parts.store.plans.count_of_project(project_id) if project_id is not None else 0
 
     def below(self, plan: Plan) -> Iterator[Plan]:
         """All its subplans, at any depth."""
@@ -143,10 +154,12 @@ class Plans:
         root_id = self._parts.store.plans.root_of(plan).plan_id
         return root_id, holder_of(self._parts.store, root_id)
 
-    def status(self, reference: str) -> PlanStatus:
+    def status(self, reference: str, *, steps: int | None = None) -> PlanStatus:
+        """How a plan is now; ``steps``: with the runs of only so many of its steps, the next one among them."""
         from holdfast.process.confinement import confinement_of, expanded
 
         plan, store, settings = self.find_plan(reference), self._parts.store, self._parts.settings
+        shown = range(len(plan.steps)) if steps is None else steps_around(plan, steps)
         holder, root_id = None, plan.plan_id
         with suppress(DamagedRecordError):
             root_id, holder = self._root_and_holder(plan)
@@ -154,7 +167,8 @@ class Plans:
         return PlanStatus(
             plan=plan,
             root_id=root_id,
-            runs=tuple(store.runs.of(plan.plan_id, sound_only=True)),
+            steps=shown,
+            runs=tuple(store.runs.of(plan.plan_id, sound_only=True) if steps is None else self._runs_of(plan, shown)),
             checkpoints=store.checkpoints.count(plan.plan_id),
             holder=holder,
             interrupted=self.is_interrupted(plan),
@@ -165,6 +179,17 @@ class Plans:
             outside_of_rollback=expanded(settings.allow_write, self._parts.user_home),
         )
 
+    def _runs_of(self, plan: Plan, steps: range) -> list[StepRun]:
+        """The runs in force of these steps and of all after them, and the last run of all."""
+        store = self._parts.store
+        page = len(steps) + len(plan.validation) + 1
+        in_force = store.runs.in_force_newest_first(plan.plan_id, page)
+        found = {run.sequence: run for run in takewhile(lambda run: run.step_index >= steps.start, in_force)}
+        last = next(store.runs.newest_first(plan.plan_id, page=1), None)
+        if last is not None:
+            found[last.sequence] = last
+        return [found[sequence] for sequence in sorted(found)]
+
     def conflicts(self, plan: Plan) -> list[tuple[Plan, Conflict]]:
         """What a person has to resolve before a constrained plan can go on, in its sandboxes or a subplan's."""
         if plan.state is not PlanState.CONSTRAINED:
@@ -173,6 +198,17 @@ class Plans:
         run = store.runs.latest_in_force(plan.plan_id)
         own = [(plan, conflict) for conflict in (run.conflicts or ())] if run else []
         return own + [found for each in store.plans.below(plan.plan_id) for found in self.conflicts(each)]
+
+
+_COMING = 10
+"""How many of the steps that are shown have not been done yet, if there are so many."""
+
+
+def steps_around(plan: Plan, most: int) -> range:
+    """The steps that are shown of a plan: at most so many, around its next one."""
+    count = len(plan.steps)
+    first = max(0, min(plan.next_step + _COMING, count) - most)
+    return range(first, min(first + most, count))
 
 
 def project_root(start: Path) -> Path:

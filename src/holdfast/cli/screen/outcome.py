@@ -10,7 +10,6 @@ from holdfast.cli.output import Next, Reply, Screen, output_lines, show_next, sh
 from holdfast.cli.screen.plans import changes_text, show_conflicts, show_tail
 from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED, ConflictError
 from holdfast.model import CheckpointGroup, Plan, PlanState, SideEffect, StepRun
-from holdfast.names import lasting_ids
 
 if TYPE_CHECKING:
     from holdfast import ExecutionResult, Holdfast
@@ -125,8 +124,7 @@ def _failed(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     plan, run = result.plan, result.failed_run
     before, failed = holdfast.find_group(run.group_before_id if run else None), result.failure_group
     places = _places(holdfast, {"before": before, "kept": failed, "restored": result.returned_to})
-    shown = lasting_ids({*holdfast.checkpoint_ids(plan.plan_id), *filter(None, places.values())})
-    named = {name: shown[found] for name, found in places.items() if found in shown}
+    named = {name: holdfast.lasting_id(plan.plan_id, found) for name, found in places.items() if found is not None}
     # If the failed step changed no file, the cause is an earlier step.
     left_a_trace = before is not None and failed is not None and before.states != failed.states
     commands = _after_failure(plan, _correctable(holdfast, plan, run), named if left_a_trace else {})
@@ -149,12 +147,12 @@ def _failed(holdfast: Holdfast, result: ExecutionResult) -> Reply:
             show_tail(screen, run.output, _TAIL_LINES_SHOWN)
         screen.line()
         if kept is not None:
-            screen.line(("kept      ", "dim"), (shown[kept], "id"), "  the files when it failed")
+            screen.line(("kept      ", "dim"), (named["kept"], "id"), "  the files when it failed")
         elif restored is None:
             show_sentence(screen, ("Not kept: ", "warn"), _NOT_KEPT)
         if restored is not None:
             where = f"before step {plan.next_step + 1} ({plan.steps[plan.next_step].name})"
-            screen.line(("restored  ", "dim"), (shown[restored], "id"), f"  {where}")
+            screen.line(("restored  ", "dim"), (named["restored"], "id"), f"  {where}")
         screen.line()
         show_next(screen, commands)
 

@@ -30,8 +30,8 @@ from holdfast.events import (
     WentBack,
     Working,
 )
-from holdfast.model import CheckpointGroup, Plan, PlanState, Resource, RunStatus, Step, StepRun
-from holdfast.names import lasting_ids, name_text
+from holdfast.model import Plan, PlanState, Resource, RunStatus, Step, StepRun
+from holdfast.names import name_text
 
 if TYPE_CHECKING:
     from holdfast import Holdfast
@@ -49,7 +49,8 @@ class Progress:
 
     def __init__(self, screen: Screen, holdfast: Holdfast, plan: Plan) -> None:
         self._screen, self._holdfast = screen, holdfast
-        self._ids = set(holdfast.checkpoint_ids(plan.plan_id))
+        self._plan_id = plan.plan_id
+        self._has_started = False
         self._resource_width = max(len(resource.name) for resource in plan.resources)
         self._checkpoint: str | None = None
         self._went_back: WentBack | None = None
@@ -66,14 +67,14 @@ class Progress:
         lines = [f"{_number(0, count)} {step.name}{_again(step.retries + 1)}" for step in plan.steps]
         lines += [f"{_VALIDATE} {command}" for command in plan.validation]
         self._name_end = min(max(map(cell_width, lines)), _WIDEST_NAME, room)
-        self._steps, self._revision = plan.steps, plan.revision
+        self._steps = plan.steps
 
     def __call__(self, event: Event) -> None:
         match event:
             case SandboxMade(resource):
                 self._tell_sandbox(resource)
-            case CheckpointTaken(group, checkpoint_id):
-                self._note_checkpoint(group, checkpoint_id)
+            case CheckpointTaken(_, checkpoint_id):
+                self._checkpoint = checkpoint_id
             case StepStarted(index, count, run):
                 self._start(index, count, run)
             case StepPrinted(_, text):
@@ -120,10 +121,6 @@ class Progress:
         if (count := len(resource.left_out)) > _MOST_LEFT_OUT:
             self._screen.line(("left out ", "warn"), f"{count} in all; see `plan status --format json`")
 
-    def _note_checkpoint(self, group: CheckpointGroup, checkpoint_id: str) -> None:
-        self._ids.update(each.checkpoint_id for each in self._holdfast.checkpoints_at(group))
-        self._checkpoint = checkpoint_id
-
     def _start(self, index: int, count: int, run: StepRun) -> None:
         if self._went_back is not None:
             # Printed only now: if no step follows, the result of the execution shows it.
@@ -131,10 +128,10 @@ class Progress:
             checkpoint = self._display(self._went_back.checkpoint_id)
             self._screen.line((f"rolled back to before step {where}  {checkpoint}", "dim"))
             self._went_back = None
-        plan = self._holdfast.find_plan(run.plan_id)
-        if plan.revision != self._revision:
-            # A correction that was cut short has been finished first, and brought other steps.
-            self._lay_out(plan)
+        if not self._has_started:
+            self._has_started = True
+            # A correction that was cut short may have been finished first, and have brought other steps.
+            self._lay_out(self._holdfast.find_plan(self._plan_id))
         self._checkpoint, self._printed = None, b""
         number = f"{_number(index, count)} "
         width = self._name_end - len(number)
@@ -165,7 +162,7 @@ class Progress:
         self._screen.line(*spans)
 
     def _display(self, checkpoint_id: str) -> str:
-        return lasting_ids({*self._ids, checkpoint_id})[checkpoint_id]
+        return self._holdfast.lasting_id(self._plan_id, checkpoint_id)
 
 
 class SubplanProgress:

@@ -16,7 +16,7 @@ from holdfast.cli.output import NOTHING_CHANGED, Next, Reply, Row, Screen, count
 from holdfast.cli.screen.diff import MOST_FILES_SHOWN
 from holdfast.cli.screen.listeners import RepairListener, effect_lines, effects_sentence
 from holdfast.model import Plan, PlanState, RollbackResult
-from holdfast.names import lasting_ids, name_text
+from holdfast.names import name_text
 
 if TYPE_CHECKING:
     from holdfast import Holdfast, RollbackPreview
@@ -113,15 +113,15 @@ def _preview_reply(invocation: Invocation, preview: RollbackPreview, checkpoint:
 
 def _result_reply(invocation: Invocation, holdfast: Holdfast, result: RollbackResult) -> Reply:
     plan = result.plan
-    shown = lasting_ids(holdfast.checkpoint_ids(plan.plan_id))
     left_group = holdfast.find_group(result.left_group_id)
     left = holdfast.checkpoints_at(left_group)[0].checkpoint_id if left_group is not None else None
     commands = []
     if plan.state is not PlanState.COMPLETE:
         commands.append(Next("continue", f"holdfast plan execute {plan.plan_id}"))
     if left is not None:
-        commands.append(Next("undo this", f"holdfast plan rollback {plan.plan_id} {shown.get(left, left)}"))
-    checkpoint = shown.get(result.checkpoint.checkpoint_id, result.checkpoint.checkpoint_id)
+        shown = holdfast.lasting_id(plan.plan_id, left)
+        commands.append(Next("undo this", f"holdfast plan rollback {plan.plan_id} {shown}"))
+    checkpoint = holdfast.lasting_id(plan.plan_id, result.checkpoint.checkpoint_id)
     files = f"{counted(result.files_reverted, 'file')} restored or removed"
     message = f"{files} as in {checkpoint}; the plan stays at its step."
     if not result.only:

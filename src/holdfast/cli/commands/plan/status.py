@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,12 +28,13 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.screen.plans import FINISHED_LATER, RUN_WORDS, show_conflicts, show_tail, state_span
 from holdfast.model import Decision, Plan, PlanState, RunStatus
-from holdfast.names import display_ids, name_text
+from holdfast.names import name_text
 
 if TYPE_CHECKING:
     from holdfast import Holdfast, PlanStatus
 
 _STATUS_TAIL_LINES = 4
+_MOST_STEPS = 40
 _STEP_WORDS: Mapping[str, tuple[str, str]] = {**RUN_WORDS, PENDING: ("-", "dim")}
 _SUBPLAN_WORDS = {
     PlanState.QUEUED: _STEP_WORDS[PENDING],
@@ -47,33 +48,57 @@ _SUBPLAN_WORDS = {
 
 
 @command("status", only_looks=True)
+@click.option(
+    "--all", "with_all_steps", is_flag=True, help=f"Show all steps, also if there are more than {_MOST_STEPS}."
+)
 @click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
-def status(invocation: Invocation, plan: str) -> Reply:
-    """Show the state of a plan: its steps, resources, subplans and conflicts, and the commands to run next."""
+def status(invocation: Invocation, with_all_steps: bool, plan: str) -> Reply:
+    """Show the state of a plan: its steps, resources, subplans and conflicts, and the commands to run next.
+
+    Of a long plan the steps around the next one are shown. The formats for programs always have all steps.
+    """
+    if invocation.is_for_programs:
+        return _reply_for_programs(invocation, plan)
+    with invocation.opened() as holdfast:
+        found = holdfast.status(plan, steps=None if with_all_steps else _MOST_STEPS)
+        spawned = _steps_with_subplans(holdfast, found)
+        last = _display_id(holdfast, found.plan)
+        messages = (*switched_off(found.plan), *left_out(holdfast))
+    return Reply({}, lambda screen: show_status(screen, found, spawned, last), messages=messages)
+
+
+def _reply_for_programs(invocation: Invocation, plan: str) -> Reply:
     with invocation.opened() as holdfast:
         found = holdfast.status(plan)
         decisions = holdfast.decisions(found.plan.plan_id)
-        last = _display_id(holdfast, found.plan) if not invocation.is_for_programs else None
         messages = (*switched_off(found.plan), *left_out(holdfast))
-    data = status_data(found, decisions)
-    return Reply(data, lambda screen: show_status(screen, found, decisions, last), messages=messages)
+    return Reply(status_data(found, decisions), lambda _: None, messages=messages)
+
+
+def _steps_with_subplans(holdfast: Holdfast, status: PlanStatus) -> dict[str, int | None]:
+    """For each decision that spawned subplans the index of its step."""
+    spawning = {each.spawn_decision_id for each in status.subplans if each.spawn_decision_id is not None}
+    found = (holdfast.store.find(Decision, each, sound_only=True) for each in spawning)
+    return {each.decision_id: each.step_index for each in found if each is not None}
 
 
 def _display_id(holdfast: Holdfast, plan: Plan) -> str | None:
     if plan.last_checkpoint_id is None:
         return None
-    return display_ids([*holdfast.checkpoint_ids(plan.plan_id), plan.last_checkpoint_id])[plan.last_checkpoint_id]
+    return holdfast.display_id(plan.plan_id, plan.last_checkpoint_id)
 
 
-def show_status(screen: Screen, status: PlanStatus, decisions: Sequence[Decision], last: str | None) -> None:
-    plan = status.plan
+def show_status(screen: Screen, status: PlanStatus, spawned: Mapping[str, int | None], last: str | None) -> None:
+    plan, shown = status.plan, status.steps
     show_plan(screen, plan.plan_id, plan.name)
     done = f"{plan.next_step} of {counted(len(plan.steps), 'step')} done"
     attempt = f", attempt {plan.attempt}" if plan.attempt > 1 else ""
     screen.line(f"{plan.phase} / ", state_span(plan), f", {done}{attempt}")
     show_facts(screen, _facts(status, last))
     screen.line()
-    show_table(screen, list(_step_rows(status, decisions)), flexible=2)
+    if shown.start:
+        screen.line((f"  … {counted(shown.start, 'step')} before", "dim"))
+    show_table(screen, list(_step_rows(status, spawned)), flexible=2)
     if status.conflicts:
         screen.line()
         screen.line(("Conflicts to resolve in the sandbox:", "bad"))
@@ -84,7 +109,7 @@ def show_status(screen: Screen, status: PlanStatus, decisions: Sequence[Decision
         screen.line(("The end of its output:", "dim"))
         show_tail(screen, failed.output, _STATUS_TAIL_LINES)
     screen.line()
-    show_next(screen, _next_after_status(status))
+    show_next(screen, [*_next_after_status(status), *_see_all_steps(status)])
 
 
 def _facts(status: PlanStatus, last: str | None) -> Iterable[tuple[str, str]]:
@@ -117,16 +142,22 @@ def _confinement_text(status: PlanStatus) -> str:
     return f"on; outside of rollback: {allowed}" if allowed else "on"
 
 
-def _step_rows(status: PlanStatus, decisions: Sequence[Decision]) -> Iterable[Row]:
-    plan, runs = status.plan, status.runs
-    step_of = {each.decision_id: each.step_index for each in decisions}
-    for step in steps_data(plan, runs):
+def _step_rows(status: PlanStatus, spawned: Mapping[str, int | None]) -> Iterable[Row]:
+    plan, runs, shown = status.plan, status.runs, status.steps
+    for step in steps_data(plan, runs, shown):
         yield [(f"{step['index'] + 1:>3}", "dim"), _STEP_WORDS[step["state"]], step["name"], _took(step)]
         for subplan in status.subplans:
-            if not subplan.is_superseded and step_of.get(subplan.spawn_decision_id or "") == step["index"]:
+            if not subplan.is_superseded and spawned.get(subplan.spawn_decision_id or "") == step["index"]:
                 yield ["", _SUBPLAN_WORDS[subplan.state], f"  {subplan.name}", ("", "dim")]
+    if shown.stop < len(plan.steps):
+        yield [("", "dim"), ("…", "dim"), (f"{counted(len(plan.steps) - shown.stop, 'step')} after", "dim"), ""]
     for check in validation_data(plan, runs):
         yield [("  =", "dim"), _STEP_WORDS[check["state"]], check["command"], _took(check)]
+
+
+def _see_all_steps(status: PlanStatus) -> list[Next]:
+    is_whole = len(status.steps) == len(status.plan.steps)
+    return [] if is_whole else [Next("all steps", f"holdfast plan status --all {status.plan.plan_id}")]
 
 
 def _took(step: Mapping[str, Any]) -> Span:

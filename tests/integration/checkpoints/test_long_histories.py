@@ -1,0 +1,167 @@
+"""What is read of a history is what is asked for, and says the same as the whole history would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.checkpoints.history import History
+from holdfast.checkpoints.retention import GroupFacts, retention
+from holdfast.db.store import Store, open_store
+from holdfast.model import Checkpoint, CheckpointGroup, CheckpointRetentionPolicy, Plan
+from holdfast.names import display_ids
+from holdfast.system.ids import id_text
+from tests.integration.db.samples import a_checkpoint, a_group, saved_plan
+from tests.support.workshop import Workshop, run
+
+
+class _Undone(Exception):
+    """Ends a transaction whose changes are not wanted."""
+
+
+@contextmanager
+def _undone(store: Store) -> Iterator[None]:
+    """Nothing of what is changed meanwhile stays, so that the next example begins as this one did."""
+    with suppress(_Undone), store.transaction():
+        yield
+        raise _Undone
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(None, tmp_path) as store:
+        yield store
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[int, int, bool]]:
+    """For each group after the first: how far back its parent is, how many checkpoints it has, if it has a label."""
+    group = st.tuples(st.integers(1, 4), st.integers(0, 3), st.sampled_from([False, False, False, True]))
+    return draw(st.lists(group, max_size=25))
+
+
+def _save(store: Store, plan: Plan, history: list[tuple[int, int, bool]]) -> list[CheckpointGroup]:
+    groups = [a_group(plan, 1)]
+    for back, _, is_labelled in history:
+        parent = groups[max(0, len(groups) - back)]
+        label = f"label {len(groups)}" if is_labelled else None
+        groups.append(a_group(plan, len(groups) + 1, parent_group_id=parent.group_id, label=label))
+    for group, count in zip(groups, [1, *(count for _, count, _ in history)], strict=True):
+        store.insert(group)
+        for _ in range(count):
+            store.insert(a_checkpoint(group, group.sequence))
+    return groups
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(histories(), st.integers(1, 20))
+def test_pruning_removes_what_retention_says_of_the_whole_history(
+    workshop: Workshop, history: list[tuple[int, int, bool]], limit: int
+) -> None:
+    service = workshop.open().service
+    store = service.store
+    plan = saved_plan(store)
+    with _undone(store):
+        groups = _save(store, plan, history)
+        counts = store.checkpoints.count_by_group(plan.plan_id)
+        facts = [GroupFacts(each.group_id, each.sequence, each.label, counts.get(each.group_id, 0)) for each in groups]
+        head = plan.changed(head_group_id=groups[-1].group_id)
+        expected = retention(facts, limit, {groups[-1].group_id})
+        pruned = service.pruning.prune_records(head, CheckpointRetentionPolicy(max_checkpoints=limit))
+
+        left = store.groups.of(plan.plan_id)
+        assert [each.group_id for each in left] == list(expected.keep)
+        assert {each.group_id for each in pruned} <= set(expected.remove)
+        assert len(pruned) == sum(each.checkpoints for each in facts if each.group_id in expected.remove)
+        assert all(_parent_left(each, groups, {one.group_id for one in left}) for each in left)
+
+
+def _parent_left(group: CheckpointGroup, before: list[CheckpointGroup], left: set[str]) -> bool:
+    """Whether its parent is now the nearest group above it that is left."""
+    parents = {each.group_id: each.parent_group_id for each in before}
+    above = parents[group.group_id]
+    while above is not None and above not in left:
+        above = parents[above]
+    return group.parent_group_id == above
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(histories(), st.data())
+def test_the_groups_that_a_rollback_left_are_those_that_do_not_lead_to_the_head(
+    store: Store, history: list[tuple[int, int, bool]], data: st.DataObject
+) -> None:
+    plan = saved_plan(store)
+    groups = _save(store, plan, history)
+    head = data.draw(st.sampled_from(groups))
+    damaged = data.draw(st.integers(0, len(groups)), label="which is damaged, or none")
+    if damaged < len(groups):
+        store.execute("UPDATE checkpoint_group SET reason = 'x' WHERE group_id = ?", groups[damaged].group_id)
+    sound = [each for number, each in enumerate(groups) if number != damaged]
+    found = History(store, plan.changed(head_group_id=head.group_id)).superseded_groups
+    assert found == _superseded(sound, head, groups)
+
+
+def _superseded(sound: list[CheckpointGroup], head: CheckpointGroup, groups: list[CheckpointGroup]) -> set[str]:
+    known, by_id = {each.group_id for each in sound}, {each.group_id: each for each in groups}
+    line, at = [], head.group_id
+    while at is not None and at in known:
+        line.append(by_id[at])
+        at = by_id[at].parent_group_id
+    # What is before a damaged group counts as belonging to the line.
+    oldest = 0 if at is None else min((each.sequence for each in line), default=len(groups) + 1)
+    return {each.group_id for each in sound if each.sequence > oldest and each not in line}
+
+
+_IDS = st.lists(
+    st.integers(0, 40).map(lambda number: id_text((1 << 127) + (number << 68) + number % 3)), min_size=1, unique=True
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(_IDS, st.data())
+def test_a_display_id_found_by_its_neighbours_is_that_among_all_ids_of_the_plan(
+    workshop: Workshop, ids: list[str], data: st.DataObject
+) -> None:
+    opened = workshop.open()
+    store = opened.store
+    with _undone(store):
+        plan, other = saved_plan(store), saved_plan(store)
+        owners = data.draw(st.lists(st.sampled_from([plan, other]), min_size=len(ids), max_size=len(ids)))
+        group_of = {each.plan_id: a_group(each, 1) for each in (plan, other)}
+        for group in group_of.values():
+            store.insert(group)
+        for checkpoint_id, owner in zip(ids, owners, strict=True):
+            store.insert(a_checkpoint(group_of[owner.plan_id], 1, checkpoint_id=checkpoint_id))
+        own = [each for each, owner in zip(ids, owners, strict=True) if owner is plan]
+        assert {each: opened.display_id(plan.plan_id, each) for each in own} == display_ids(own)
+
+
+def test_a_lasting_id_holds_the_whole_time_and_is_longer_only_beside_one_of_the_same_moment(workshop: Workshop) -> None:
+    opened = workshop.open()
+    plan = saved_plan(opened.store)
+    group = a_group(plan, 1)
+    ids = [id_text((5 << 80) + number) for number in (1, 2)] + [id_text(6 << 80)]
+    opened.store.insert(group)
+    for each in ids:
+        opened.store.insert(a_checkpoint(group, 1, checkpoint_id=each))
+    assert [opened.lasting_id(plan.plan_id, each) for each in ids] == [
+        f"cp_{ids[0]}", f"cp_{ids[1]}", f"cp_{ids[2][:10]}"
+    ]  # fmt: skip
+    assert opened.lasting_id(plan.plan_id, id_text(9)) == id_text(9)
+
+
+def test_a_checkpoint_record_that_is_damaged_still_counts_for_the_limit(workshop: Workshop) -> None:
+    plan = workshop.create(*[run(f"echo {number} > f") for number in range(4)], policy={"max_checkpoints": 6})
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    damaged = workshop.groups(plan)[-2]
+    opened.store.execute("UPDATE checkpoint_group SET reason = 'x' WHERE group_id = ?", damaged.group_id)
+    assert opened.prune(plan.plan_id, 4) == 2
+    assert opened.store.checkpoints.count(plan.plan_id) == 4
+    assert opened.store.has(CheckpointGroup, damaged.group_id)
+    assert opened.store.has(Checkpoint, opened.find_plan(plan.plan_id).last_checkpoint_id or "")
