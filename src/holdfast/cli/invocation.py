@@ -59,6 +59,12 @@ class Invocation:
             return PlainScreen(sys.stderr)
         return screen_for(self.format, os.environ, is_for_errors=self.output_is_taken)
 
+    def limit(self, asked: int | None) -> int | None:
+        """How many entries are listed, if ``limit_option`` was this; None for all."""
+        if asked is None and self.screen.width is not None:
+            return _MOST_ON_TERMINAL
+        return asked or None
+
     def close(self) -> None:
         if "screen" in self.__dict__:
             self.screen.close()
@@ -179,6 +185,24 @@ def with_common_options(function: Callable[..., Any]) -> Callable[..., Any]:
         function = option(function)
     function.__dict__["__click_params__"] += own
     return function
+
+
+_MOST_ON_TERMINAL = 100
+_MOST = 1_000_000_000
+"""Databases refuse larger limits."""
+
+
+class Limit(click.IntRange):
+    """A number, or ``all``, which becomes 0."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return 0 if value == "all" else super().convert(value, param, ctx)
+
+
+def limit_option(things: str) -> Callable[[Callable[..., Reply]], Callable[..., Reply]]:
+    """``--limit``; ``Invocation.limit`` tells what it means."""
+    text = f"Only the N newest {things}; by default all, and on a terminal {_MOST_ON_TERMINAL}."
+    return click.option("--limit", "-n", "asked", type=Limit(1, _MOST), metavar="N|all", help=text)
 
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")

@@ -347,6 +347,12 @@ def show_next(screen: Screen, commands: Sequence[Next]) -> None:
         screen.line((f"{each.purpose:<{width}}  ", "dim"), each.command)
 
 
+def show_older(screen: Screen, count: int, word: str) -> None:
+    """Print that there are more entries than a terminal shows by default, if there are."""
+    if count:
+        screen.line((f"… {counted(count, f'older {word}')}; --limit all lists them.", "dim"))
+
+
 def show_table(
     screen: Screen, rows: Sequence[Row], *, flexible: int | None = None, indent: str = "", header: Sequence[str] = ()
 ) -> None:

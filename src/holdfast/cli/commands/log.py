@@ -11,7 +11,7 @@ import click
 from holdfast import checkpoint_title
 from holdfast.cli.completion import complete_plan
 from holdfast.cli.data import left_out, plan_data
-from holdfast.cli.invocation import Invocation, command
+from holdfast.cli.invocation import Invocation, command, limit_option
 from holdfast.cli.output import (
     NARROWEST,
     Next,
@@ -24,6 +24,7 @@ from holdfast.cli.output import (
     plain_text,
     shortened,
     show_next,
+    show_older,
     show_plan,
 )
 from holdfast.cli.screen.graph import Node, drawn
@@ -31,19 +32,29 @@ from holdfast.cli.screen.plans import commands_below_checkpoints, state_span
 from holdfast.model import Decision, Plan, Trigger
 
 if TYPE_CHECKING:
-    from holdfast import CheckpointView, Holdfast
+    from holdfast import CheckpointView, Timeline
 
 
 @command("log", only_looks=True)
-@click.option("--limit", "-n", type=click.IntRange(min=1), metavar="N", help="Only the N newest moments.")
+@limit_option("moments")
 @click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
-def log(invocation: Invocation, limit: int | None, plan: str) -> Reply:
+def log(invocation: Invocation, asked: int | None, plan: str) -> Reply:
     """Show the timeline of a plan, newest moment on top: steps, decisions, checkpoints, and the present state (@).
 
     A rollback starts a branch: the abandoned moments stay beside it, and you can roll back to them.
     """
     with invocation.opened() as holdfast:
-        return _reply(holdfast, holdfast.find_plan(plan), limit)
+        timeline = holdfast.timeline(plan, moments=invocation.limit(asked))
+        messages = left_out(holdfast)
+        commands = commands_below_checkpoints(holdfast, timeline.plan, has_checkpoints=bool(timeline.checkpoints))
+    moments, older = _moments(timeline), timeline.older if asked is None else 0
+    data = _data(timeline.plan, moments) if invocation.is_for_programs else {}
+    return Reply(
+        data,
+        lambda screen: _show(screen, timeline.plan, moments, older, commands),
+        messages=messages,
+        is_long=True,
+    )
 
 
 class _Moment:
@@ -54,19 +65,14 @@ class _Moment:
         self.is_superseded = views[0].is_superseded
 
 
-def _reply(holdfast: Holdfast, plan: Plan, limit: int | None) -> Reply:
-    views = holdfast.checkpoints(plan.plan_id)
-    decisions = {each.decision_id: each for each in holdfast.decisions(plan.plan_id)}
-    groups = [list(members) for _, members in groupby(views, key=lambda view: view.group.group_id)]
-    moments = [
+def _moments(timeline: Timeline) -> list[_Moment]:
+    """Newest first."""
+    plan, decisions = timeline.plan, timeline.decisions
+    groups = [list(members) for _, members in groupby(timeline.checkpoints, key=lambda view: view.group.group_id)]
+    return [
         _Moment(members, decisions.get(members[0].group.decision_id or ""), _is_head(plan, members))
         for members in reversed(groups)
-    ][:limit]
-    messages = left_out(holdfast)
-    commands = commands_below_checkpoints(holdfast, plan, has_checkpoints=bool(moments))
-    return Reply(
-        _data(plan, moments), lambda screen: _show(screen, plan, moments, commands), messages=messages, is_long=True
-    )
+    ]
 
 
 def _is_head(plan: Plan, members: Sequence[CheckpointView]) -> bool:
@@ -98,7 +104,7 @@ def _data(plan: Plan, moments: Sequence[_Moment]) -> dict[str, Any]:
     }
 
 
-def _show(screen: Screen, plan: Plan, moments: Sequence[_Moment], commands: Sequence[Next]) -> None:
+def _show(screen: Screen, plan: Plan, moments: Sequence[_Moment], older: int, commands: Sequence[Next]) -> None:
     done = f"{plan.next_step} of {counted(len(plan.steps), 'step')} done"
     show_plan(screen, plan.plan_id, plan.name)
     screen.line(f"{plan.phase} / ", state_span(plan), f", {done}")
@@ -114,6 +120,7 @@ def _show(screen: Screen, plan: Plan, moments: Sequence[_Moment], commands: Sequ
             screen.line((line.before, "dim"))
         else:
             _show_moment(screen, line.before, line.node.content, line.after, id_width)
+    show_older(screen, older, "moment")
     screen.line()
     show_next(screen, commands)
 

@@ -10,10 +10,22 @@ import click
 from holdfast import checkpoint_title
 from holdfast.cli.completion import complete_plan
 from holdfast.cli.data import checkpoint_data, damaged_checkpoint_data
-from holdfast.cli.invocation import Invocation, command
-from holdfast.cli.output import Next, Reply, Row, Screen, Span, bytes_text, fits, show_next, show_plan, show_table
+from holdfast.cli.invocation import Invocation, command, limit_option
+from holdfast.cli.output import (
+    Next,
+    Reply,
+    Row,
+    Screen,
+    Span,
+    bytes_text,
+    fits,
+    show_next,
+    show_older,
+    show_plan,
+    show_table,
+)
 from holdfast.cli.screen.plans import commands_below_checkpoints
-from holdfast.model import Checkpoint, DamagedCheckpoint, Plan
+from holdfast.model import Checkpoint, DamagedCheckpoint
 
 if TYPE_CHECKING:
     from holdfast import CheckpointView
@@ -24,19 +36,27 @@ _SAME_MOMENT = "  and"
 
 
 @command("list", only_looks=True)
+@limit_option("moments")
 @click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
-def list_checkpoints(invocation: Invocation, plan: str) -> Reply:
+def list_checkpoints(invocation: Invocation, asked: int | None, plan: str) -> Reply:
     """List the checkpoints of a plan, oldest first."""
     with invocation.opened() as holdfast:
-        found = holdfast.find_plan(plan)
-        views = holdfast.checkpoints(found.plan_id)
-        damaged = holdfast.damaged_checkpoints(found.plan_id)
+        timeline = holdfast.timeline(plan, moments=invocation.limit(asked))
+        found, views, older = timeline.plan, timeline.checkpoints, timeline.older
+        since = views[0].group.sequence if older else None
+        damaged = holdfast.damaged_checkpoints(found.plan_id, since=since)
         commands = commands_below_checkpoints(holdfast, found, has_checkpoints=bool(views or damaged))
     commands += [Next("delete it", f"holdfast checkpoint delete {found.plan_id} {each}") for _, each in damaged[:1]]
     listed = [(_place(each.checkpoint), checkpoint_data(each)) for each in views]
     listed += [(_place(each), damaged_checkpoint_data(each, display_id)) for each, display_id in damaged]
     data = {"plan_id": found.plan_id, "checkpoints": _in_order(listed)}
-    return Reply(data, lambda screen: _show_list(screen, found, views, damaged, commands), is_long=True)
+
+    def show(screen: Screen) -> None:
+        show_plan(screen, found.plan_id, found.name)
+        show_older(screen, older if asked is None else 0, "moment")
+        _show_list(screen, views, damaged, commands)
+
+    return Reply(data, show, is_long=True)
 
 
 def _place(checkpoint: Checkpoint | DamagedCheckpoint) -> tuple[int, str]:
@@ -50,12 +70,10 @@ def _in_order(placed: Iterable[tuple[tuple[int, str], T]]) -> list[T]:
 
 def _show_list(
     screen: Screen,
-    plan: Plan,
     views: Sequence[CheckpointView],
     damaged: Sequence[tuple[DamagedCheckpoint, str]],
     commands: Sequence[Next],
 ) -> None:
-    show_plan(screen, plan.plan_id, plan.name)
     if not views and not damaged:
         screen.line("It has no checkpoints yet.")
         show_next(screen, commands)

@@ -8,25 +8,26 @@ from pathlib import Path
 import click
 
 from holdfast.cli.data import left_out, plan_data
-from holdfast.cli.invocation import Invocation, command
-from holdfast.cli.output import Next, Reply, Row, Screen, fits, show_next, show_table
+from holdfast.cli.invocation import Invocation, command, limit_option
+from holdfast.cli.output import Next, Reply, Row, Screen, fits, show_next, show_older, show_table
 from holdfast.cli.screen.plans import state_span
 from holdfast.model import Plan
 from holdfast.names import name_text
 
-_MOST = 1_000_000_000
-"""Databases refuse larger limits."""
 _PLAN_COLUMNS = ("plan", "state", "steps", "name", "created")
 _PLAN_NAME = _PLAN_COLUMNS.index("name")
 
 
 @command("list", only_looks=True)
 @click.option("--all", "everywhere", is_flag=True, help="List the plans of all projects.")
-@click.option("--limit", type=click.IntRange(1, _MOST), metavar="N", help="Only the N newest.")
-def list_plans(invocation: Invocation, everywhere: bool, limit: int | None) -> Reply:
+@limit_option("plans")
+def list_plans(invocation: Invocation, everywhere: bool, asked: int | None) -> Reply:
     """List the plans of this project, newest first."""
     with invocation.opened() as holdfast:
+        limit = invocation.limit(asked)
         plans = holdfast.list_plans(everywhere=everywhere, limit=limit)
+        is_cut = asked is None and len(plans) == limit
+        older = holdfast.count_plans(everywhere=everywhere) - len(plans) if is_cut else 0
         interrupted = {plan.plan_id for plan in plans if holdfast.is_interrupted(plan)}
         projects = holdfast.project_roots(plans)
         messages = left_out(holdfast)
@@ -42,8 +43,9 @@ def list_plans(invocation: Invocation, everywhere: bool, limit: int | None) -> R
 
     def show(screen: Screen) -> None:
         show_plans(screen, plans, projects, None if everywhere else holdfast.project_root, interrupted)
+        show_older(screen, older, "plan")
 
-    return Reply({"plans": data}, show, messages=messages)
+    return Reply({"plans": data}, show, messages=messages, is_long=True)
 
 
 def show_plans(
