@@ -137,8 +137,7 @@ class Views:
 
     def _plan_of_checkpoint(self, reference: str) -> str:
         store, prefix = self._parts.store, reference.removeprefix("cp_").upper()
-        found = {each.plan_id for each in store.checkpoints.by_prefix(prefix)} if prefix else set()
-        found |= {each.plan_id for each in store.damaged.checkpoints(prefix=prefix)} if prefix else set()
+        found = store.checkpoints.plans_with(prefix) if prefix else set()
         return found.pop() if len(found) == 1 else LATEST
 
     def find_checkpoint(self, plan: Plan, reference: str) -> Checkpoint:

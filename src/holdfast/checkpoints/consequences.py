@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.checkpoints.history import History, is_of
-from holdfast.model import CheckpointGroup, Decision, Plan, PlanState, RollbackImpact, StepRun, is_within
+from holdfast.model import CheckpointGroup, Decision, Plan, PlanState, RollbackImpact, StepRun
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Consequences:
 
 
 def consequences_of(history: History, target: CheckpointGroup) -> Consequences:
-    kept = target.active_decisions
-    superseded = tuple(d for d in history.decisions if not d.is_superseded and not is_within(d.sequence, kept))
-    revived = tuple(d for d in history.decisions if d.is_superseded and is_within(d.sequence, kept))
-    marked = {decision.decision_id for decision in (*superseded, *revived)}
+    decisions = history.decisions_marked_by(target.active_decisions)
+    superseded = tuple(each for each in decisions if not each.is_superseded)
+    revived = tuple(each for each in decisions if each.is_superseded)
+    marked = {decision.decision_id for decision in decisions}
     undone = {decision.decision_id for decision in superseded}
-    runs = tuple(run for run in history.runs if run.decision_id in marked)
+    runs = tuple(history.runs_of(decisions))
     return Consequences(
         superseded=superseded,
         revived=revived,
@@ -58,7 +58,7 @@ def consequences_of(history: History, target: CheckpointGroup) -> Consequences:
 def _calls(history: History, runs: Sequence[StepRun]) -> Iterator[StepRun]:
     """The tool calls of these runs; a run with subplans counts as the tool calls in its subplans."""
     spawning = {subplan.spawn_decision_id for subplan in history.subplans}
-    decisions = [each for each in history.decisions if each.decision_id in spawning]
+    decisions = [each for each in history.decisions if each.decision_id in spawning] if spawning else []
     for run in runs:
         spawned = {each.decision_id for each in decisions if is_of(each, run)}
         if not spawned:

@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from holdfast.checkpoints.references import resolve_checkpoint
 from holdfast.db.store import Store
 from holdfast.errors import AmbiguousError, DamagedRecordError, NotFoundError
-from holdfast.model import Checkpoint, DamagedCheckpoint
-from holdfast.names import DISPLAY_PREFIX
+from holdfast.model import Checkpoint, CheckpointGroup, DamagedCheckpoint
+from holdfast.names import DISPLAY_PREFIX, SHORTEST_DISPLAY
+from holdfast.system.ids import is_id
 
 
 def get_sound_checkpoint(store: Store, plan_id: str, reference: str) -> Checkpoint:
     """The checkpoint that the reference names; refused if its record is damaged, or if it may name a damaged one."""
+    only = _only_one(store, plan_id, reference)
+    if only is not None:
+        return only
     damaged = damaged_fitting(store, plan_id, reference)
     try:
         found = resolve_checkpoint(reference, store.checkpoints.of(plan_id))
@@ -27,6 +31,18 @@ def get_sound_checkpoint(store: Store, plan_id: str, reference: str) -> Checkpoi
             raise _unusable(each)  # the checkpoint's own record is sound, that of its group is not
     if damaged and found.checkpoint_id != _id_prefix(reference):
         raise _ambiguous(reference, found, damaged)
+    return found
+
+
+def _only_one(store: Store, plan_id: str, reference: str) -> Checkpoint | None:
+    """The sound checkpoint whose id or display id this is, found without the others; None if it may be another name."""
+    prefix, wanted = _id_prefix(reference), reference.strip()
+    if not is_id(prefix) and (prefix == wanted.upper() or len(prefix) < SHORTEST_DISPLAY):
+        return None  # a label may be called so, or it fits several
+    ids = store.checkpoints.ids_with(plan_id, prefix)
+    found = store.find(Checkpoint, ids[0], sound_only=True) if len(ids) == 1 else None
+    if found is None or store.find(CheckpointGroup, found.group_id, sound_only=True) is None:
+        return None
     return found
 
 

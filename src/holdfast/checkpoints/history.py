@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from holdfast.checkpoints.line import Line
 from holdfast.db.store import Store
 from holdfast.model import (
@@ -19,6 +21,7 @@ from holdfast.model import (
     extended,
     is_within,
     less,
+    numbers_of,
 )
 from holdfast.system.machine import boot_id
 from holdfast.system.once import once
@@ -117,6 +120,16 @@ class History:
             and not used.intersection((decision.decision_id, decision.parent_decision_id))
         ]
 
+    def decisions_marked_by(self, kept: Ranges) -> list[Decision]:
+        """The decisions that are superseded or revived if exactly these are in force."""
+        in_force = set(numbers_of(kept))
+        marks = self._store.decisions.marks(self.plan.plan_id)
+        marked = [number for number, is_superseded in marks if is_superseded == (number in in_force)]
+        return self._store.decisions.numbered(self.plan.plan_id, marked)
+
+    def runs_of(self, decisions: Iterable[Decision]) -> list[StepRun]:
+        return self._store.runs.of_decisions(self.plan.plan_id, [each.decision_id for each in decisions])
+
     def spawned_by(self, run: StepRun) -> list[Plan]:
         """The subplans of one run of a step, in the order of the plan file."""
         spawning = {each.decision_id for each in self.decisions if is_of(each, run)}
@@ -180,7 +193,7 @@ class History:
 
     def _guidance_at(self, target: CheckpointGroup) -> str:
         """The guidance of the last correction in force there; a subplan is never corrected, and keeps its parent's."""
-        corrections = [each for each in self.decisions if each.is_correction]
+        corrections = self._store.decisions.corrections(self.plan.plan_id)
         in_force = [each.chosen for each in corrections if is_within(each.sequence, target.active_decisions)]
         return in_force[-1] if in_force else "" if corrections else self.plan.guidance
 

@@ -55,7 +55,7 @@ class Pruning:
         pruned: list[Checkpoint] = []
         excess = self._excess(plan, policy.max_checkpoints)
         needed = self._needed(plan).union(needed) if excess > 0 else ()
-        while excess > 0 and (going := self._oldest_beyond(plan, excess, needed)):
+        while excess > 0 and (going := self._beyond(plan, excess, needed)):
             pruned += [each for group, _ in going for each in self._store.checkpoints.of_group(group.group_id)]
             self._delete_groups([group for group, _ in going])
             excess -= sum(count for _, count in going)
@@ -76,12 +76,20 @@ class Pruning:
         self._counted[plan.plan_id] = _Counted(last, count)
         return count - limit
 
-    def _oldest_beyond(self, plan: Plan, excess: int, needed: Collection[str]) -> list[tuple[CheckpointGroup, int]]:
-        """The groups that retention removes, each with the number of its checkpoints.
+    def _beyond(self, plan: Plan, excess: int, needed: Collection[str]) -> list[tuple[CheckpointGroup, int]]:
+        """The groups that retention removes, or enough of them to go on with, each with its number of checkpoints.
 
-        Only as many of the oldest are read as can be enough; of these, retention keeps the first and the last.
+        Only as many of the oldest are read as can be enough; of these, retention keeps the first and the last. What is
+        needed is seldom among the oldest.
         """
-        most = excess + len(needed) + 2
+        few = excess + 2
+        return self._beyond_among(few, plan, excess, needed) or self._beyond_among(
+            few + len(needed), plan, excess, needed
+        )
+
+    def _beyond_among(
+        self, most: int, plan: Plan, excess: int, needed: Collection[str]
+    ) -> list[tuple[CheckpointGroup, int]]:
         oldest = list(islice(self._store.groups.oldest_prunable(plan.plan_id, most), most))
         facts = self._facts(plan, oldest)
         kept = sum(each.checkpoints for each in facts) - excess
@@ -92,14 +100,19 @@ class Pruning:
 
     def expected(self, plan: Plan, taken: Iterable[int], needed: Collection[str]) -> int:
         """How many checkpoints there will be after groups of these sizes were taken, each followed by pruning."""
+        sizes, limit = list(taken), plan.policy.max_checkpoints
+        count = self._store.checkpoints.count(plan.plan_id)
+        if count + sum(sizes) <= limit:
+            return count + sum(sizes)
         needed = {*needed, *self._needed(plan)} - {plan.head_group_id}
         facts = self._facts(plan, self._store.groups.of(plan.plan_id, sound_only=True))
-        for checkpoints in taken:
+        damaged = count - sum(each.checkpoints for each in facts)
+        for checkpoints in sizes:
             sequence = facts[-1].sequence + 1
             facts.append(GroupFacts(f"expected {sequence}", sequence, None, checkpoints))
-            removed = retention(facts, plan.policy.max_checkpoints, needed).remove
+            removed = set(retention(facts, limit - damaged, needed).remove)
             facts = [each for each in facts if each.group_id not in removed]
-        return sum(each.checkpoints for each in facts)
+        return damaged + sum(each.checkpoints for each in facts)
 
     def delete(self, plan: Plan, lease: Lease, checkpoint: Checkpoint) -> int:
         """Delete the whole group of a checkpoint and free its content; how many checkpoints were deleted."""

@@ -215,9 +215,9 @@ class Rollback:
 
     def _compensated_since(self, decision: RollbackDecision) -> list[StepRun]:
         """The runs whose effects outside were undone, or may have been, since that was decided."""
-        before = {run.run_id for run in decision.history.runs if run.compensation is not None}
-        noted = (run for run in self._store.runs.of(decision.plan.plan_id) if run.compensation is not None)
-        return [run for run in noted if run.run_id not in before]
+        before = (run for run in decision.consequences.runs if run.compensation is None)
+        noted = (self._store.get(StepRun, run.run_id) for run in before)
+        return [run for run in noted if run.compensation is not None]
 
     def keep_present(self, plan: Plan, lease: Lease, target: CheckpointGroup, reason: str) -> Plan:
         """Make sure a group holds the state that is about to be left for ``target``."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import cast
+from typing import TypeVar, cast
 
 from holdfast.db.access import (
-    LAST_ID,
     PLANS,
     Access,
     first,
@@ -34,6 +33,7 @@ from holdfast.model import (
     OperationState,
     Plan,
     Project,
+    Record,
     StepRun,
     now,
 )
@@ -54,9 +54,10 @@ class DamagedRecord:
 
 
 _MOST_PARAMETERS = 500
+V = TypeVar("V", str, int)
 
 
-def batched(values: Collection[str]) -> Iterator[list[str]]:
+def batched(values: Iterable[V]) -> Iterator[list[V]]:
     """The values in lists that are short enough for the parameters of one statement."""
     left = iter(values)
     while some := list(islice(left, _MOST_PARAMETERS)):
@@ -111,7 +112,12 @@ class PlanRecords(_Queries):
         # Not by the clock, which may have been set back; plans without a number are older than all that have one.
         order = "plan.sequence DESC NULLS LAST, plan.created_at DESC, plan.plan_id DESC"
         where, parameters = _of_project(project_id)
-        return self._records.select(Plan, where, *parameters, order=order, limit=limit, sound_only=sound_only)
+        if limit is None:
+            return self._records.select(Plan, where, *parameters, order=order, sound_only=sound_only)
+        # Chosen without their steps, which the database would otherwise sort with all plans.
+        chosen = f"SELECT plan_id FROM plan WHERE {where} ORDER BY {order} LIMIT ?"
+        where = f"plan.plan_id IN ({chosen})"
+        return self._records.select(Plan, where, *parameters, limit, order=order, sound_only=sound_only)
 
     def by_prefix(self, prefix: str) -> list[Plan]:
         return self._records.by_prefix(Plan, prefix)
@@ -159,6 +165,22 @@ class DecisionRecords(_Queries):
             found += self._records.select(Decision, where, *some, sound_only=True)
         return found
 
+    def marks(self, plan_id: str) -> list[tuple[int, bool]]:
+        """The number of each decision, and whether it is superseded; not enough of the record to check it."""
+        sql = "SELECT sequence, is_superseded FROM decision WHERE plan_id = ? ORDER BY sequence"
+        return [(row[0], bool(row[1])) for row in self._records.execute(sql, plan_id)]
+
+    def numbered(self, plan_id: str, numbers: Sequence[int]) -> list[Decision]:
+        """The decisions with these numbers, which are in order."""
+        found: list[Decision] = []
+        for some in batched(numbers):
+            where = f"plan_id = ? AND sequence IN ({', '.join('?' for _ in some)})"
+            found += self._records.select(Decision, where, plan_id, *some, order="sequence")
+        return found
+
+    def corrections(self, plan_id: str) -> list[Decision]:
+        return self._records.select(Decision, "plan_id = ? AND is_correction = 1", plan_id, order="sequence")
+
     def of_step(self, plan_id: str, step_index: int) -> list[Decision]:
         where = "plan_id = ? AND step_index = ?"
         return self._records.select(Decision, where, plan_id, step_index, order="sequence")
@@ -187,12 +209,12 @@ class RunRecords(_Queries):
         return self._records.select(StepRun, "plan_id = ?", plan_id, order="sequence", sound_only=sound_only)
 
     def of_decisions(self, plan_id: str, decision_ids: Collection[str]) -> list[StepRun]:
-        """The runs that these decisions started."""
+        """The runs that these decisions started, in their order."""
         found: list[StepRun] = []
         for some in batched(decision_ids):
             where = f"plan_id = ? AND decision_id IN ({', '.join('?' for _ in some)})"
-            found += self._records.select(StepRun, where, plan_id, *some, order="sequence")
-        return found
+            found += self._records.select(StepRun, where, plan_id, *some)
+        return sorted(found, key=lambda run: run.sequence)
 
     def newest_first(self, plan_id: str, page: int) -> Iterator[StepRun]:
         """The sound runs, read as they are asked for."""
@@ -307,14 +329,27 @@ class CheckpointRecords(_Queries):
         sql = "SELECT checkpoint_id FROM checkpoint_metadata WHERE plan_id = ?"
         return [row[0] for row in self._records.execute(sql, plan_id)]
 
+    def plans_with(self, prefix: str) -> set[str]:
+        """The ids of the plans that have checkpoints whose ids have that prefix, damaged ones too."""
+        sql = "SELECT DISTINCT plan_id FROM checkpoint_metadata WHERE checkpoint_id BETWEEN ? AND ?"
+        exactly = "AND substr(checkpoint_id, 1, ?) = ?"  # whatever the order of the database's language is
+        rows = self._records.execute(f"{sql} {exactly}", prefix, _last_with(prefix), len(prefix), prefix)
+        return {row[0] for row in rows}
+
+    def ids_with(self, plan_id: str, prefix: str) -> list[str]:
+        """The ids of the plan with that prefix, which is at least as long as a display id; damaged ones too."""
+        sql = "SELECT checkpoint_id FROM checkpoint_metadata WHERE plan_id || '' = ? AND checkpoint_id BETWEEN ? AND ?"
+        rows = self._records.execute(sql, plan_id, prefix, _last_with(prefix))
+        return [row[0] for row in rows if row[0].startswith(prefix)]
+
     def ids_beside(self, plan_id: str, checkpoint_id: str, prefix: str) -> list[str]:
         """This id, if it is one of the plan's, and those right before and right after it, if they have the prefix."""
         # Not ``plan_id = ?``: the database would look at all checkpoints of the plan instead of the next ids.
         one = "(SELECT {}(checkpoint_id) FROM checkpoint_metadata WHERE plan_id || '' = ? AND checkpoint_id {})"
         before, itself = one.format("max", "< ? AND checkpoint_id >= ?"), one.format("min", "= ?")
         after = one.format("min", "> ? AND checkpoint_id <= ?")
-        end = prefix.ljust(len(checkpoint_id), "Z")  # the last character that ids have
-        parameters = (plan_id, checkpoint_id, prefix, plan_id, checkpoint_id, plan_id, checkpoint_id, end)
+        first, last = prefix, _last_with(prefix)
+        parameters = (plan_id, checkpoint_id, first, plan_id, checkpoint_id, plan_id, checkpoint_id, last)
         rows = self._records.execute(f"SELECT {before}, {itself}, {after}", *parameters)
         return [each for each in rows[0] if each is not None and each.startswith(prefix)]
 
@@ -330,6 +365,11 @@ class CheckpointRecords(_Queries):
 
     def count(self, plan_id: str) -> int:
         return int(self._records.execute("SELECT count(*) FROM checkpoint_metadata WHERE plan_id = ?", plan_id)[0][0])
+
+
+def _last_with(prefix: str) -> str:
+    """No id with that prefix comes after this."""
+    return prefix + 26 * "Z"
 
 
 class OperationRecords(_Queries):
@@ -376,29 +416,22 @@ class DamagedRecords(_Queries):
         parent = rows[0][0] if rows else None
         return parent if isinstance(parent, str) and self._records.has(Plan, parent) else None
 
-    def checkpoints(
-        self, plan_id: str | None = None, *, prefix: str = "", since: int | None = None
-    ) -> list[DamagedCheckpoint]:
-        """Damaged checkpoints, and those of damaged groups, of a plan or of all plans.
+    def checkpoints(self, plan_id: str, *, since: int | None = None) -> list[DamagedCheckpoint]:
+        """Damaged checkpoints, and those of damaged groups, of a plan; ``since``: the least number of their groups."""
+        unsound_groups = self._unsound_groups(plan_id, since)
+        rows = self._rows_of_plan(Checkpoint, plan_id, since, order="sequence, checkpoint_id")
+        found = (_damaged_checkpoint(row, unsound_groups) for row in rows)
+        return [each for each in found if each is not None]
 
-        ``prefix``: of their ids; ``since``: the least number of their groups.
-        """
-        where, parameters = _within(plan_id, prefix, since)
-        unsound_groups = self._unsound_groups(
-            f"group_id IN (SELECT group_id FROM checkpoint_metadata {where})", parameters
-        )
-        sql = f"{select_sql(TABLE_OF[Checkpoint])} {where} ORDER BY sequence, checkpoint_id"
-        return [
-            each
-            for row in self._records.execute(sql, *parameters)
-            if (each := _damaged_checkpoint(row, unsound_groups)) is not None and each.checkpoint_id.startswith(prefix)
-        ]
-
-    def _unsound_groups(self, where: str, parameters: Sequence[str | int]) -> dict[str, str]:
+    def _unsound_groups(self, plan_id: str, since: int | None) -> dict[str, str]:
         table = TABLE_OF[CheckpointGroup]
-        rows = self._records.execute(f"{select_sql(table)} WHERE {where}", *parameters)
+        rows = self._rows_of_plan(CheckpointGroup, plan_id, since, order="sequence")
         problems = {row[0]: problem_with(loaded, table, row) for row in rows}
         return {group_id: problem for group_id, problem in problems.items() if problem is not None}
+
+    def _rows_of_plan(self, model: type[Record], plan_id: str, since: int | None, order: str) -> list[Row]:
+        where, more = ("plan_id = ?", ()) if since is None else ("plan_id = ? AND sequence >= ?", (since,))
+        return self._records.execute(f"{select_sql(TABLE_OF[model])} WHERE {where} ORDER BY {order}", plan_id, *more)
 
     def parent_of_group(self, group_id: str) -> str | None:
         """The parent that a damaged group names."""
@@ -485,15 +518,6 @@ class LeaseRecords(_Queries):
             if self._records.still_holds(lease, self._records.find_locked_lease(lease.plan_id)):
                 released = {"owner": None, "heartbeat_at": self._records.now(), "stop_requested": None}
                 self._records.save(lease.model_copy(update=released))
-
-
-def _within(plan_id: str | None, prefix: str, since: int | None) -> tuple[str, tuple[str | int, ...]]:
-    """The condition for the checkpoints of a plan or, of all plans, those whose ids begin with ``prefix``."""
-    if plan_id is not None and since is not None:
-        return "WHERE plan_id = ? AND sequence >= ?", (plan_id, since)
-    if plan_id is not None:
-        return "WHERE plan_id = ?", (plan_id,)
-    return "WHERE checkpoint_id BETWEEN ? AND ?", (prefix, prefix + LAST_ID)
 
 
 def _plan_named_by(table: Table, row: Row) -> str | None:

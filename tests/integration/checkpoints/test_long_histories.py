@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.checkpoints.consequences import consequences_of
+from holdfast.checkpoints.damage import get_sound_checkpoint
 from holdfast.checkpoints.history import History
+from holdfast.checkpoints.references import resolve_checkpoint
 from holdfast.checkpoints.retention import GroupFacts, retention
 from holdfast.db.store import Store, open_store
+from holdfast.errors import DamagedRecordError, NotFoundError
 from holdfast.model import Checkpoint, CheckpointGroup, CheckpointRetentionPolicy, Plan
 from holdfast.names import display_ids
 from holdfast.system.ids import id_text
-from tests.integration.db.samples import a_checkpoint, a_group, saved_plan
+from tests.integration.db.samples import a_checkpoint, a_decision, a_group, a_run, saved_plan
 from tests.support.workshop import Workshop, run
 
 
@@ -117,6 +122,33 @@ def _superseded(sound: list[CheckpointGroup], head: CheckpointGroup, groups: lis
     return {each.group_id for each in sound if each.sequence > oldest and each not in line}
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.booleans(), max_size=20), st.sets(st.integers(1, 20)))
+def test_a_rollback_marks_the_decisions_that_the_target_holds_otherwise_and_their_runs(
+    store: Store, superseded: list[bool], held: set[int]
+) -> None:
+    plan = saved_plan(store)
+    decisions = [a_decision(plan, number, is_superseded=each) for number, each in enumerate(superseded, 1)]
+    for decision in decisions:
+        store.insert(decision)
+        store.insert(a_run(plan, decision.sequence, decision_id=decision.decision_id))
+    target = a_group(plan, 1, active_decisions=tuple((number, number) for number in sorted(held)))
+    found = consequences_of(History(store, plan), target)
+    assert list(found.superseded) == [d for d in decisions if not d.is_superseded and d.sequence not in held]
+    assert list(found.revived) == [d for d in decisions if d.is_superseded and d.sequence in held]
+    marked = [d.decision_id for d in decisions if d.is_superseded == (d.sequence in held)]
+    assert [run.decision_id for run in found.runs] == marked
+
+
+def test_a_rollback_is_refused_if_the_number_of_a_decision_is_damaged(store: Store) -> None:
+    plan = saved_plan(store)
+    store.insert(a_decision(plan, 1))
+    store.insert(a_decision(plan, 2))
+    store.execute("UPDATE decision SET sequence = 'x' WHERE sequence = 2")
+    with pytest.raises(DamagedRecordError):
+        consequences_of(History(store, plan), a_group(plan, 1, active_decisions=((1, 1),)))
+
+
 _IDS = st.lists(
     st.integers(0, 40).map(lambda number: id_text((1 << 127) + (number << 68) + number % 3)), min_size=1, unique=True
 )
@@ -124,7 +156,7 @@ _IDS = st.lists(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_IDS, st.data())
-def test_a_display_id_found_by_its_neighbours_is_that_among_all_ids_of_the_plan(
+def test_a_display_id_and_what_it_names_are_the_same_without_reading_all_ids_of_the_plan(
     workshop: Workshop, ids: list[str], data: st.DataObject
 ) -> None:
     opened = workshop.open()
@@ -139,6 +171,19 @@ def test_a_display_id_found_by_its_neighbours_is_that_among_all_ids_of_the_plan(
             store.insert(a_checkpoint(group_of[owner.plan_id], 1, checkpoint_id=checkpoint_id))
         own = [each for each, owner in zip(ids, owners, strict=True) if owner is plan]
         assert {each: opened.display_id(plan.plan_id, each) for each in own} == display_ids(own)
+        checkpoints = store.checkpoints.of(plan.plan_id)
+        for each in ids:
+            for name in (each, each.lower(), f"cp_{each[:8]}", f"cp_{each[:12]}", f"cp_{each}", each[:12]):
+                found = _named(partial(get_sound_checkpoint, store, plan.plan_id, name))
+                assert found == _named(partial(resolve_checkpoint, name, checkpoints))
+
+
+def _named(find: Callable[[], Checkpoint]) -> Checkpoint | type[Exception]:
+    """The checkpoint, or why there is none."""
+    try:
+        return find()
+    except NotFoundError as error:
+        return type(error)
 
 
 def test_a_lasting_id_holds_the_whole_time_and_is_longer_only_beside_one_of_the_same_moment(workshop: Workshop) -> None:

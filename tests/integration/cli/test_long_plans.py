@@ -39,6 +39,9 @@ def test_a_command_reads_no_more_records_of_a_plan_with_ten_times_the_steps(proj
     ):
         few, many = _counts(project, *words, short), _counts(project, *words, long)
         assert (many.statements, many.rows) == (few.statements, few.rows), words
+    shown = [project.json("plan", "status", plan)["last_checkpoint_id"] for plan in (short, long)]
+    few, many = (_counts(project, "checkpoint", "show", each) for each in shown)
+    assert (many.statements, many.rows) == (few.statements, few.rows)
 
 
 def test_status_shows_the_steps_around_the_next_one_and_all_if_asked(project: Project) -> None:

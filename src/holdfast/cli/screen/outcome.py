@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.data import changes_data, conflicts_data, plan_data, resources_data, steps_data, switched_off
@@ -19,24 +20,32 @@ _TAIL_LINES_SHOWN = 10
 _NOT_KEPT = "no checkpoint contains the files as they were when it failed; they are still in the sandboxes."
 
 
-def outcome_reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:
+def outcome_reply(holdfast: Holdfast, result: ExecutionResult, *, is_for_programs: bool) -> Reply:
+    reply = _reply(holdfast, result)
+    if not is_for_programs:
+        return reply
+    steps = steps_data(result.plan, holdfast.runs(result.plan.plan_id))
+    return replace(reply, data={**reply.data, "steps": steps})
+
+
+def _reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     match result.plan.state:
         case PlanState.COMPLETE | PlanState.APPLIED:
             return _succeeded(holdfast, result)
         case PlanState.CANCELLED:
-            return _stopped(holdfast, result)
+            return _stopped(result)
         case PlanState.CONSTRAINED:
             return _constrained(holdfast, result)
         case _:
             return _failed(holdfast, result)
 
 
-def _execution_data(holdfast: Holdfast, result: ExecutionResult, commands: list[Next]) -> dict[str, Any]:
+def _execution_data(result: ExecutionResult, commands: list[Next]) -> dict[str, Any]:
     plan = result.plan
     return {
         **plan_data(plan),
         "resources": resources_data(plan),
-        "steps": steps_data(plan, holdfast.runs(plan.plan_id)),
+        "steps": [],  # set only for programs: a long plan has many
         "failed_step": None,
         "output_tail": None,
         "failure_checkpoint_id": None,
@@ -59,7 +68,7 @@ def _succeeded(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     commands = [Next("see changes", f"holdfast plan diff {plan.plan_id}")]
     if plan.state is PlanState.COMPLETE:
         commands.append(Next("apply", f"holdfast plan apply {plan.plan_id}"))
-    data = {**_execution_data(holdfast, result, commands), "changes": changes_data(plan, changes)}
+    data = {**_execution_data(result, commands), "changes": changes_data(plan, changes)}
 
     def show(screen: Screen) -> None:
         if not was_done:
@@ -76,13 +85,13 @@ def _was_done(result: ExecutionResult) -> tuple[str, ...]:
     return (already, f"The sandbox of {gone} was missing and has been re-created.") if gone else (already,)
 
 
-def _stopped(holdfast: Holdfast, result: ExecutionResult) -> Reply:
+def _stopped(result: ExecutionResult) -> Reply:
     plan = result.plan
     commands = [
         Next("continue", f"holdfast plan execute {plan.plan_id}"),
         Next("status", f"holdfast plan status {plan.plan_id}"),
     ]
-    data = {**_execution_data(holdfast, result, commands), **_failed_step_data(result.failed_run, plan)}
+    data = {**_execution_data(result, commands), **_failed_step_data(result.failed_run, plan)}
 
     divided = not plan.is_finished and bool(plan.steps[plan.next_step].subplans)
     how = "runs the subplans that are not done" if divided else "runs that step again from its start"
@@ -104,7 +113,7 @@ def _constrained(holdfast: Holdfast, result: ExecutionResult) -> Reply:
         Next("roll back", f"holdfast checkpoint list {plan.plan_id}"),
     ]
     data = {
-        **_execution_data(holdfast, result, commands),
+        **_execution_data(result, commands),
         **_failed_step_data(result.failed_run, plan),
         "conflicts": conflicts_data(conflicts),
     }
@@ -132,7 +141,7 @@ def _failed(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     if kept is None and restored is None:
         commands.insert(1, Next("keep files", f"holdfast checkpoint create {plan.plan_id}"))
     data = {
-        **_execution_data(holdfast, result, commands),
+        **_execution_data(result, commands),
         **_failed_step_data(run, plan),
         "failure_checkpoint_id": kept,
         "restored_checkpoint_id": restored,

@@ -56,4 +56,4 @@ def run_plan(invocation: Invocation, holdfast: Holdfast, plan: Plan, choices: Ch
         progress = Progress(screen, holdfast, plan)
     with interruptible() as cancelled:
         result = holdfast.execute(plan.plan_id, listener=progress, cancelled=cancelled, choices=choices)
-    return outcome_reply(holdfast, result)
+    return outcome_reply(holdfast, result, is_for_programs=invocation.is_for_programs)
