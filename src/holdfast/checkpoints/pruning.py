@@ -10,6 +10,7 @@ from holdfast.checkpoints.garbage import Garbage
 from holdfast.checkpoints.history import is_half_done
 from holdfast.checkpoints.retention import GroupFacts, retention
 from holdfast.db.journal import Entry
+from holdfast.db.queries import HeadPlace
 from holdfast.db.store import Store
 from holdfast.errors import StateError
 from holdfast.model import (
@@ -26,10 +27,17 @@ from holdfast.model import (
 
 @dataclass(frozen=True)
 class _Counted:
-    """How many checkpoints a plan had when this number was its last."""
+    """How many checkpoints a plan has after pruning."""
 
-    last_sequence: int
+    token: int
+    """Of the lease: no other process changes the plan while its owner has it."""
+    head: HeadPlace
     count: int
+
+    def is_before(self, token: int, head: HeadPlace) -> bool:
+        """Whether only that group was taken since, and none was deleted."""
+        is_next = (head.parent_group_id, head.sequence) == (self.head.group_id, self.head.sequence + 1)
+        return token == self.token and is_next
 
 
 class Pruning:
@@ -44,37 +52,34 @@ class Pruning:
     ) -> list[Checkpoint]:
         """Delete what the policy does not keep, and free the content; the deleted checkpoints."""
         with self._store.transaction(lease):
-            pruned = self.prune_records(plan, policy, needed)
+            pruned = self.prune_records(plan, lease, policy, needed)
         self._garbage.collect(pruned)
         return pruned
 
     def prune_records(
-        self, plan: Plan, policy: CheckpointRetentionPolicy, needed: Collection[str] = ()
+        self, plan: Plan, lease: Lease, policy: CheckpointRetentionPolicy, needed: Collection[str] = ()
     ) -> list[Checkpoint]:
         """Delete the records of groups that the policy does not keep; free their content only after the commit."""
         pruned: list[Checkpoint] = []
-        excess = self._excess(plan, policy.max_checkpoints)
+        head = self._store.groups.place_of(plan.head_group_id or "")
+        count = self._count(plan, lease, head)
+        excess = count - policy.max_checkpoints
         needed = self._needed(plan).union(needed) if excess > 0 else ()
         while excess > 0 and (going := self._beyond(plan, excess, needed)):
             pruned += [each for group, _ in going for each in self._store.checkpoints.of_group(group.group_id)]
             self._delete_groups([group for group, _ in going])
-            excess -= sum(count for _, count in going)
+            excess -= sum(each for _, each in going)
+        if head is not None:
+            self._counted[plan.plan_id] = _Counted(lease.token, head, excess + policy.max_checkpoints)
         self._garbage.note_given_up(pruned)
         return pruned
 
-    def _excess(self, plan: Plan, limit: int) -> int:
-        """How many checkpoints the plan has beyond that limit, damaged ones too; 0 or less if it has none.
-
-        They are counted only if there may be any: since they were counted last, there was at most a group for each
-        new number, with a checkpoint for each resource.
-        """
-        last = self._store.groups.last_sequence(plan.plan_id)
+    def _count(self, plan: Plan, lease: Lease, head: HeadPlace | None) -> int:
+        """How many checkpoints the plan has, damaged ones too; all are counted only once for each lease."""
         known = self._counted.get(plan.plan_id)
-        if known is not None and known.count + (last - known.last_sequence) * len(plan.resources) <= limit:
-            return 0
-        count = self._store.checkpoints.count(plan.plan_id)
-        self._counted[plan.plan_id] = _Counted(last, count)
-        return count - limit
+        if known is not None and head is not None and known.is_before(lease.token, head):
+            return known.count + head.checkpoints
+        return self._store.checkpoints.count(plan.plan_id)
 
     def _beyond(self, plan: Plan, excess: int, needed: Collection[str]) -> list[tuple[CheckpointGroup, int]]:
         """The groups that retention removes, or enough of them to go on with, each with its number of checkpoints.

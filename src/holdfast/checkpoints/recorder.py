@@ -138,7 +138,7 @@ class GroupRecorder:
                 plan = self._record(plan, occasion, taken, changed or [occasion.resource or plan.resources[0].name])
                 for record in records:
                     self._store.save(record)
-                pruned = self._pruning.prune_records(plan, plan.policy.retention, needed)
+                pruned = self._pruning.prune_records(plan, lease, plan.policy.retention, needed)
             self._recorded.add(plan.plan_id)
         if pruned:
             self.last_group = None  # its parent may have changed

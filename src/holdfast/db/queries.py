@@ -53,6 +53,16 @@ class DamagedRecord:
         return f"{self.table} {self.key}"
 
 
+@dataclass(frozen=True)
+class HeadPlace:
+    """Where a plan's head group is in its history, and how many checkpoints it has."""
+
+    group_id: str
+    parent_group_id: str | None
+    sequence: int
+    checkpoints: int
+
+
 _MOST_PARAMETERS = 500
 V = TypeVar("V", str, int)
 
@@ -261,9 +271,13 @@ class GroupRecords(_Queries):
         rows = self._records.execute(sql, plan_id)
         return rows[0][0] if rows else None
 
-    def last_sequence(self, plan_id: str) -> int:
-        sql = "SELECT coalesce(max(sequence), 0) FROM checkpoint_group WHERE plan_id = ?"
-        return int(self._records.execute(sql, plan_id)[0][0])
+    def place_of(self, group_id: str) -> HeadPlace | None:
+        count = (
+            "SELECT count(*) FROM checkpoint_metadata WHERE checkpoint_metadata.group_id = checkpoint_group.group_id"
+        )
+        sql = f"SELECT group_id, parent_group_id, sequence, ({count}) FROM checkpoint_group WHERE group_id = ?"
+        rows = self._records.execute(sql, group_id)
+        return HeadPlace(*rows[0]) if rows else None
 
     def newest_first(self, plan_id: str, page: int) -> Iterator[CheckpointGroup]:
         """The sound groups, read as they are asked for."""

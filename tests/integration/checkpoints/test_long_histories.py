@@ -11,17 +11,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.app import Holdfast
 from holdfast.checkpoints.consequences import consequences_of
 from holdfast.checkpoints.damage import get_sound_checkpoint
 from holdfast.checkpoints.history import History
+from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.references import resolve_checkpoint
 from holdfast.checkpoints.retention import GroupFacts, retention
+from holdfast.db.lease import leased
 from holdfast.db.store import Store, open_store
-from holdfast.errors import DamagedRecordError, NotFoundError
+from holdfast.errors import DamagedRecordError, DatabaseError, NotFoundError
 from holdfast.model import Checkpoint, CheckpointGroup, CheckpointRetentionPolicy, Plan
 from holdfast.names import display_ids
 from holdfast.system.ids import id_text
-from tests.integration.db.samples import a_checkpoint, a_decision, a_group, a_run, saved_plan
+from tests.integration.db.samples import a_checkpoint, a_decision, a_group, a_lease, a_run, saved_plan
 from tests.support.workshop import Workshop, run
 
 
@@ -77,7 +80,9 @@ def test_pruning_removes_what_retention_says_of_the_whole_history(
         facts = [GroupFacts(each.group_id, each.sequence, each.label, counts.get(each.group_id, 0)) for each in groups]
         head = plan.changed(head_group_id=groups[-1].group_id)
         expected = retention(facts, limit, {groups[-1].group_id})
-        pruned = service.pruning.prune_records(head, CheckpointRetentionPolicy(max_checkpoints=limit))
+        pruned = service.pruning.prune_records(
+            head, a_lease(plan.plan_id), CheckpointRetentionPolicy(max_checkpoints=limit)
+        )
 
         left = store.groups.of(plan.plan_id)
         assert [each.group_id for each in left] == list(expected.keep)
@@ -210,3 +215,42 @@ def test_a_checkpoint_record_that_is_damaged_still_counts_for_the_limit(workshop
     assert opened.store.checkpoints.count(plan.plan_id) == 4
     assert opened.store.has(CheckpointGroup, damaged.group_id)
     assert opened.store.has(Checkpoint, opened.find_plan(plan.plan_id).last_checkpoint_id or "")
+
+
+def _with_checkpoints(workshop: Workshop, limit: int) -> tuple[Holdfast, Plan]:
+    """A plan that has as many checkpoints as it may have, and the process that took them."""
+    plan = workshop.create(*[run(f"echo {number} > f") for number in range(limit)], policy={"max_checkpoints": limit})
+    opened = workshop.open()
+    opened.execute(plan.plan_id)
+    assert opened.store.checkpoints.count(plan.plan_id) == limit
+    return opened, opened.find_plan(plan.plan_id)
+
+
+def test_what_another_process_deleted_is_not_counted_when_the_next_checkpoint_prunes(workshop: Workshop) -> None:
+    opened, plan = _with_checkpoints(workshop, 6)
+    assert workshop.open().prune(plan.plan_id, 3) == 3
+    opened.create_checkpoint(plan.plan_id)
+    assert opened.store.checkpoints.count(plan.plan_id) == 4
+
+
+def test_a_checkpoint_that_was_not_recorded_is_not_counted_when_the_next_one_prunes(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, plan = _with_checkpoints(workshop, 6)
+    occasion = Occasion(("manual",), source="user", reason="asked for")
+    service = opened.service
+
+    def fails(_: object) -> None:
+        raise DatabaseError("The disk is gone.")
+
+    with leased(opened.store, plan.plan_id, "checkpoint create") as lease:
+        plan = service.create_checkpoint(plan, lease, occasion)
+        kept = [each.group_id for each in opened.store.groups.of(plan.plan_id)]
+        with monkeypatch.context() as patched:
+            patched.setattr(service.garbage, "note_given_up", fails)
+            with pytest.raises(DatabaseError):
+                service.create_checkpoint(plan, lease, occasion)
+        assert [each.group_id for each in opened.store.groups.of(plan.plan_id)] == kept
+        for _ in range(3):
+            plan = service.create_checkpoint(plan, lease, occasion)
+            assert opened.store.checkpoints.count(plan.plan_id) == 6
