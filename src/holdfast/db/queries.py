@@ -74,6 +74,10 @@ def batched(values: Iterable[V]) -> Iterator[list[V]]:
         yield some
 
 
+# Not by the clock, which may have been set back; plans without a number are older than all that have one.
+_NEWEST_FIRST = "plan.sequence DESC NULLS LAST, plan.created_at DESC, plan.plan_id DESC"
+
+
 class _Queries:
     def __init__(self, records: Access) -> None:
         self._records = records
@@ -101,7 +105,11 @@ class PlanRecords(_Queries):
 
     def of_project(self, project_id: str | None, limit: int | None = None) -> list[Plan]:
         """The plans of a project, or of all projects, newest first, without damaged ones and without subplans."""
-        return self._plans_of(project_id, limit, sound_only=True)
+        where, parameters = _of_project(project_id)
+        if limit is not None:
+            # Chosen without their steps, which the database would otherwise sort with all plans.
+            where = f"plan.plan_id IN (SELECT plan_id FROM plan WHERE {where} ORDER BY {_NEWEST_FIRST} LIMIT {limit:d})"
+        return self._records.select(Plan, where, *parameters, order=_NEWEST_FIRST, sound_only=True)
 
     def count_of_project(self, project_id: str | None) -> int:
         """How many plans a project has, or all projects, damaged ones too, without subplans."""
@@ -116,18 +124,10 @@ class PlanRecords(_Queries):
 
     def latest(self, project_id: str) -> Plan | None:
         """The newest plan; an error if its record is damaged, because the one before it is not what was meant."""
-        return first(self._plans_of(project_id, limit=1))
-
-    def _plans_of(self, project_id: str | None, limit: int | None, *, sound_only: bool = False) -> list[Plan]:
-        # Not by the clock, which may have been set back; plans without a number are older than all that have one.
-        order = "plan.sequence DESC NULLS LAST, plan.created_at DESC, plan.plan_id DESC"
         where, parameters = _of_project(project_id)
-        if limit is None:
-            return self._records.select(Plan, where, *parameters, order=order, sound_only=sound_only)
-        # Chosen without their steps, which the database would otherwise sort with all plans.
-        chosen = f"SELECT plan_id FROM plan WHERE {where} ORDER BY {order} LIMIT ?"
-        where = f"plan.plan_id IN ({chosen})"
-        return self._records.select(Plan, where, *parameters, limit, order=order, sound_only=sound_only)
+        sql = f"SELECT plan_id FROM plan WHERE {where} ORDER BY {_NEWEST_FIRST} LIMIT 1"
+        rows = self._records.execute(sql, *parameters)
+        return self._records.find(Plan, rows[0][0]) if rows else None
 
     def by_prefix(self, prefix: str) -> list[Plan]:
         return self._records.by_prefix(Plan, prefix)

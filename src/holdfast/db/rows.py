@@ -39,6 +39,13 @@ def _jsonable(value: Any) -> Any:
     return msgspec.structs.asdict(value) if isinstance(value, Record) else msgspec.to_builtins(value)
 
 
+def loaded_json(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)  # several times as fast
+    except msgspec.DecodeError:
+        return json.loads(text)  # it also reads halves of surrogate pairs, NaN and infinity
+
+
 def _stored_time(value: datetime) -> str:
     """The time in UTC, always with the same width, so that it sorts as text."""
     return value.astimezone(UTC).isoformat(timespec="microseconds")
@@ -63,7 +70,7 @@ _LOADED: dict[Kind, Callable[[Any], Any]] = {
     Kind.BOOLEAN: bool,
     Kind.REAL: float,
     Kind.TIME: datetime.fromisoformat,
-    Kind.JSON: json.loads,
+    Kind.JSON: loaded_json,
 }
 
 

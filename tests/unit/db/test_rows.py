@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.db.rows import _checksum, fields_of, record_of, row_of, stored_text
+from holdfast.db.rows import _checksum, fields_of, loaded_json, record_of, row_of, stored_text
 from holdfast.db.tables import TABLE_OF, Column
 from holdfast.errors import DamagedRecordError, DatabaseError
 from holdfast.model import Checkpoint, CheckpointMetadata, Operation, OperationKind, Phase, Project
@@ -115,3 +116,22 @@ def test_a_field_that_a_later_version_stored_is_left_out() -> None:
 def test_metadata_that_says_something_else_is_damage_even_if_it_was_written_so(metadata: str) -> None:
     with pytest.raises(DamagedRecordError, match="in table checkpoint_metadata"):
         record_of(CHECKPOINTS, fields_of(CHECKPOINTS, checkpoint_row(metadata)))
+
+
+_TEXTS = st.text(st.characters(exclude_categories=[]))
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | _TEXTS,
+    lambda values: st.lists(values) | st.dictionaries(_TEXTS, values),
+)
+
+
+@given(_VALUES)
+def test_a_stored_value_is_read_as_the_standard_library_reads_it(value: object) -> None:
+    text = json.dumps(value)
+    assert repr(loaded_json(text)) == repr(json.loads(text))
+
+
+@pytest.mark.parametrize("text", ["", "[1,2,]", "{", "x"])
+def test_what_is_not_json_is_a_wrong_value(text: str) -> None:
+    with pytest.raises(ValueError, match="line 1"):
+        loaded_json(text)
