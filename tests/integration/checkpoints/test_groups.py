@@ -21,13 +21,13 @@ from pathlib import Path
 from holdfast.app import Holdfast
 from holdfast.snapshot.manager import CheckpointManager
 
-take = CheckpointManager.create_checkpoint
+take = CheckpointManager.take
 def take_or_die(manager, batch, **about):
     taken = take(manager, batch, **about)
     if about["metadata"]["triggers"] == ["on_tool_write_complete"] and about["sandbox_id"].endswith("/one"):
         os.kill(os.getpid(), signal.SIGKILL)
     return taken
-CheckpointManager.create_checkpoint = take_or_die
+CheckpointManager.take = take_or_die
 Holdfast.open(Path(sys.argv[1]), home=Path(sys.argv[2])).execute(sys.argv[3])
 """
 

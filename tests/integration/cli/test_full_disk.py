@@ -295,7 +295,7 @@ def test_a_full_disk_that_no_database_met_is_named(small: Project, monkeypatch: 
     def write(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("holdfast.snapshot.manager.CheckpointManager.create_checkpoint", write)
+    monkeypatch.setattr("holdfast.snapshot.manager.CheckpointManager.take", write)
     ended = small.call("checkpoint", "create", "latest")
     assert ended.exit_code == 6
     assert f"There is no space left on the disk of {small.home}." in ended.stderr

@@ -186,7 +186,7 @@ def test_a_rollback_that_fails_after_compensating_is_finished_by_the_next_comman
 ) -> None:
     opened = workshop.open()
     with monkeypatch.context() as patched:
-        patched.setattr(opened.service.manager, "rollback_to", _refused)
+        patched.setattr(opened.service.manager, "restore", _refused)
         with pytest.raises(SandboxError, match="Operation not permitted") as refusal:
             opened.rollback(plan.plan_id, first_checkpoint(opened, plan))
     assert "step 1 (first): done" in refusal.value.message
@@ -209,14 +209,14 @@ def test_a_rollback_that_fails_and_had_nothing_to_compensate_is_put_back(
     made = workshop.create(run("echo 1 > one"))
     opened = workshop.open()
     opened.execute(made.plan_id)
-    whole, calls = opened.service.manager.rollback_to, []
+    whole, calls = opened.service.manager.restore, []
 
     def refused_once(*words: Any, **options: Any) -> Any:
         calls.append(words)
         return _refused() if len(calls) == 1 else whole(*words, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(opened.service.manager, "rollback_to", refused_once)
+        patched.setattr(opened.service.manager, "restore", refused_once)
         with pytest.raises(SandboxError, match="Operation not permitted"):
             opened.rollback(made.plan_id, first_checkpoint(opened, made))
     assert opened.status(made.plan_id).cut_short == ()
