@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from holdfast.content.format import Entry
 from holdfast.snapshot.scan import cache, known_tree
 from holdfast.snapshot.scan.cache import IndexFile
+from holdfast.snapshot.scan.hard_links import HardLinks
 from holdfast.snapshot.scan.known_tree import KnownTree
 from holdfast.snapshot.scan.stamps import Stamp
 from tests.support.opens import opened_names
@@ -305,7 +306,75 @@ def test_an_index_of_the_version_before_is_ignored(place: Place):
     assert place.take().state_hash == fresh_state(place)
 
 
-# Hard links are found without loading the tree
+# Only what is needed is looked at
+
+
+def listed_by(place: Place, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many directories a checkpoint lists."""
+    listed: list[object] = []
+    scandir = os.scandir
+    with monkeypatch.context() as counting:
+        counting.setattr(os, "scandir", lambda folder: listed.append(folder) or scandir(folder))
+        place.take()
+    return len(listed)
+
+
+def loaded_of(place: Place) -> set[bytes]:
+    return {path for path, _ in place.manager._index(place.root).known.loaded()}
+
+
+@pytest.fixture
+def held(place: Place) -> Place:
+    """Without the socket: a directory with something that is not held is always listed."""
+    (place.root / "socket").unlink()
+    remember(place)
+    return place
+
+
+def test_what_was_known_before_an_addition_is_not_listed_again(held: Place, monkeypatch: pytest.MonkeyPatch):
+    place = held
+    change_something(place)
+    remember(place)
+    assert listed_by(place, monkeypatch) == 0, "what was added later counts"
+    change_something(place, 4)
+    settle()
+    assert listed_by(place, monkeypatch) == 1
+    assert listed_by(place, monkeypatch) == 0, "and what was loaded and changed since"
+
+
+def test_a_change_loads_only_the_directories_on_the_way_to_it(held: Place):
+    change_something(held)
+    held.take()
+    assert loaded_of(held) == {b"", b"folder 3", b"folder 3/inside"}
+
+
+def test_a_removed_directory_takes_only_its_own_links_with_it(place: Place):
+    known = place.manager._index(place.root).known
+    assert known.links.groups() == ((b"folder 1/inside/file", b"linked"),)
+    shutil.rmtree(place.root / "folder 2")
+    place.take()
+    assert known.links.left == set()
+    shutil.rmtree(place.root / "folder 1")
+    place.take()
+    assert known.links.groups() == ()
+    assert b"folder 1/inside/file" in known.links.left
+    assert place.take().state_hash == fresh_state(place)
+
+
+def test_files_with_names_outside_are_told_apart_as_names_come_and_go():
+    links, file = HardLinks(), (1, 2)
+    links.note(b"a", file, 2)
+    assert links.with_names_outside() == [b"a"]
+    links.note(b"b", file, 2)
+    assert links.with_names_outside() == []
+    links.note(b"a", file, 3)
+    assert sorted(links.with_names_outside()) == [b"a", b"b"]
+    again = HardLinks(dict(links.by_path), dict(links.counts))
+    assert sorted(again.with_names_outside()) == [b"a", b"b"]
+    links.leave(b"a")
+    assert links.with_names_outside() == [b"b"]
+    links.note(b"b", file, 1)
+    assert links.with_names_outside() == []
 
 
 def test_another_name_of_a_file_is_found_in_packed_directories(place: Place):

@@ -417,6 +417,26 @@ def test_s3_what_others_close_to_this_user_later_is_listed_then(folder: Path, wa
     assert found == [True, {"ours/theirs": "not readable for this user"}]
 
 
+def take_before_and_after_it_is_opened(folder: str) -> list[list[str]]:
+    place = Place(Path(folder))
+    time.sleep(0.05)  # only time stamps that are old enough are trusted
+    before = place.take()
+    place.next_process(remembering=True)
+    os.setresuid(0, 0, 0)
+    (place.root / "theirs").chmod(0o644)
+    os.setresuid(NOBODY, NOBODY, 0)
+    after = place.take()
+    place.close()
+    return [[each.path for each in taken.unheld] for taken in (before, after)]
+
+
+def test_s3_what_others_open_to_this_user_later_is_held_then(folder: Path):
+    """The directory does not change when a file in it becomes readable."""
+    give_away(folder / "tree")
+    write(folder / "tree" / "theirs", "readable later", mode=0o600)
+    assert run_unprivileged(take_before_and_after_it_is_opened, str(folder)) == [["theirs"], []]
+
+
 def change_ours_and_go_back(folder: str) -> list[str]:
     place = Place(Path(folder))
     checkpoint = place.take()

@@ -270,7 +270,7 @@ class Scan:
             if head.content != node.digest:
                 head = node.head = msgspec.structs.replace(head, content=node.digest)
                 node.is_placed = False
-            if directory and not node.is_placed:
-                parent = self._to_encode[split(directory)[0]]
-                parent.put(head)
+            if not node.is_placed:
+                if directory:  # the root is in no other directory
+                    self._to_encode[split(directory)[0]].put(head)
                 node.is_placed = True
