@@ -33,7 +33,7 @@ class Garbage:
     def forget(self, pruned: Sequence[Checkpoint]) -> None:
         """Forget pruned snapshots, and free their content once enough has gathered.
 
-        A collection reads every directory that is kept, so a process that could free nothing does not try again.
+        A collection that could free nothing may have read every directory that is kept, so it is not tried again.
         """
         if not pruned:
             return
@@ -55,7 +55,7 @@ class Garbage:
             with self._release.records() as stores:
                 return self._manager.collect(RecordClaims(self._manager.objects, self._release, stores))
         except (NotReleased, ContentError, DamagedRecordError, DatabaseFullError) as error:
-            # Other processes would fail as well, after reading every directory that is kept.
+            # Other processes would fail as well, perhaps after reading every directory that is kept.
             with suppress(HoldfastError):
                 self._manager.objects.tally.postpone()
             self.unfreed = _why_nothing_was_freed(error)

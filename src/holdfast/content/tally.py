@@ -18,7 +18,7 @@ _CHECKPOINTS = "given_up_checkpoints"
 _STILL_NEEDED = "still_needed_bytes"
 
 _COLLECT_AFTER_BYTES = 16 << 20
-"""A collection reads every directory that is kept, so it waits until it may free so much."""
+"""A collection lets all other processes wait, so it waits until it may free so much."""
 _COLLECT_AFTER_CHECKPOINTS = 64
 """Content may be given up while other checkpoints need it, and nothing notes when they no longer do. So a collection is
 tried after so many checkpoints were given up."""
