@@ -25,7 +25,10 @@ from holdfast.model import (
 from holdfast.parts import Outfit, Parts
 from holdfast.plans.finding import LATEST, Plans, PlanStatus, project_root
 from holdfast.system.once import once
-from holdfast.views import CheckpointView, Timeline, Views
+from holdfast.system.progress import watched_by
+from holdfast.views.checkpoints import CheckpointView, CheckpointViews, Timeline
+from holdfast.views.content import ContentViews
+from holdfast.views.decisions import DecisionViews
 
 if TYPE_CHECKING:
     from holdfast.apply.apply import ApplyResult
@@ -54,7 +57,7 @@ class Declined:
 class Holdfast(AbstractContextManager["Holdfast"]):
     """All of Holdfast for one project. Nothing is opened before it is needed.
 
-    The methods below create and change plans. What finds and shows them comes from ``Plans`` and ``Views``.
+    The methods below create and change plans. What finds and shows them comes from ``Plans`` and the views.
     """
 
     def __init__(self, project: Path, home: Path, settings: Settings, environment: Mapping[str, str]) -> None:
@@ -75,7 +78,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         self.project_roots = plans.project_roots
         self.find_damaged_plan = plans.find_damaged_plan
 
-        self._views = views = Views(parts, plans)
+        self._views = views = CheckpointViews(parts, plans)
         self.checkpoints = views.checkpoints
         self.timeline = views.timeline
         self.checkpoint = views.checkpoint
@@ -88,19 +91,25 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         self.checkpoints_at = views.checkpoints_at
         self.count_checkpoints = views.count_checkpoints
         self.find_group = views.find_group
-        self.changed_files = views.changed_files
-        self.changes = views.changes
-        self.diff = views.diff
-        self.result_of_attempt = views.result_of_attempt
-        self.verify = views.verify
-        self.held_back = views.held_back
-        self.content_bytes = views.content_bytes
-        self.watched_by = views.watched_by
-        self.decisions = views.decisions
-        self.decision_tree = views.decision_tree
-        self.find_decision = views.find_decision
-        self.explain = views.explain
-        self.can_be_reverted = views.can_be_reverted
+
+        content = ContentViews(parts, plans, views)
+        self.changed_files = content.changed_files
+        self.changes = content.changes
+        self.diff = content.diff
+        self.result_of_attempt = content.result_of_attempt
+        self.verify = content.verify
+        self.held_back = content.held_back
+        self.content_bytes = content.content_bytes
+
+        decisions = DecisionViews(parts, plans)
+        self.decisions = decisions.decisions
+        self.decision_tree = decisions.decision_tree
+        self.find_decision = decisions.find_decision
+        self.explain = decisions.explain
+        self.can_be_reverted = decisions.can_be_reverted
+
+        self.watched_by = watched_by
+        """Tell a watcher about all long work that this thread does meanwhile; None changes nothing."""
 
     @classmethod
     def open(

@@ -15,8 +15,8 @@ from typing import Literal
 from holdfast.app import Holdfast
 from holdfast.checkpoints.releasing import not_released
 from holdfast.content.keeping import kept_plans, kept_records
+from holdfast.db.damaged import DamagedRecord
 from holdfast.db.lease import holder_of
-from holdfast.db.queries import DamagedRecord
 from holdfast.db.store import FILE, Store
 from holdfast.errors import ConfigError, ContentError, DamagedRecordError, DatabaseError, HoldfastError, SandboxError
 from holdfast.git.run import run_git

@@ -35,12 +35,12 @@ class Sandboxes:
 
     def looking(self) -> AbstractContextManager[None]:
         """In this context, each sandbox is scanned once, and all that a verb does is about what that scan found."""
-        return self._manager.looking()
+        return self._manager.looks.looking()
 
     def look_again(self, plan: Plan) -> None:
         """Have the sandboxes scanned when they are asked for next: something may have changed them."""
         for resource in plan.resources:
-            self._manager.look_again(Path(resource.sandbox_path))
+            self._manager.looks.again(Path(resource.sandbox_path))
 
     def refuse_changed(self, plan: Plan, target: States) -> None:
         """Refuse to restore if files that would be touched have changed since the scan, and no group holds them."""

@@ -1,56 +1,31 @@
-"""The queries on the records, by concept: plans, decisions, runs, groups, operations, leases, damage."""
+"""The queries on the records, by concept: plans, decisions, runs, groups, checkpoints, operations."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar, cast
 
 from holdfast.db.access import (
-    PLANS,
     Access,
     first,
-    in_use,
-    loaded,
-    loaded_plan,
-    problem_with,
-    record_alone,
-    select_sql,
 )
-from holdfast.db.engine import Row
-from holdfast.db.rows import key_text
-from holdfast.db.tables import HALF_DONE_RUNS, TABLE_OF, TABLES, Table
+from holdfast.db.tables import HALF_DONE_RUNS
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
-    DamagedCheckpoint,
     Decision,
-    Lease,
     Operation,
     OperationKind,
     OperationState,
     Plan,
     Project,
-    Record,
     StepRun,
     now,
 )
 from holdfast.system.ids import new_id
-
-
-@dataclass(frozen=True)
-class DamagedRecord:
-    """A record that is not as it was written; the other fields of its row are not used."""
-
-    table: str
-    key: str
-    plan_id: str | None
-    """The plan that it names."""
-
-    def __str__(self) -> str:
-        return f"{self.table} {self.key}"
 
 
 @dataclass(frozen=True)
@@ -78,12 +53,12 @@ def batched(values: Iterable[V]) -> Iterator[list[V]]:
 _NEWEST_FIRST = "plan.sequence DESC NULLS LAST, plan.created_at DESC, plan.plan_id DESC"
 
 
-class _Queries:
+class Queries:
     def __init__(self, records: Access) -> None:
         self._records = records
 
 
-class PlanRecords(_Queries):
+class PlanRecords(Queries):
     """Projects, plans and their subplans."""
 
     def project_for(self, root: str | os.PathLike[str]) -> Project:
@@ -161,7 +136,7 @@ def _of_project(project_id: str | None) -> tuple[str, tuple[str, ...]]:
     return (where, ()) if project_id is None else (f"{where} AND plan.project_id = ?", (project_id,))
 
 
-class DecisionRecords(_Queries):
+class DecisionRecords(Queries):
     """The decisions of a plan."""
 
     def of(self, plan_id: str, *, sound_only: bool = False) -> list[Decision]:
@@ -212,7 +187,7 @@ class DecisionRecords(_Queries):
         return int(self._records.execute(sql, plan_id)[0][0])
 
 
-class RunRecords(_Queries):
+class RunRecords(Queries):
     """The runs of steps and validations."""
 
     def of(self, plan_id: str, *, sound_only: bool = False) -> list[StepRun]:
@@ -255,7 +230,7 @@ class RunRecords(_Queries):
         return [run for run in unfinished if not run.is_superseded]
 
 
-class GroupRecords(_Queries):
+class GroupRecords(Queries):
     """The checkpoint groups of a plan, each over all its resources."""
 
     def of(self, plan_id: str, *, sound_only: bool = False) -> list[CheckpointGroup]:
@@ -316,7 +291,7 @@ class GroupRecords(_Queries):
         return bool(self._records.execute(sql, plan_id, label))
 
 
-class CheckpointRecords(_Queries):
+class CheckpointRecords(Queries):
     """One row for each resource in a group.
 
     Damaged checkpoints are left out of lists: all that is needed of them is in their group.
@@ -386,7 +361,7 @@ def _last_with(prefix: str) -> str:
     return prefix + 26 * "Z"
 
 
-class OperationRecords(_Queries):
+class OperationRecords(Queries):
     """Operations, which are recorded when they begin so that they can be finished or undone."""
 
     def unfinished(self, plan_id: str, *, sound_only: bool = False) -> list[Operation]:
@@ -414,144 +389,3 @@ class OperationRecords(_Queries):
         parameters = (plan_id, OperationState.DONE, OperationKind.APPLY)
         order = "created_at DESC, operation_id DESC"
         return first(self._records.select(Operation, where, *parameters, order=order, limit=1))
-
-
-class DamagedRecords(_Queries):
-    """Records that are not as they were written, found so that they can be shown and deleted."""
-
-    def is_plan_damaged(self, plan_id: str) -> bool:
-        """Whether the record of the plan, its steps or its lease is damaged."""
-        rows = self._records.execute(f"{PLANS} WHERE plan.plan_id = ?", plan_id)
-        return any(problem_with(loaded_plan, TABLE_OF[Plan], row) for row in rows) or self.is_lease_damaged(plan_id)
-
-    def parent_of_plan(self, plan_id: str) -> str | None:
-        """The parent that a damaged plan names, if there is such a plan."""
-        rows = self._records.execute("SELECT parent_plan_id FROM plan WHERE plan_id = ?", plan_id)
-        parent = rows[0][0] if rows else None
-        return parent if isinstance(parent, str) and self._records.has(Plan, parent) else None
-
-    def checkpoints(self, plan_id: str, *, since: int | None = None) -> list[DamagedCheckpoint]:
-        """Damaged checkpoints, and those of damaged groups, of a plan; ``since``: the least number of their groups."""
-        unsound_groups = self._unsound_groups(plan_id, since)
-        rows = self._rows_of_plan(Checkpoint, plan_id, since, order="sequence, checkpoint_id")
-        found = (_damaged_checkpoint(row, unsound_groups) for row in rows)
-        return [each for each in found if each is not None]
-
-    def _unsound_groups(self, plan_id: str, since: int | None) -> dict[str, str]:
-        table = TABLE_OF[CheckpointGroup]
-        rows = self._rows_of_plan(CheckpointGroup, plan_id, since, order="sequence")
-        problems = {row[0]: problem_with(loaded, table, row) for row in rows}
-        return {group_id: problem for group_id, problem in problems.items() if problem is not None}
-
-    def _rows_of_plan(self, model: type[Record], plan_id: str, since: int | None, order: str) -> list[Row]:
-        where, more = ("plan_id = ?", ()) if since is None else ("plan_id = ? AND sequence >= ?", (since,))
-        return self._records.execute(f"{select_sql(TABLE_OF[model])} WHERE {where} ORDER BY {order}", plan_id, *more)
-
-    def parent_of_group(self, group_id: str) -> str | None:
-        """The parent that a damaged group names."""
-        rows = self._records.execute("SELECT parent_group_id FROM checkpoint_group WHERE group_id = ?", group_id)
-        return rows[0][0] if rows else None
-
-    def records(self) -> list[DamagedRecord]:
-        """Every record that is not as it was written, or that this version cannot read."""
-        return [
-            DamagedRecord(table.name, key_text(table, row), _plan_named_by(table, row))
-            for table in TABLES
-            for row in self._records.execute(select_sql(table))
-            if problem_with(record_alone, table, row) is not None
-        ]
-
-    def is_lease_damaged(self, plan_id: str) -> bool:
-        """Whether the lease of the plan is damaged: no process can take such a lease, or use it."""
-        table = TABLE_OF[Lease]
-        rows = self._records.execute(f"{select_sql(table)} WHERE plan_id = ?", plan_id)
-        return any(problem_with(loaded, table, row) for row in rows)
-
-
-class LeaseRecords(_Queries):
-    """The leases: which process may change a plan."""
-
-    def tokens(self) -> dict[str, int]:
-        """The token of the last lease of every plan, subplans too; 0 for a plan that never had one."""
-        plan_ids = PlanRecords(self._records).ids()
-        return dict.fromkeys(plan_ids, 0) | {each.plan_id: each.token for each in self._leases()}
-
-    def plans_with_content(self, store_id: str) -> list[tuple[str, int, str]]:
-        """The plans, without subplans, that have checkpoints in that content store.
-
-        Each with its id, and the token and the owner of its last lease: 0 if unknown, and empty if there is none.
-        """
-        sql = "SELECT plan_id FROM plan WHERE parent_plan_id IS NULL AND head_group_id IS NOT NULL AND store_id = ?"
-        leases = {each.plan_id: (each.token, each.owner or "") for each in self._leases(sound_only=True)}
-        return [(plan_id, *leases.get(plan_id, (0, ""))) for (plan_id,) in self._records.execute(sql, store_id)]
-
-    def acquire(self, asked: Lease, *, is_dead: Callable[[Lease], bool]) -> Lease:
-        """Give the plan's lease to the owner in ``asked``, unless another process holds it that is not dead."""
-        plan_id = asked.plan_id
-        with self._records.transaction():
-            held = self._locked_lease(plan_id)
-            if held.owner is not None and not is_dead(held):
-                raise in_use(held)
-            at = self._records.now()  # we may have waited for the lock
-            lease = asked.model_copy(update={"token": held.token + 1, "acquired_at": at, "heartbeat_at": at})
-            self._records.save(lease)
-            return lease
-
-    def _locked_lease(self, plan_id: str) -> Lease:
-        if not self._records.has(Plan, plan_id):
-            raise self._records.missing(Plan, plan_id)
-        # Only an existing row can be locked, so the first owner inserts one without an owner.
-        at = self._records.now()
-        unowned = Lease(plan_id=plan_id, token=0, owner=None, acquired_at=at, heartbeat_at=at)
-        self._records.insert(unowned, " ON CONFLICT (plan_id) DO NOTHING")
-        return cast("Lease", self._records.find_locked_lease(plan_id))
-
-    def _leases(self, *, sound_only: bool = False) -> list[Lease]:
-        return self._records.select(Lease, "plan_id IS NOT NULL", sound_only=sound_only)
-
-    def heartbeat(self, lease: Lease) -> Lease:
-        """Note that the owner is alive; returns the present lease, perhaps with a request to stop."""
-        with self._records.transaction(lease):
-            alive = self._records.get(Lease, lease.plan_id).model_copy(update={"heartbeat_at": self._records.now()})
-            self._records.save(alive)
-            return alive
-
-    def request_stop(self, plan_id: str) -> Lease | None:
-        """Ask the process that works on the plan to stop; returns its lease, or None if there is no such process."""
-        with self._records.transaction():
-            held = self._records.find_locked_lease(plan_id)
-            if held is None or held.owner is None:
-                return None
-            asked = held.model_copy(update={"stop_requested": True})
-            self._records.save(asked)
-            return asked
-
-    def release(self, lease: Lease) -> None:
-        """Give the lease up; if another process has taken it already, it keeps it."""
-        with self._records.transaction():
-            if self._records.still_holds(lease, self._records.find_locked_lease(lease.plan_id)):
-                released = {"owner": None, "heartbeat_at": self._records.now(), "stop_requested": None}
-                self._records.save(lease.model_copy(update=released))
-
-
-def _plan_named_by(table: Table, row: Row) -> str | None:
-    names = dict(zip(table.names, row, strict=True))
-    return str(names["plan_id"]) if "plan_id" in names else None
-
-
-def _damaged_checkpoint(row: Row, unsound_groups: dict[str, str]) -> DamagedCheckpoint | None:
-    table = TABLE_OF[Checkpoint]
-    stored = dict(zip(table.names, row, strict=True))
-    group_id = str(stored["group_id"])
-    own = problem_with(loaded, table, row)
-    problem = unsound_groups.get(group_id, own)
-    if problem is None:
-        return None
-    return DamagedCheckpoint(
-        checkpoint_id=str(stored["checkpoint_id"]),
-        plan_id=str(stored["plan_id"]),
-        group_id=group_id,
-        is_group=group_id in unsound_groups,
-        sequence=stored["sequence"] if isinstance(stored["sequence"], int) else 0,
-        problem=problem,
-    )

@@ -8,13 +8,13 @@ from types import MappingProxyType
 
 from holdfast.db.access import Access
 from holdfast.db.collecting import CollectionRecords
+from holdfast.db.damaged import DamagedRecords
 from holdfast.db.engine import Engine, PostgresDialect, SqliteDialect
+from holdfast.db.leases import LeaseRecords
 from holdfast.db.queries import (
     CheckpointRecords,
-    DamagedRecords,
     DecisionRecords,
     GroupRecords,
-    LeaseRecords,
     OperationRecords,
     PlanRecords,
     RunRecords,

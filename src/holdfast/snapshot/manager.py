@@ -18,12 +18,13 @@ from holdfast.content.garbage import Claims, collect
 from holdfast.content.store import ObjectStore
 from holdfast.errors import CheckpointNotFoundError, ContentError, SandboxError
 from holdfast.model import Phase, Unheld, now
+from holdfast.snapshot.looks import Looks
 from holdfast.snapshot.restore.decide import plan_restore, unheld_name
 from holdfast.snapshot.restore.recoverable import unrecoverable_objects
 from holdfast.snapshot.restore.restoration import Restoration, refreshed
 from holdfast.snapshot.restore.staging import Stagings
 from holdfast.snapshot.restore.write import Restored, RestoreOptions
-from holdfast.snapshot.scan.changes import NO_REPORT, NOTHING_CHANGED, ChangeReport, names_in
+from holdfast.snapshot.scan.changes import names_in
 from holdfast.snapshot.scan.index import TreeIndex
 from holdfast.snapshot.scan.watching import ChangeTracker, TrackerGroup
 from holdfast.snapshot.taken import TakenSnapshot
@@ -61,8 +62,7 @@ class CheckpointManager:
         self._trackers: dict[Path, ChangeTracker] = {}
         self._tracker_group = TrackerGroup()
         self._stagings = Stagings()
-        self._looked: set[Path] | None = None
-        """The sandboxes that were scanned since ``looking`` began; None outside of it."""
+        self.looks = Looks()
 
     def sibling(self) -> CheckpointManager:
         """Another manager on the same content, for another thread."""
@@ -86,28 +86,11 @@ class CheckpointManager:
             if started:
                 self.objects.unpack_parcels()
 
-    @contextmanager
-    def looking(self) -> Iterator[None]:
-        """While this lasts, each sandbox is scanned as a whole once, and what is asked later is answered from that.
-
-        A verb that decides, records and restores then means the same state all the time. ``thorough`` scans again.
-        """
-        self._looked = set()
-        try:
-            yield
-        finally:
-            self._looked = None
-
-    def look_again(self, path: Path) -> None:
-        """Have the sandbox scanned as a whole when it is asked for next."""
-        if self._looked is not None:
-            self._looked.discard(path)
-
     def refuse_changed(self, path: Path, state_hash: str) -> None:
         """Refuse if a file that a restore to that state would touch has changed since the sandbox was looked at."""
         index, target = self._index(path), self.reader.state(state_hash)
         seen, known = index.state, index.known_state()
-        if path in self._trackers or self._looked is None or known is None:
+        if path in self._trackers or not self.looks.is_looking or known is None:
             return  # a restore finds it out
         with self._storing_from(path) as batch:
             report = names_in(self.reader.differences(known, target))
@@ -188,7 +171,9 @@ class CheckpointManager:
         )
         if is_new:
             batch.name(sandbox, checkpoint.size_bytes)
-            in_catalogue = checkpoint.model_copy(update={"snapshot_path": self._path_in_home(path)})
+            in_catalogue = checkpoint.model_copy(
+                update={"snapshot_path": relative_to_home(str(path), self.objects.path.parent)}
+            )
             batch.catalogue(checkpoint.checkpoint_id, sandbox_id, state, in_catalogue.to_json())
         return checkpoint
 
@@ -250,7 +235,7 @@ class CheckpointManager:
         index = self._index(path)
         with self._storing_from(path) as batch:
             self._restoration(index, batch, state_hash).check()
-            self._note_look(path)
+            self.looks.note(path)
 
     def ensure_recoverable(
         self, path: Path, left: str, target: str | None, store_again: Callable[[], object] | None = None
@@ -328,9 +313,6 @@ class CheckpointManager:
             raise CheckpointNotFoundError(f"There is no checkpoint {checkpoint_id}.", hint=hint)
         return self._listed(text)
 
-    def _path_in_home(self, path: Path) -> str:
-        return relative_to_home(str(path), self.objects.path.parent)
-
     def _listed(self, text: str) -> SandboxCheckpoint:
         """A snapshot from the catalogue, with the path that its sandbox has in this home."""
         from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
@@ -371,21 +353,14 @@ class CheckpointManager:
     def _refreshed(self, index: TreeIndex, batch: Batch, *, thorough: bool = False) -> bytes:
         """The present state hash; ``thorough``: scan everything, whatever is known since the last scan."""
         tracker = self._trackers.get(index.root)
-        report = tracker.report() if tracker else self._report_since_look(index.root)
+        report = tracker.report() if tracker else self.looks.report(index.root)
         state = refreshed(index, batch, report, thorough=thorough)
-        self._note_look(index.root)
+        self.looks.note(index.root)
         return state
 
     def _restoration(self, index: TreeIndex, batch: Batch, state_hash: str) -> Restoration:
-        tracker, report = self._trackers.get(index.root), self._report_since_look(index.root)
+        tracker, report = self._trackers.get(index.root), self.looks.report(index.root)
         return Restoration(index, self.reader, batch, tracker, state_hash, report)
-
-    def _report_since_look(self, path: Path) -> ChangeReport:
-        return NOTHING_CHANGED if self._looked is not None and path in self._looked else NO_REPORT
-
-    def _note_look(self, path: Path) -> None:
-        if self._looked is not None:
-            self._looked.add(path)
 
     def _cache_file(self, path: Path) -> Path:
         return self._caches / f"{path.parent.name}-{path.name}.index"

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.db.lease import leased
-from holdfast.db.queries import LeaseRecords
+from holdfast.db.leases import LeaseRecords
 from holdfast.errors import ConflictError, StateError
 from holdfast.execution.executor import ExecutionResult
 from holdfast.model import Lease, Plan, PlanState

@@ -1,0 +1,1 @@
+"""What is only looked at: checkpoints, content and decisions. Nothing here changes a plan."""
