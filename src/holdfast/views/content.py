@@ -12,19 +12,14 @@ from holdfast.parts import Parts
 from holdfast.plans.finding import Plans
 from holdfast.system.place import is_there
 from holdfast.system.sqlite import damage_in
+from holdfast.views.checkpoints import CheckpointView, CheckpointViews
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.file_diffs import FileDiff
     from holdfast.checkpoints.releasing import HeldBack
     from holdfast.checkpoints.verification import VerifyResult
 
-_PAGE = 1000
-"""How many groups are read at once if all are asked for."""
-
 # What a function imports is not needed by most commands: they start without it.
-
-
-from holdfast.views.checkpoints import CheckpointView, CheckpointViews
 
 
 class ContentViews:

@@ -12,9 +12,6 @@ from holdfast.plans.finding import Plans
 if TYPE_CHECKING:
     from holdfast.decisions.explain import DecisionTree, Explanation
 
-_PAGE = 1000
-"""How many groups are read at once if all are asked for."""
-
 # What a function imports is not needed by most commands: they start without it.
 
 

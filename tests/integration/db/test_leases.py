@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import holdfast.db.lease
-import holdfast.db.leases
+import holdfast.db.queries
 from holdfast.db.lease import EXPIRES_AFTER, holder_of, leased
 from holdfast.db.store import Store
 from holdfast.errors import ConflictError, DatabaseError, LeaseLostError, NotFoundError
@@ -266,7 +266,7 @@ def test_a_machine_whose_clock_is_wrong_neither_takes_a_living_lease_nor_holds_o
     with database.open() as store, elsewhere(database, tmp_path) as other:
         plan = saved_plan(store)
         with leased(store, plan.plan_id, "plan execute"):
-            for module in (holdfast.db.lease, holdfast.db.leases):
+            for module in (holdfast.db.lease, holdfast.db.queries):
                 monkeypatch.setattr(module, "now", lambda: datetime.now(UTC) + timedelta(seconds=90))
             assert holder_of(other, plan.plan_id) is not None
             with pytest.raises(ConflictError), leased(other, plan.plan_id, "plan execute"):
