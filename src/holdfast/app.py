@@ -93,19 +93,14 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         self.find_group = views.find_group
 
         content = ContentViews(parts, plans, views)
-        self.changed_files = content.changed_files
-        self.changes = content.changes
-        self.diff = content.diff
-        self.result_of_attempt = content.result_of_attempt
-        self.verify = content.verify
-        self.held_back = content.held_back
+        self.changes, self.changed_files = content.changes, content.changed_files
+        self.diff, self.result_of_attempt = content.diff, content.result_of_attempt
+        self.verify, self.held_back = content.verify, content.held_back
         self.content_bytes = content.content_bytes
 
         decisions = DecisionViews(parts, plans)
-        self.decisions = decisions.decisions
-        self.decision_tree = decisions.decision_tree
-        self.find_decision = decisions.find_decision
-        self.explain = decisions.explain
+        self.decisions, self.decision_tree = decisions.decisions, decisions.decision_tree
+        self.find_decision, self.explain = decisions.find_decision, decisions.explain
         self.can_be_reverted = decisions.can_be_reverted
 
         self.watched_by = watched_by
