@@ -64,13 +64,13 @@ def test_an_object_under_its_name_before_it_is_whole_is_found(bench: Bench, monk
     insert = ObjectStore.insert
 
     def insert_in_two_steps(
-        self: ObjectStore, rows: list[Any], parcels: list[Any], snapshots: list[Any], unnamed: dict[str, int]
+        self: ObjectStore, rows: list[Any], parcels: list[Any], snapshots: list[Any], *more: Any
     ) -> None:
         insert(self, [(digest, size, b"") for digest, size, _ in rows], parcels, [])
         with self.database.writing():
             changes = [(data, digest) for digest, _, data in rows]
             self.database.connection.executemany("UPDATE object SET data = ? WHERE digest = ?", changes)
-        insert(self, [], [], snapshots, unnamed)
+        insert(self, [], [], snapshots, *more)
 
     monkeypatch.setattr(ObjectStore, "insert", insert_in_two_steps)
     problems = found_by(killed_while_content_is_written(bench, VERB["checkpoint"]))
