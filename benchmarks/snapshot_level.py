@@ -32,7 +32,7 @@ class SnapshotLevel:
 
     def checkpoint(self, *, thorough: bool = False) -> str:
         with self.manager.storing() as batch:
-            taken = self.manager.create_checkpoint(
+            taken = self.manager.take(
                 batch,
                 sandbox_id=f"{_PLAN_ID}/tree",
                 plan_id=_PLAN_ID,
