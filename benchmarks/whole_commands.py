@@ -34,8 +34,20 @@ _BEGIN, _END = "<!-- whole commands: begin -->", "<!-- whole commands: end -->"
 _COUNTER = Path(__file__).with_name("command_counts.py")
 _CHANGED = 10
 _STEPS_IN_A_WINDOW = 100
-_SETTINGS = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.org",
-             "GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@example.org"}  # fmt: skip
+_SETTINGS = {
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    **{
+        f"GIT_{role}_{what}": f"{what.lower()}@example"
+        for role in ("AUTHOR", "COMMITTER")
+        for what in ("NAME", "EMAIL")
+    },
+    # A collection in the background would be measured with whatever runs then.
+    "GIT_CONFIG_COUNT": "2",
+    "GIT_CONFIG_KEY_0": "gc.auto",
+    "GIT_CONFIG_VALUE_0": "0",
+    "GIT_CONFIG_KEY_1": "maintenance.auto",
+    "GIT_CONFIG_VALUE_1": "false",
+}
 
 
 @dataclass(frozen=True)
@@ -144,7 +156,12 @@ class LargeTree:
             make_source_tree(project, files)
         self._place = place = Place(project, folder / "home")
         if source is None:
-            for words in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "start"]):
+            for words in (
+                ["init", "--quiet"],
+                ["add", "--all"],
+                ["commit", "--quiet", "--message", "start"],
+                ["repack", "-adq"],
+            ):
                 place.run("git", *words)
         listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=project).split(b"\0")[:-1]
         self.files = len(listed)
