@@ -224,7 +224,8 @@ Feature: Rollback
       And it says
         """
         (before the first step): 2 files will be
-        Roll back? [y/N]
+        Roll back?
+        [y/N]
         nothing was changed
         """
       And nothing has changed
