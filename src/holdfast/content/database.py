@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import ContentError, DatabaseDamagedError, HoldfastError
-from holdfast.system.sqlite import Error, connect, database_error, is_read_only
+from holdfast.errors import ConflictError, ContentError, DatabaseDamagedError, HoldfastError
+from holdfast.system.sqlite import Error, connect, connected_alone, database_error, is_busy, is_read_only, patiently
 
 _SCHEMA_VERSION = 4
 SOME_IS_LOST = "Run `holdfast doctor` to see which checkpoints it affects."
@@ -19,6 +19,8 @@ _ALL_IS_LOST = (
     "back from a backup. Without one, copy what you need out of the sandboxes, then move `objects.db*` away: new plans "
     "can run then."
 )
+_UPGRADE_SECONDS = 5
+"""So long a process that finds a store of an earlier version waits for others that only look at it, or upgrade it."""
 _CACHE_KB = 16_000
 """Digests are random, so every query reads another page: the pages of a hundred thousand objects fit."""
 
@@ -59,18 +61,25 @@ class ContentDatabase:
         self.connection: Any = None
         self.store_id = ""
         try:
-            self.connection = connect(path, auto_vacuum=True)
-            self.connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
-            # A flipped bit can turn a text into bytes that are not UTF-8.
-            self.connection.text_factory = _any_text
-            self.store_id = self._prepare()
+            patiently(self._open, _UPGRADE_SECONDS)
         except (Error, DatabaseDamagedError) as error:
-            raise self._translated(error) from error
+            raise _in_use(path) if is_busy(error) else self._translated(error) from error
+
+    def _open(self) -> None:
+        self._connect()
+        self.store_id = self._prepare()
+
+    def _connect(self) -> None:
+        self.connection = connect(self.path, auto_vacuum=True)
+        self.connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
+        # A flipped bit can turn a text into bytes that are not UTF-8.
+        self.connection.text_factory = _any_text
 
     def _prepare(self) -> str:
         found = self.row("SELECT count(*) FROM sqlite_master WHERE name = 'meta'")[0]
         if not found:
-            self._make_tables()
+            with self.writing():
+                _make_tables(self.connection)
         meta = dict(self.rows("SELECT key, value FROM meta"))
         version = int(meta["version"])
         if version > _SCHEMA_VERSION:
@@ -84,22 +93,18 @@ class ContentDatabase:
                 hint="Copy the home to a place where you can write, and set HOLDFAST_HOME to the copy.",
             )
         if version < _SCHEMA_VERSION:
-            self._make_tables()
+            self._upgrade()
         return str(meta["store_id"])
 
-    def _make_tables(self) -> None:
-        """Create the missing tables, in a new store or in one of an earlier version."""
-        with self.writing():
-            for statement in _SCHEMA.split(";"):
-                self.connection.execute(statement)
-            self.connection.execute(_CHECK_ALL_PLANS)
-            # What an earlier version stored and collected is not counted.
-            self.connection.execute("DELETE FROM meta WHERE key = 'counted'")
-            self.connection.execute("DELETE FROM collection")
-            if self.connection.execute("SELECT 1 FROM meta WHERE key = 'store_id'").fetchone() is None:
-                self.connection.execute("INSERT INTO meta VALUES ('store_id', ?)", (secrets.token_hex(8),))
-                self.connection.execute("INSERT INTO meta VALUES ('counted', '0 ')")  # there is nothing to count yet
-            self.connection.execute("INSERT OR REPLACE INTO meta VALUES ('version', ?)", (str(_SCHEMA_VERSION),))
+    def _upgrade(self) -> None:
+        """Bring a store of an earlier version to this one, while no other process has it open.
+
+        A process of the earlier version would go on with it and not list the states that it stores (``Counts``).
+        """
+        self.connection.close()
+        with connected_alone(self.path) as connection:
+            _make_tables(connection)
+        self._connect()
 
     def rows(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[Any]:
         with self.mutex:
@@ -150,6 +155,28 @@ class ContentDatabase:
             return ours
         self.is_malformed = True
         return ContentError(ours.message, hint=SOME_IS_LOST if self.store_id else _ALL_IS_LOST)
+
+
+def _make_tables(connection: Any) -> None:
+    """Create the missing tables, in a new store or in one of an earlier version."""
+    for statement in _SCHEMA.split(";"):
+        connection.execute(statement)
+    connection.execute(_CHECK_ALL_PLANS)
+    # What an earlier version stored and collected is not counted.
+    connection.execute("DELETE FROM meta WHERE key = 'counted'")
+    connection.execute("DELETE FROM collection")
+    if connection.execute("SELECT 1 FROM meta WHERE key = 'store_id'").fetchone() is None:
+        connection.execute("INSERT INTO meta VALUES ('store_id', ?)", (secrets.token_hex(8),))
+        connection.execute("INSERT INTO meta VALUES ('counted', '0 ')")  # there is nothing to count yet
+    connection.execute("INSERT OR REPLACE INTO meta VALUES ('version', ?)", (str(_SCHEMA_VERSION),))
+
+
+def _in_use(path: Path) -> ConflictError:
+    return ConflictError(
+        f"An earlier version of Holdfast wrote {path}, and another process has it open, perhaps of that version: it "
+        "cannot be brought to this version meanwhile.",
+        hint="Wait until the other holdfast commands have ended; then run this one again.",
+    )
 
 
 def _any_text(raw: bytes) -> str:

@@ -68,7 +68,9 @@ class CollectionRecords:
 
         ``holders``: each record, its plan, and the states it names.
         """
-        of_store = "plan_id IN (SELECT plan_id FROM plan WHERE store_id = ?)"
+        # A process of an earlier version, which does not know the names, may have deleted plans and left their names.
+        without_plan = "plan_id NOT IN (SELECT plan_id FROM plan)"
+        of_store = f"(plan_id IN (SELECT plan_id FROM plan WHERE store_id = ?) OR {without_plan})"
         rows = self._records.execute(f"SELECT holder, plan_id, state FROM named_state WHERE {of_store}", store_id)
         if set(map(tuple, rows)) == {(holder, plan_id, each) for holder, plan_id, states in holders for each in states}:
             return

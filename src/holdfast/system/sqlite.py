@@ -9,7 +9,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -283,12 +283,36 @@ def _configure(connection: sqlite3.Connection, path: Path, auto_vacuum: bool) ->
         connection.execute("PRAGMA wal_autocheckpoint = 0")
 
 
-def patiently(action: Callable[[], None], seconds: float = BUSY_TIMEOUT_SECONDS) -> None:
+@contextmanager
+def connected_alone(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection in one transaction, while no other has the file open; if one has, an error that ``is_busy``.
+
+    SQLite gives up the write-ahead log only for the last connection. A new one takes it up again (``_configure``)
+    before it reads anything, and cannot while the transaction lasts. The connection must be new: one that has read a
+    page before would go on with it, although another may have changed it in the log before that was given up.
+    """
+    with closing(connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+        connection.execute("BEGIN EXCLUSIVE")
+        if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+            raise _taken_up()
+        yield connection
+        connection.execute("COMMIT")
+
+
+def _taken_up() -> Exception:
+    error = Error("another connection has taken up the write-ahead log")
+    error.sqlite_errorcode = sqlite3.SQLITE_BUSY  # type: ignore[attr-defined]
+    return error
+
+
+def patiently(action: Callable[[], object], seconds: float = BUSY_TIMEOUT_SECONDS) -> None:
     """Repeat an action that collides: SQLite's busy timeout does not cover processes that switch to WAL at once."""
     deadline = time.monotonic() + seconds
     while True:
         try:
-            return action()
+            action()
+            return
         except Error as error:
             if _code(error) not in _PASSING or time.monotonic() >= deadline:
                 raise

@@ -137,6 +137,16 @@ def test_names_that_are_wrong_are_written_again_from_the_records(store: Store, d
     assert database.sql("SELECT * FROM named_state ORDER BY holder") == right
 
 
+def test_names_that_an_earlier_version_left_when_it_deleted_a_plan_go_when_they_are_written_again(
+    store: Store, database: Database, plan: Plan
+) -> None:
+    store.insert(a_group(plan, 1, states={"app": "a"}))
+    database.sql("INSERT INTO named_state (holder, plan_id, state) VALUES ('gone', 'gone', 'b')")
+    assert needed(store, "ab") == "ab"
+    assert store.renew_names(STORE) == {"a"}
+    assert needed(store, "ab") == "a"
+
+
 def test_the_mark_of_a_collection_is_kept_for_each_content_store(store: Store) -> None:
     assert store.collections.mark(STORE) == ""
     for mark in ("one", "two"):

@@ -259,3 +259,71 @@ def test_whether_sqlite_is_safe_follows_from_its_version(monkeypatch: pytest.Mon
     assert not sqlite.sqlite_is_safe()
     monkeypatch.setattr(sqlite.module, "sqlite_version_info", (3, 51, 3))
     assert sqlite.sqlite_is_safe()
+
+
+def test_alone_is_only_the_last_connection(path: Path) -> None:
+    with closing(sqlite.connect(path)) as other:
+        other.execute("CREATE TABLE kept (number)")
+        with pytest.raises(sqlite.Error) as refused, sqlite.connected_alone(path):
+            pass
+        assert sqlite.is_busy(refused.value)
+        other.execute("INSERT INTO kept VALUES (1)")
+    with sqlite.connected_alone(path) as alone:
+        alone.execute("INSERT INTO kept VALUES (2)")
+    with closing(sqlite.connect(path)) as other:
+        assert other.execute("SELECT number FROM kept").fetchall() == [(1,), (2,)]
+        assert pragma(other, "journal_mode") == "wal"
+
+
+def test_what_was_written_just_before_one_was_alone_is_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite does not look for it in the pages that the connection knows already."""
+    other = sqlite.connect(path)
+    other.execute("CREATE TABLE kept (number)")
+    other.execute("INSERT INTO kept VALUES (1)")
+    connect = sqlite.connect
+
+    def connect_first(path: Path) -> sqlite3.Connection:
+        connection = connect(path)
+        other.execute("INSERT INTO kept VALUES (2)")
+        other.close()
+        return connection
+
+    monkeypatch.setattr(sqlite, "connect", connect_first)
+    with sqlite.connected_alone(path) as alone:
+        alone.execute("INSERT INTO kept VALUES (3)")
+    with closing(connect(path)) as other:
+        assert other.execute("SELECT number FROM kept").fetchall() == [(1,), (2,), (3,)]
+
+
+def test_one_that_comes_between_is_not_overlooked(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that was made after the log was given up, and before the transaction began."""
+    sqlite.connect(path).close()
+    connect, others = sqlite.connect, []
+
+    class Overtaken:
+        def __init__(self, connection: sqlite3.Connection) -> None:
+            self._connection = connection
+            self.close = connection.close
+
+        def execute(self, sql: str) -> sqlite3.Cursor:
+            if sql.startswith("BEGIN"):
+                others.append(connect(path))
+            return self._connection.execute(sql)
+
+    monkeypatch.setattr(sqlite, "connect", lambda path: Overtaken(connect(path)))
+    with pytest.raises(sqlite.Error) as refused, sqlite.connected_alone(path):
+        pass
+    assert sqlite.is_busy(refused.value)
+    others[0].close()
+
+
+def test_alone_nothing_is_changed_if_it_fails(path: Path) -> None:
+    def fail() -> None:
+        with sqlite.connected_alone(path) as alone:
+            alone.execute("CREATE TABLE kept (number)")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with closing(sqlite.connect(path)) as other:
+        assert other.execute("SELECT name FROM sqlite_master").fetchall() == []
