@@ -28,6 +28,7 @@ class RecordClaims:
         self._release, self._stores = release, stores
         self._mark = ""
         self._given_up: dict[Store, list[GivenUp]] = {}
+        self._unchecked: set[KeptPlan] = set()
         self._checked: list[KeptPlan] = []
 
     def refuse_others(self) -> None:
@@ -45,8 +46,10 @@ class RecordClaims:
         return [store.records_id for store in self._stores]
 
     def begin(self) -> None:
-        # Noted here first. Dies: the records have the mark of the last collection or of this one, and both count.
         self._release.take_over()
+        # Every copy of the records that has the mark knows these leases; what is noted later stays unchecked.
+        self._unchecked = set(self._keeping.unchecked())
+        # Noted here first. Dies: the records have the mark of the last collection or of this one, and both count.
         self._mark = secrets.token_hex(_MARK_BYTES)
         self._keeping.begin_collection(self._ids, self._mark)
         present, *others = self._stores
@@ -59,7 +62,7 @@ class RecordClaims:
         plans = self._keeping.unchecked()
         ids = {plan.plan_id for plan in plans}
         tokens: Tokens = {store.records_id: store.collections.tokens(ids) for store in self._stores}
-        self._checked = self._release.check(plans, tokens)
+        self._check(plans, tokens)
         self._given_up = {store: store.collections.given_up(self._store_id) for store in self._stores}
         states = {state for given_up in self._given_up.values() for _, state in given_up}
         return {bytes.fromhex(state) for state in states if _STATE.fullmatch(state)}
@@ -77,12 +80,16 @@ class RecordClaims:
         self._given_up = {}
         for store in self._stores:
             with nullcontext() if store is self._stores[0] else suppress(DatabaseError):  # damaged: not asked
-                states |= self._all_states(store)
+                # First, because what is given up after the states were read counts as needed now.
                 given_up = store.collections.given_up(self._store_id)
+                states |= self._all_states(store)
                 tokens[store.records_id] = store.leases.tokens()
                 self._given_up[store] = given_up
-        self._checked = self._release.check(self._keeping.plans(), tokens)
+        self._check(self._keeping.plans(), tokens)
         return set(map(bytes.fromhex, states))
+
+    def _check(self, plans: Sequence[KeptPlan], tokens: Tokens) -> None:
+        self._checked = [plan for plan in self._release.check(plans, tokens) if plan in self._unchecked]
 
     def _all_states(self, store: Store) -> set[str]:
         """Every state that these records need; if they have a mark, they are asked about single states from now on."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from holdfast.app import Holdfast
+from holdfast.checkpoints.releasing import Release
 from holdfast.content.counts import Counts
 from holdfast.content.difference import StateReader
 from holdfast.content.keeping import Keeping
 from holdfast.content.tally import Tally
 from holdfast.db.collecting import CollectionRecords
+from holdfast.db.store import Store
 from holdfast.errors import StateError
 from holdfast.model import Plan
 from holdfast.system import sqlite
@@ -303,6 +307,63 @@ def test_s8_a_plan_that_was_checked_before_is_missed_in_an_older_copy_of_the_rec
     assert second.plan_id in (opened.unfreed or "")
     put_back(workshop, newer)
     assert workshop.open().verify().is_sound
+
+
+def test_s8_a_copy_of_the_records_made_during_a_collection_does_not_know_what_was_noted_after_it(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy has the mark of that collection, and is older than the lease under which a waiting process stores."""
+    _ran(workshop, "first")
+    second = workshop.create(run("echo 2 > second.txt"))
+    set_mark, keep_for = CollectionRecords.set_mark, Release.keep_for
+    is_noted = threading.Event()
+
+    def noted(release: Release, *lease: Any) -> None:
+        keep_for(release, *lease)
+        is_noted.set()
+
+    def mark_and_go_on(records: CollectionRecords, *mark: str) -> None:
+        set_mark(records, *mark)
+        with closing(sqlite.connect(workshop.home / "holdfast.db")) as present:
+            present.execute("VACUUM INTO ?", (str(tmp_path / "copy" / "holdfast.db"),))
+        running.append(pool.submit(lambda: workshop.open().execute(second.plan_id)))
+        assert is_noted.wait(60)
+
+    (tmp_path / "copy").mkdir()
+    running: list[Future[Any]] = []
+    with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patched:
+        patched.setattr(Release, "keep_for", noted)
+        patched.setattr(CollectionRecords, "set_mark", mark_and_go_on)
+        workshop.open().service.garbage.collect()
+    assert running[0].result().succeeded
+    put_back(workshop, tmp_path / "copy")
+    opened = workshop.open()
+    opened.service.garbage.collect()
+    assert second.plan_id in (opened.unfreed or "")
+
+
+def test_what_is_given_up_while_everything_is_counted_goes_with_the_next_collection(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _ran(workshop, "first")
+    second = _ran(workshop, "second")
+    renew_names = Store.renew_names
+
+    def delete_then(store: Store, store_id: str) -> set[str]:
+        found = renew_names(store, store_id)
+        opened.service.release.let_go(second.plan_id)
+        store.delete(Plan, second.plan_id)
+        return found
+
+    opened = workshop.open()
+    objects = opened.service.manager.objects
+    with objects.database.writing():
+        objects.counts.give_up()
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "renew_names", delete_then)
+        opened.service.garbage.collect()
+    opened.service.garbage.collect()
+    assert_exact(opened)
 
 
 @pytest.fixture
