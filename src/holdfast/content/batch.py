@@ -71,8 +71,9 @@ class Batch:
     def _is_queued(self, digest: bytes) -> bool:
         return digest in self._rows or digest in self._parcelled
 
-    def has(self, digest: bytes) -> bool:
-        return digest in self._waiting or self._is_queued(digest) or self._store.has_while_held(digest)
+    def has_state(self, state: bytes) -> bool:
+        is_added = state in self._states and (state in self._waiting or self._is_queued(state))
+        return is_added or self._store.has_state_while_held(state)
 
     def add_packed(self, objects: Sequence[Row]) -> None:
         """Add objects that another process has read and packed."""

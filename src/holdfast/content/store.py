@@ -80,16 +80,17 @@ class ObjectStore:
     def _has_row(self, digest: bytes) -> bool:
         return self.database.row("SELECT 1 FROM object WHERE digest = ?", (digest,)) is not None
 
-    def has_while_held(self, digest: bytes) -> bool:
-        """Whether an undamaged object is there; for a process that holds the store, and usually without a query.
+    def has_state_while_held(self, state: bytes) -> bool:
+        """Whether that state is there with all it needs; for a process that holds the store, usually without a query.
 
-        Only garbage collection removes objects, and a process that holds the store knows whether it has run.
+        Only garbage collection removes objects, and a process that holds the store knows whether it has run. A state
+        that a collection removed can still be there as the content of a file.
         """
-        if digest in self.holding.present:
+        if state in self.holding.present:
             return True
-        if digest in self.damage.noted or not self.has(digest):
+        if state in self.damage.noted or not self.has(state) or not self.counts.has_state(state):
             return False
-        self.holding.present.add(digest)
+        self.holding.present.add(state)
         return True
 
     def known_among(self, digests: Sequence[bytes]) -> set[bytes]:

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -15,11 +16,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
+from holdfast.content import database
 from holdfast.content.counts import STATE, Counts
 from holdfast.content.difference import StateReader
 from holdfast.content.format import DIRECTORY, FILE, PIECES
 from holdfast.content.store import ObjectStore
 from holdfast.content.tally import Tally
+from holdfast.errors import ConflictError
 from holdfast.system import sqlite
 from tests.support.snapshots import Place, needed_objects
 from tests.support.trees import fast_disk, write
@@ -213,17 +216,24 @@ def test_a_collection_reads_only_what_was_added_and_given_up(place: Place, root:
     assert_exact(place, set(kept))
 
 
+def of_the_version_before(place: Place) -> Path:
+    """Close the store and make it one that has no counts."""
+    place.close()
+    path = place.store / "objects.db"
+    with closing(sqlite.module.connect(path)) as connection, connection:
+        for table in ("reference", "new_state", "unchecked_plan", "collection"):
+            connection.execute(f"DROP TABLE {table}")
+        connection.execute("DELETE FROM meta WHERE key = 'counted'")
+        connection.execute("UPDATE meta SET value = '3' WHERE key = 'version'")
+    return path
+
+
 def test_a_store_of_the_version_before_is_counted_once(place: Place, root: Path):
     write(root / "file", "1")
     kept = {place.take().state_hash}
     write(root / "file", "2")
     place.take()
-    place.close()
-    with closing(sqlite.module.connect(place.store / "objects.db")) as connection, connection:
-        for table in ("reference", "new_state", "unchecked_plan", "collection"):
-            connection.execute(f"DROP TABLE {table}")
-        connection.execute("DELETE FROM meta WHERE key = 'counted'")
-        connection.execute("UPDATE meta SET value = '3' WHERE key = 'version'")
+    of_the_version_before(place)
     place._open()
     asked: list[str] = []
     place.manager.objects.database.connection.set_trace_callback(asked.append)
@@ -233,6 +243,55 @@ def test_a_store_of_the_version_before_is_counted_once(place: Place, root: Path)
     asked.clear()
     place.collect(lambda: kept)
     assert not counts_everything(asked)
+
+
+def test_s7_a_store_that_a_process_of_the_version_before_has_open_stays_of_that_version(
+    place: Place, root: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It would store more, and not list it; a collection would take that for content that nothing needs."""
+    monkeypatch.setattr(database, "_UPGRADE_SECONDS", 0.1)
+    write(root / "file", "1")
+    kept = {place.take().state_hash}
+    path = of_the_version_before(place)
+    with closing(sqlite.connect(path)) as earlier:
+        version = "SELECT value FROM meta WHERE key = 'version'"
+        assert earlier.execute(version).fetchall() == [("3",)]
+        with pytest.raises(ConflictError, match="another process has it open") as refused:
+            ObjectStore(path)
+        assert refused.value.hint
+        assert earlier.execute(version).fetchall() == [("3",)]
+        earlier.execute("INSERT INTO meta VALUES ('written', 'meanwhile')")
+    place._open()
+    assert place.manager.objects.database.rows(version) == [("4",)]
+    assert place.manager.objects.database.row("SELECT value FROM meta WHERE key = 'written'") == ("meanwhile",)
+    assert place.manager.objects.database.row("PRAGMA journal_mode") == ("wal",)
+    place.collect(lambda: kept)
+    assert_exact(place, kept)
+
+
+def test_processes_that_find_a_store_of_the_version_before_at_once_all_go_on_with_it(place: Place, root: Path):
+    write(root / "file", "1")
+    kept = {place.take().state_hash}
+    path = of_the_version_before(place)
+    with ThreadPoolExecutor(4) as pool:
+        for opened in [pool.submit(ObjectStore, path) for _ in range(4)]:
+            opened.result().close()
+    place._open()
+    place.collect(lambda: kept)
+    assert_exact(place, kept)
+
+
+def test_s7_a_state_that_is_only_the_content_of_a_file_does_not_count_as_stored(place: Place, root: Path):
+    write(root / "d" / "file", "1")
+    state = place.take().state_hash
+    elsewhere = place.folder / "elsewhere"
+    write(elsewhere / "file", place.manager.objects.read(bytes.fromhex(state)))
+    kept = {place.manager.state_of(elsewhere)}
+    place.collect(lambda: kept)
+    kept.add(place.take().state_hash)
+    assert state in kept
+    place.collect(lambda: kept)
+    assert_exact(place, kept)
 
 
 @pytest.mark.parametrize(

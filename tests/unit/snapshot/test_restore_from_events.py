@@ -549,7 +549,7 @@ def test_what_was_told_is_not_lost_if_the_store_cannot_be_asked(place: Place, mo
         raise DatabaseError("It is busy.", hint="Wait.")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Batch, "has", fail)
+        broken.setattr(Batch, "has_state", fail)
         with pytest.raises(DatabaseError):
             place.take()
     assert place.found_anew() == place.take().state_hash

@@ -68,7 +68,7 @@ class TreeIndex:
     def _is_outdated(self, batch: Batch) -> bool:
         # A state object is collected together with the content it needs, so if it is there, so is the content. After
         # new damage was found, everything is read again, which stores the damaged content again.
-        return self._finding != batch.finding or (self.state is not None and not batch.has(self.state))
+        return self._finding != batch.finding or (self.state is not None and not batch.has_state(self.state))
 
     def missing(self) -> SandboxError:
         refuse_replaced(self.root)
