@@ -121,13 +121,15 @@ async def _awaited(result: Awaitable[Any]) -> Any:
 
 
 def _refuse_undone(name: str, result: object) -> None:
-    """Refuse a result that has yet to run: a generator or an awaitable. Any other result is ignored."""
+    """Refuse a result that has yet to run: a generator, a map, an awaitable. Any other result is ignored."""
     if inspect.isawaitable(result):
         what = "an awaitable"
     elif isinstance(result, AsyncGenerator):
         what = "an async generator"
     elif isinstance(result, Generator):
         what = "a generator"
+    elif isinstance(result, map | filter):
+        what = f"a {type(result).__name__}"
     else:
         return
     if isinstance(result, Generator | Coroutine):

@@ -104,8 +104,18 @@ def test_whatever_can_be_awaited_is_really_run(call, source):
         ("async def step(context):\n    open('ran', 'w')\n    yield", "an async generator"),
         ("async def step(context):\n    return (open('ran', 'w') for _ in '1')", "a generator"),
         ("async def go():\n    open('ran', 'w')\nasync def step(context):\n    return go()", "an awaitable"),
+        ("def step(context):\n    return map(open, ['ran'], 'w')", "a map"),
+        ("def step(context):\n    return filter(lambda name: open(name, 'w'), ['ran'])", "a filter"),
     ],
-    ids=["generator function", "generator", "async generator function", "generator of a coroutine", "coroutine of one"],
+    ids=[
+        "generator function",
+        "generator",
+        "async generator function",
+        "generator of a coroutine",
+        "coroutine of one",
+        "map",
+        "filter",
+    ],
 )
 def test_a_function_whose_work_is_left_undone_in_what_it_returns_fails_and_says_so(call, tmp_path, source, what):
     result = call(source)
