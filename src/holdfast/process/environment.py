@@ -65,11 +65,13 @@ def refuse_unknown_program(program: str, search_path: str, folder: Path, root: P
             if os.access(found, os.X_OK):
                 return
             reason = errno.EACCES
+        elif "/" in program and os.path.isdir(found):
+            reason = errno.EISDIR
     shown = name_text(program) or '""'
     raise ProgramError(
         f"The program {shown} cannot be started: {os.strerror(reason)}{where}.",
-        hint="Nothing was made. Check how it is spelled, and that it may be executed; what only your shell knows, "
-        "an alias for example, is started with `sh -c`.",
+        hint="Nothing was made. Check how it is spelled, and that it may be executed. What is built into your shell "
+        "is started with `sh -c`; give the command that an alias stands for.",
     )
 
 

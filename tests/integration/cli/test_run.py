@@ -78,6 +78,7 @@ def test_a_program_that_does_not_exist_is_said_before_anything_is_made(project: 
         ended = run(project, "--", program)
         assert ended.exit_code == 127, ended
         assert f"""{program or '""'} cannot be started""" in ended.stderr
+    assert "cannot be started: Is a directory." in run(project, "--", "./src").stderr
     assert run(project, "--format", "json", "--", "typo").data["error"]["type"] == "ProgramError"
     assert project.json("plan", "list", "--all")["plans"] == []
     assert not list(project.home.glob("sandboxes/*"))
