@@ -188,6 +188,7 @@ def test_a_dry_run_says_what_skipping_and_repeating_would_do(project: Project, l
     plan = listed["plan_id"]
     assert (listed["state"], listed["interrupted"]) == ("processing", True)
     assert "interrupted" in project.run("plan", "list").stdout
+    assert "2 cut short mail" in words_of(project.run("plan", "status", plan).stdout)
     skipping = project.run("plan", "resume", "--dry-run", "--skip", plan).stdout
     assert "skips      mail" in skipping
     assert "continues  3 last" in skipping

@@ -45,6 +45,7 @@ _SUBPLAN_WORDS = {
     PlanState.CANCELLED: RUN_WORDS[RunStatus.INTERRUPTED],
     PlanState.CONSTRAINED: RUN_WORDS[RunStatus.CONSTRAINED],
 }
+_CUT_SHORT = ("cut short", "warn")
 
 
 @command("status", only_looks=True)
@@ -145,14 +146,23 @@ def _confinement_text(status: PlanStatus) -> str:
 def _step_rows(status: PlanStatus, spawned: Mapping[str, int | None]) -> Iterable[Row]:
     plan, runs, shown = status.plan, status.runs, status.steps
     for step in steps_data(plan, runs, shown):
-        yield [(f"{step['index'] + 1:>3}", "dim"), _STEP_WORDS[step["state"]], step["name"], _took(step)]
+        yield [(f"{step['index'] + 1:>3}", "dim"), _step_word(status, step["state"]), step["name"], _took(step)]
         for subplan in status.subplans:
             if not subplan.is_superseded and spawned.get(subplan.spawn_decision_id or "") == step["index"]:
-                yield ["", _SUBPLAN_WORDS[subplan.state], f"  {subplan.name}", ("", "dim")]
+                yield ["", _subplan_word(status, subplan.state), f"  {subplan.name}", ("", "dim")]
     if shown.stop < len(plan.steps):
         yield [("", "dim"), ("…", "dim"), (f"{counted(len(plan.steps) - shown.stop, 'step')} after", "dim"), ""]
     for check in validation_data(plan, runs):
-        yield [("  =", "dim"), _STEP_WORDS[check["state"]], check["command"], _took(check)]
+        yield [("  =", "dim"), _step_word(status, check["state"]), check["command"], _took(check)]
+
+
+def _step_word(status: PlanStatus, state: str) -> Span:
+    """The state in a word; what is recorded as running does so only while a process has the plan."""
+    return _CUT_SHORT if state == RunStatus.RUNNING and status.holder is None else _STEP_WORDS[state]
+
+
+def _subplan_word(status: PlanStatus, state: PlanState) -> Span:
+    return _CUT_SHORT if state is PlanState.PROCESSING and status.holder is None else _SUBPLAN_WORDS[state]
 
 
 def _see_all_steps(status: PlanStatus) -> list[Next]:
