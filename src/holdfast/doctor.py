@@ -21,9 +21,10 @@ from holdfast.db.store import FILE, Store
 from holdfast.errors import ConfigError, ContentError, DamagedRecordError, DatabaseError, HoldfastError, SandboxError
 from holdfast.git.run import run_git
 from holdfast.model import Plan, PlanState
+from holdfast.parts import has_sandbox
 from holdfast.process.confinement import Confinement, confinement_of, gaps, landlock_abi
 from holdfast.system.calls import ARE_COMPILED
-from holdfast.system.place import is_missing, is_there
+from holdfast.system.place import is_missing
 from holdfast.system.reserve import Reserve
 from holdfast.system.sqlite import SAFE_VERSION, damage_in, is_empty, sqlite_is_safe, sqlite_version
 
@@ -71,7 +72,7 @@ def examine(holdfast: Holdfast) -> list[Finding]:
         findings.append(_records(damaged))
         plans = _all_plans(store)
         findings += _plans(store, plans)
-        findings += _sandboxes(holdfast.home, plans, kept_plans(holdfast.home / "objects.db"))
+        findings += _sandboxes(holdfast, plans, kept_plans(holdfast.home / "objects.db"))
         findings += _content(holdfast, store, plans, is_malformed=bool(malformed))
     except DatabaseError as error:
         findings.append(_problem("plans", error))
@@ -282,11 +283,13 @@ def _plans(store: Store, plans: Sequence[Plan]) -> Iterator[Finding]:
             )
 
 
-def _sandboxes(home: Path, plans: Sequence[Plan], kept: Collection[str]) -> Iterator[Finding]:
+def _sandboxes(holdfast: Holdfast, plans: Sequence[Plan], kept: Collection[str]) -> Iterator[Finding]:
     """``kept``: ids of plans for which content is kept; their records may be in another database."""
     for plan in plans:
         if plan.head_group_id is None or plan.state is PlanState.APPLIED or plan.parent_plan_id is not None:
             continue  # none yet, no longer needed, or removed when the subplan's result was merged
+        if plan.plan_id not in kept and _may_be_elsewhere(holdfast, plan):
+            continue
         try:
             missing = [each.name for each in plan.resources if is_missing(Path(each.sandbox_path))]
         except SandboxError as replaced:
@@ -300,7 +303,7 @@ def _sandboxes(home: Path, plans: Sequence[Plan], kept: Collection[str]) -> Iter
                 f"`holdfast plan resume {plan.plan_id}` makes it again from the last checkpoint.",
             )
     known = {*kept, *(plan.plan_id for plan in plans)}
-    folder = home / "sandboxes"
+    folder = holdfast.home / "sandboxes"
     present = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
     unknown = [name for name in present if name not in known]
     if unknown:
@@ -315,7 +318,7 @@ def _sandboxes(home: Path, plans: Sequence[Plan], kept: Collection[str]) -> Iter
 
 def _content(holdfast: Holdfast, store: Store, plans: Sequence[Plan], *, is_malformed: bool) -> Iterator[Finding]:
     if not (holdfast.home / "objects.db").exists():
-        yield from _lost_store(store, plans)
+        yield from _lost_store(store, [plan for plan in plans if not _may_be_elsewhere(holdfast, plan)])
         return
     try:
         objects = holdfast.service.manager.objects
@@ -327,8 +330,8 @@ def _content(holdfast: Holdfast, store: Store, plans: Sequence[Plan], *, is_malf
     except (DatabaseError, ContentError) as error:
         yield Finding("content", "problem", error.message, _hint(error), ContentError.exit_code)
         return
-    is_shared = holdfast.settings.database_url is not None
-    yield from _plans_of_another_store([plan for plan in plans if plan.store_id != store_id], is_shared=is_shared)
+    others = [plan for plan in plans if plan.store_id != store_id and not _may_be_elsewhere(holdfast, plan)]
+    yield from _plans_of_another_store(others)
     yield from _held_back(holdfast)
     if not result.damaged and len(here) == len(plans):
         yield Finding("content", "ok", f"{result.checkpoints} checkpoints, all content sound")
@@ -355,14 +358,14 @@ def _held_back(holdfast: Holdfast) -> Iterator[Finding]:
         yield Finding("content", "warning", refusal.message, refusal.hint)
 
 
-def _plans_of_another_store(plans: Sequence[Plan], *, is_shared: bool) -> Iterator[Finding]:
+def _may_be_elsewhere(holdfast: Holdfast, plan: Plan) -> bool:
+    """Whether the records are shared with other homes, and nothing here says that the plan was executed in this one."""
+    return holdfast.settings.database_url is not None and not has_sandbox(plan)
+
+
+def _plans_of_another_store(plans: Sequence[Plan]) -> Iterator[Finding]:
     """Plans that ran in this home, but whose content is in another content store than the present one."""
-    lost = [
-        plan.plan_id
-        for plan in plans
-        if plan.head_group_id is not None
-        and (not is_shared or any(is_there(Path(each.sandbox_path)) for each in plan.resources))
-    ]
+    lost = [plan.plan_id for plan in plans if plan.head_group_id is not None]
     if lost:
         yield Finding(
             "content",

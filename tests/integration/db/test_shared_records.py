@@ -14,6 +14,7 @@ import pytest
 from holdfast.app import Holdfast
 from holdfast.db.lease import leased
 from holdfast.db.leases import LeaseRecords
+from holdfast.doctor import examine
 from holdfast.errors import ConflictError, StateError
 from holdfast.execution.executor import ExecutionResult
 from holdfast.model import Lease, Plan, PlanState
@@ -82,6 +83,10 @@ LOOKS: dict[str, Callable[[Holdfast, Plan], object]] = {
 }
 
 
+CONCERNED = ("plan", "plans", "sandboxes", "content")
+"""The findings of the doctor that concern plans."""
+
+
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS.keys())
 def test_what_needs_content_that_is_elsewhere_says_so_and_notes_no_damage(
     machines: Machines, look: Callable[[Holdfast, Plan], object]
@@ -105,6 +110,21 @@ def test_what_needs_only_records_works_from_everywhere(machines: Machines) -> No
     assert shown == [(each.display_id, each.group) for each in machines.here.checkpoints(plan.plan_id)]
     trees = [each.decision_tree(plan.plan_id) for each in (there, machines.here)]
     assert trees[0].roots[0].decision == trees[1].roots[0].decision
+
+
+def test_the_doctor_misses_nothing_of_a_plan_that_is_kept_elsewhere(machines: Machines) -> None:
+    plan = machines.created("echo 1 > one")
+    machines.here.execute(plan.plan_id)
+
+    def missed(holdfast: Holdfast) -> list[str]:
+        return [each.name for each in examine(holdfast) if each.level != "ok" and each.name.split()[0] in CONCERNED]
+
+    assert missed(machines.there) == []
+    with pytest.raises(StateError):
+        machines.there.diff(plan.plan_id)  # so there is a content store from now on
+    assert missed(machines.there) == []
+    shutil.rmtree(machines.here.status(plan.plan_id).plan.resources[0].sandbox_path)
+    assert missed(machines.here) == [f"plan {plan.plan_id}"]
 
 
 def test_a_run_is_stopped_from_another_machine(machines: Machines) -> None:
