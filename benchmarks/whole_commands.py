@@ -27,13 +27,14 @@ from benchmarks.machine import machine_facts
 from benchmarks.progress import say
 from benchmarks.report import write_between_markers
 from benchmarks.trees import change, make_source_tree
-from holdfast.app import Holdfast
 
 _PROGRAM = [sys.executable, "-m", "holdfast"]
 _BEGIN, _END = "<!-- whole commands: begin -->", "<!-- whole commands: end -->"
 _COUNTER = Path(__file__).with_name("command_counts.py")
 _CHANGED = 10
+_STEP_COSTS = Path(__file__).with_name("step_costs.py")
 _STEPS_IN_A_WINDOW = 100
+_KEPT, _CHECKPOINTS_OF_A_STEP = 50, 2
 _SETTINGS = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     **{
@@ -235,7 +236,7 @@ class LargeTree:
 
 
 def long_histories(folder: Path, lengths: Sequence[int], rounds: int) -> Iterable[Row]:
-    """Looking at a plan after many steps beside the same after few, and late steps beside early ones."""
+    """Looking at a plan after many steps beside the same after few."""
     places = [_plan_of(folder / str(steps), steps) for steps in lengths]
     for words in (("plan", "status"), ("log", "-n", "20"), ("checkpoint", "create", "latest")):
         few, *many = (Timed(f"`{' '.join(words)}`, {steps:,} steps") for steps in lengths)
@@ -243,33 +244,52 @@ def long_histories(folder: Path, lengths: Sequence[int], rounds: int) -> Iterabl
             timed.runs = [place.holdfast(*words) for _ in range(rounds)]
             timed.counts = place.counted(*words)
         yield from (Row(timed, few, 1.3) for timed in many)
-    for place, steps in zip(places, lengths, strict=True):
-        if steps >= 4 * _STEPS_IN_A_WINDOW:
-            yield _late_beside_early(place, steps)
 
 
 def _plan_of(folder: Path, steps: int) -> Place:
     say(f"a plan of {steps:,} steps")
-    (folder / "data").mkdir(parents=True)
-    (folder / "data" / "file").write_text("content\n")
-    each = [{"tool": "write_file", "args": {"path": f"f{n % 50}", "content": f"{n}\n"}} for n in range(steps)]
-    resources = {"data": {"type": "directory", "path": "data"}}
-    (folder / "plan.yaml").write_text(json.dumps({"name": "long", "resources": resources, "steps": each}))
-    place = Place(folder, folder / "home")
+    place = _planned(folder, steps, _KEPT)
     place.holdfast("plan", "execute", "plan.yaml")
     return place
 
 
-def _late_beside_early(place: Place, steps: int) -> Row:
-    with Holdfast.open(place.folder, home=place.home) as holdfast:
-        began = [run.started_at for run in holdfast.runs(holdfast.find_plan("latest").plan_id)]
+def _planned(folder: Path, steps: int, kept: int) -> Place:
+    """A place with a plan that was not executed yet."""
+    (folder / "data").mkdir(parents=True)
+    (folder / "data" / "file").write_text("content\n")
+    each = [{"tool": "write_file", "args": {"path": f"f{n % 50}", "content": f"{n}\n"}} for n in range(steps)]
+    resources = {"data": {"type": "directory", "path": "data"}}
+    plan = {"name": "long", "resources": resources, "policy": {"max_checkpoints": kept}, "steps": each}
+    (folder / "plan.yaml").write_text(json.dumps(plan))
+    return Place(folder, folder / "home")
+
+
+# Long plans
+
+
+def long_plans(folder: Path, lengths: Sequence[int]) -> Iterable[Row]:
+    """The CPU time of late steps beside early ones, in each format, with few, many and all checkpoints kept."""
+    for steps in lengths:
+        for written in ("plain", "rich", "json"):
+            for kept in (_KEPT, steps, _CHECKPOINTS_OF_A_STEP * steps + 2):
+                yield _late_beside_early(folder / f"{steps} {written} {kept}", steps, written, kept)
+
+
+def _late_beside_early(folder: Path, steps: int, written: str, kept: int) -> Row:
+    place = _planned(folder, steps, kept)
+    say(f"a plan of {steps:,} steps, {written}, {kept:,} checkpoints kept")
+    with tempfile.NamedTemporaryFile() as file:
+        place.run(sys.executable, str(_STEP_COSTS), file.name, "--format", written, "plan", "execute", "plan.yaml")
+        began: list[float] = json.loads(Path(file.name).read_text())
+    shutil.rmtree(folder)
+    first_late, first_early = steps - _STEPS_IN_A_WINDOW - 1, _STEPS_IN_A_WINDOW
     late, early = (
-        Timed(f"steps {first + 1:,} to {first + _STEPS_IN_A_WINDOW:,}")
-        for first in (steps - _STEPS_IN_A_WINDOW - 1, _STEPS_IN_A_WINDOW)
+        Timed(f"steps {first + 1:,} to {first + _STEPS_IN_A_WINDOW:,}") for first in (first_late, first_early)
     )
-    for timed, first in ((late, steps - _STEPS_IN_A_WINDOW - 1), (early, _STEPS_IN_A_WINDOW)):
-        seconds = (began[first + _STEPS_IN_A_WINDOW] - began[first]).total_seconds()
+    for timed, first in ((late, first_late), (early, first_early)):
+        seconds = began[first + _STEPS_IN_A_WINDOW] - began[first]
         timed.runs.append(Figures(seconds, seconds, 0))
+    late.name += f", {written}, {kept:,} kept"
     return Row(late, early, 1.2)
 
 
@@ -320,6 +340,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--files", type=int, nargs="*", default=[80_000, 500_000], help="sizes of generated trees")
     parser.add_argument("--tree", type=Path, help="a real repository to clone and measure in place of generated ones")
     parser.add_argument("--steps", type=int, nargs="*", default=[50, 500, 5_000], help="lengths of histories")
+    parser.add_argument("--long-plans", type=int, nargs="*", default=[10_000], help="lengths of plans to execute")
     parser.add_argument("--plans", type=int, nargs="*", default=[10, 2_000], help="numbers of plans in a home")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path, help="folder of performance.md, which then gets the result")
@@ -340,6 +361,8 @@ def _sections(folder: Path, options: argparse.Namespace) -> Iterable[tuple[str, 
     for title, measure, numbers in parts:
         if numbers:
             yield title, list(measure(folder, numbers, options.rounds))
+    if options.long_plans:
+        yield "Long plans, CPU time", list(long_plans(folder, options.long_plans))
 
 
 if __name__ == "__main__":
