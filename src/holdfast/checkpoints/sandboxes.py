@@ -47,6 +47,10 @@ class Sandboxes:
         for resource in plan.resources:
             self._manager.refuse_changed(Path(resource.sandbox_path), target[resource.name])
 
+    def watch_new(self, sandbox: Path, directory: str) -> None:
+        """Watch a directory in a sandbox that our own process has made this moment, if the sandbox is watched."""
+        self._manager.watch_new(sandbox, directory)
+
     def heard(self, plan: Plan) -> tuple[int | str, ...]:
         """A value that differs whenever the sandboxes have changed, as cheap as possible."""
         paths = [Path(resource.sandbox_path) for resource in plan.resources]

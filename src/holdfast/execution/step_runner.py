@@ -59,6 +59,8 @@ class Requests(Protocol):
 
     def heard(self) -> object: ...
 
+    def made_directory(self, path: str) -> None: ...
+
 
 class StepRunner:
     """Calls one tool; it does not know why the tool is called or how the result is used."""
@@ -80,6 +82,7 @@ class StepRunner:
             cancelled=cancelled,
             mark=mark_of(run.run_id, self._home),
             writable=writable,
+            on_directory=requests.made_directory,
             passthrough=self._settings.passthrough,
         )
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 from holdfast.checkpoints.references import refuse_label
 from holdfast.checkpoints.titles import shortened
@@ -69,6 +70,10 @@ class StepRequests:
 
     def heard(self) -> object:
         return self._recorder.service.sandboxes.heard(self.plan)
+
+    def made_directory(self, path: str) -> None:
+        sandbox = Path(self.plan.resource(self._step.resource).sandbox_path)
+        self._recorder.service.sandboxes.watch_new(sandbox, path)
 
 
 def _ended(run: StepRun, result: ToolResult) -> StepRun:

@@ -100,6 +100,11 @@ class CheckpointManager:
                     hint="Stop the program that works in the sandbox, then run the command again.",
                 )
 
+    def watch_new(self, path: Path, directory: str) -> None:
+        """Watch a directory of a sandbox that our own process has made this moment."""
+        if (tracker := self._trackers.get(path)) is not None:
+            tracker.watch_new(os.fsencode(directory))
+
     def event_bytes(self, path: Path) -> int | None:
         """A number that grows with every change of a sandbox that is watched; None if it is not."""
         tracker = self._trackers.get(path)

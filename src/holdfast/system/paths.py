@@ -10,9 +10,10 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -60,9 +61,19 @@ def read_file(root: Path, relative: str) -> bytes:
         return file.read()
 
 
-def write_file(root: Path, relative: str, content: bytes, *, mode: int | None = None) -> None:
-    """Create or replace a file, whole or not at all; an existing file keeps its mode unless ``mode`` is given."""
-    with _open_parent(root, relative, create=True) as place:
+def write_file(
+    root: Path,
+    relative: str,
+    content: bytes,
+    *,
+    mode: int | None = None,
+    on_directory: Callable[[str], None] | None = None,
+) -> None:
+    """Create or replace a file, whole or not at all; an existing file keeps its mode unless ``mode`` is given.
+
+    ``on_directory`` is called with the path of each directory above it that is made, the moment it is made.
+    """
+    with _open_parent(root, relative, make=partial(_make_directory, on_directory=on_directory)) as place:
         existing = place.status()
         if existing is not None:
             place.refuse_unless_regular(existing)
@@ -152,14 +163,14 @@ def _own_like(existing: os.stat_result, target: int) -> None:
 
 
 @contextmanager
-def _open_parent(root: Path, relative: str, *, create: bool = False) -> Iterator[_Place]:
+def _open_parent(root: Path, relative: str, *, make: Callable[[int, str, str], None] | None = None) -> Iterator[_Place]:
     """Open the directory of the last component; an OSError becomes an error of ours."""
     *parents, name = components_of(relative)
     try:
         current = open_in_place(root, to_pass=True)
         try:
             for index, parent in enumerate(parents):
-                following = _open_directory(current, parent, "/".join(parents[: index + 1]), create)
+                following = _open_directory(current, parent, "/".join(parents[: index + 1]), make)
                 os.close(current)
                 current = following
             yield _Place(relative, current, name)
@@ -169,10 +180,16 @@ def _open_parent(root: Path, relative: str, *, create: bool = False) -> Iterator
         raise SandboxError(f"{relative}: {error.strerror or error}") from error
 
 
-def _open_directory(parent: int, name: str, shown: str, create: bool) -> int:
-    if create:
-        with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=parent)
+def _make_directory(parent: int, name: str, path: str, *, on_directory: Callable[[str], None] | None) -> None:
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=parent)
+        if on_directory is not None:
+            on_directory(path)
+
+
+def _open_directory(parent: int, name: str, shown: str, make: Callable[[int, str, str], None] | None) -> int:
+    if make is not None:
+        make(parent, name, shown)
     try:
         return os.open(name, _DIRECTORY, dir_fd=parent)
     except FileNotFoundError as error:

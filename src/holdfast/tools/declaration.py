@@ -73,6 +73,9 @@ class ToolContext:
     """What ``leftovers.end_leftovers`` finds this run's processes by, after a crash."""
     writable: Sequence[Path] | None = None
     """The only places where processes of the step may write; None if they are not confined."""
+    on_directory: Callable[[str], None] | None = None
+    """Called with the relative path of a directory in the sandbox the moment the tool has made it. A tool need not
+    call it, but then the next checkpoint looks at every file."""
     passthrough: Passthrough | None = None
     """The terminal of the person who started the plan, if there is one and the tool is to have it."""
 

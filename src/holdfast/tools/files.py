@@ -41,7 +41,7 @@ class WriteFile:
         content = args.content.encode()
         mode = None if args.mode is None else int(args.mode, 8)
         try:
-            paths.write_file(context.root, args.path, content, mode=mode)
+            paths.write_file(context.root, args.path, content, mode=mode, on_directory=context.on_directory)
         except HoldfastError as error:
             return _refused(error)
         return ToolResult.done(f"wrote {args.path}, {len(content)} bytes\n")

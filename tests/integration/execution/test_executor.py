@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from holdfast.errors import PlanFileError, SandboxError, StateError
 from holdfast.events import CheckpointTaken, Event, StepFinished, StepPrinted, StepStarted, Validating
 from holdfast.model import DecisionType, Phase, PlanState, RunStatus
+from holdfast.snapshot.scan.scan import Scan
 from holdfast.tools import ToolContext, ToolDeclaration, ToolResult
 from tests.support.workshop import Workshop, files, run
 
@@ -199,6 +200,26 @@ def test_cancelling_stops_the_step_and_the_plan_can_go_on(workshop: Workshop) ->
     decision = next(d for d in opened.decisions(plan.plan_id) if d.step_index == 0)
     opened.correct(decision.decision_id, guidance="do not sleep", steps_file=steps)
     assert workshop.open().execute(plan.plan_id).succeeded
+
+
+@pytest.mark.parametrize("path", ["f", "new/deep/f"])
+def test_a_step_that_writes_a_file_is_not_scanned_as_a_whole_even_if_it_makes_directories(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    plan = workshop.create({"tool": "write_file", "args": {"path": path, "content": "1"}}, run("true"))
+    scans: list[Scan] = []
+    seen: list[int] = []
+    scan_everything = Scan.scan_everything
+    monkeypatch.setattr(Scan, "scan_everything", lambda scan: (scans.append(scan), scan_everything(scan)))
+
+    def listen(event: Event) -> None:
+        if isinstance(event, StepStarted | StepFinished):
+            seen.append(len(scans))
+
+    result = workshop.open().execute(plan.plan_id, listener=listen)
+    assert result.succeeded
+    assert seen[0] == seen[1]
+    assert (workshop.sandbox(plan) / path).read_text() == "1"
 
 
 def test_a_plan_that_is_stopped_between_two_steps_starts_no_other(workshop: Workshop) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from holdfast.errors import SandboxError
 from holdfast.snapshot.scan import name_history, scan
 from holdfast.snapshot.scan.watching import ChangeTracker
+from holdfast.system.paths import write_file
 from tests.support.snapshots import Place
 from tests.support.trees import compare, describe, write
 
@@ -370,3 +372,93 @@ def test_a_symlink_in_the_place_of_the_tree_is_not_what_was_watched(place: Place
             with pytest.raises(SandboxError, match="is a symlink now"):
                 action()
     assert (place.folder / "elsewhere" / "file").read_text() == "theirs"
+
+
+# Directories
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "mv d e",
+        "mv d x/e; echo more > x/e/deep/f",
+        "rm -r d",
+        "echo more >> d/deep/f; rm -r d",
+        "rm -r d/deep; echo more > d/g",
+        "rmdir empty; mv d empty",
+        f"{EXCHANGE} d x",
+    ],
+)
+def test_a_directory_that_is_moved_or_removed_is_all_that_is_looked_at(
+    place: Place, monkeypatch: pytest.MonkeyPatch, script: str
+):
+    """It was watched all the time, so no file elsewhere can have changed through a name in it."""
+    for path in ("d/deep/f", "d/g", "x/h", "other"):
+        write(place.root / path, path)
+    (place.root / "empty").mkdir()
+    with place.manager.watching([place.root]):
+        place.take()
+        with monkeypatch.context() as patched:
+            patched.setattr(scan.Scan, "scan_everything", pytest.fail)
+            sh(place, script)()
+            moved = place.take().state_hash
+            write(place.root / "later", "later")
+            later = place.take().state_hash
+        assert place.found_anew() == later != moved
+
+
+def test_a_directory_that_our_own_process_made_is_all_that_is_looked_at(place: Place, monkeypatch: pytest.MonkeyPatch):
+    write(place.root / "other", "other")
+    with place.manager.watching([place.root]):
+        before = place.take().state_hash
+        with monkeypatch.context() as patched:
+            patched.setattr(scan.Scan, "scan_everything", pytest.fail)
+            make_and_write(place, "new/deep/file")
+            seen = place.take().state_hash
+        assert place.found_anew() == seen != before
+
+
+def make_and_write(place: Place, path: str) -> None:
+    write_file(place.root, path, b"x", on_directory=partial(place.manager.watch_new, place.root))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "rm -r new; mkdir new; ln other new/t; echo x >> new/t; rm new/t",
+        "rm -r new; mkdir new; ln other new/t; echo x >> new/t; rm -r new",
+        "ln other new/t; echo x >> new/t; rm new/t",
+        "mkdir new/er; ln other new/er/t; echo x >> new/er/t; rm -r new/er",
+        "mv new moved; mkdir new; ln other new/t; echo x >> new/t; rm -r new",
+        "mv new ../gone; ln other ../gone/t; echo x >> ../gone/t; rm ../gone/t; mv ../gone new",
+        "mkdir n; mv n new/n; ln other new/n/t; echo x >> new/n/t; rm -r new/n",
+    ],
+)
+def test_what_is_done_in_a_directory_after_our_own_process_made_it_is_seen(place: Place, script: str):
+    write(place.root / "other", "other")
+    assert_seen(place, lambda: make_and_write(place, "new/file"), sh(place, script))
+    shutil.rmtree(place.root)
+    write(place.root / "other", "other")
+    assert_seen(place, lambda: (make_and_write(place, "new/file"), sh(place, script)()))
+
+
+def test_what_is_written_to_a_file_that_lost_its_name_in_a_directory_that_was_moved_then_is_seen(place: Place):
+    file = write(place.root / "d" / "name", "good")
+    os.link(file, place.root / "held")
+    with file.open("r+b", buffering=0) as opened:
+
+        def go_on_writing() -> None:
+            opened.write(b"more")
+
+        def lose_the_name() -> None:
+            file.unlink()
+            write(file, "another")
+
+        def move_and_write() -> None:
+            (place.root / "e").rename(place.root / "f")
+            opened.write(b"more")
+
+        def move() -> None:
+            (place.root / "d").rename(place.root / "e")
+
+        assert_seen(place, lose_the_name, move, go_on_writing, move_and_write, go_on_writing)

@@ -58,7 +58,10 @@ class NameHistory:
             self._lost_by_new = None
 
     def note_written(self, name: Name, *, is_alone: bool) -> None:
-        """The content or the attributes of a file were changed; ``is_alone``: no other tree is watched."""
+        """The content or the attributes of a file were changed.
+
+        ``is_alone``: no other tree is watched, and the directory was never moved.
+        """
         self.is_written = True
         # A file of this tree may have a second name in another one, where nothing would be known about the write.
         lost = self._lost_by_new if is_alone and self._lost_by_new is not None else self._ever_lost

@@ -16,7 +16,7 @@ from holdfast.content.batch import Batch
 from holdfast.content.directory_cache import RecentDirectories
 from holdfast.content.format import digest_of
 from holdfast.errors import SandboxError
-from holdfast.snapshot.scan.changes import ChangeReport, Names
+from holdfast.snapshot.scan.changes import ChangeReport, Changes, Names
 from holdfast.snapshot.scan.comparing import changed_directories
 from holdfast.snapshot.scan.entries import Moved, directory_entry
 from holdfast.snapshot.scan.files import FilesToRead, FileToRead, open_directory
@@ -182,10 +182,14 @@ class Scan:
 
     def scan_changes(self, report: ChangeReport) -> None:
         self._is_partial = True
-        for directory, names in report.changes.items():
+        self._distrust_moved(report)
+        nameless = self._nameless(report)
+        # A directory comes before those in it: they are no longer known if it was removed or moved.
+        for directory in sorted(report.changes):
             node = self._tree.node_at(directory)
-            if node is None:
+            if node is None or node in self._scanned:
                 continue  # a new directory, found through its parent
+            names = report.changes[directory]
             try:
                 if names is None:
                     self._scan_subtree(directory, node)
@@ -193,11 +197,30 @@ class Scan:
                     self._scan_names(directory, node, names, report.removed.get(directory, frozenset()))
             except PermissionError as error:
                 raise Moved from error  # a full scan finds what is no longer readable
-        for directory, names in report.changes.items():
-            if names and self._tree.node_at(directory) is None and names - report.removed.get(directory, set()):
-                raise Moved  # the event was about an open file in a directory that was removed
+        if any(self._tree.node_at(directory) is None for directory in nameless):
+            raise Moved  # the event was about an open file in a directory that was removed
         for path in self._tree.links.with_names_outside():
             self._scan_linked(path)
+
+    def _distrust_moved(self, report: ChangeReport) -> None:
+        moved: Changes = {directory: None for directory, names in report.changes.items() if names is None}
+        if moved and self._tree.links.left:
+            raise Moved  # an event in it may have been about an open file that lost its name there
+        self._tree.distrust(moved)
+
+    def _nameless(self, report: ChangeReport) -> list[bytes]:
+        """The directories with an event that may have been about an open file without a name there."""
+        return [
+            directory
+            for directory, names in report.changes.items()
+            if names and not self._are_known(directory, names - report.removed.get(directory, set()))
+        ]
+
+    def _are_known(self, directory: bytes, names: Set[bytes]) -> bool:
+        node = self._tree.node_at(directory)
+        known = () if node is None else node.stamps.keys() | node.children.keys()
+        left = self._tree.links.left
+        return all(name in known and join(directory, name) not in left for name in names)
 
     def _scan_linked(self, path: bytes) -> None:
         directory, name = split(path)

@@ -22,6 +22,8 @@ class Watches:
         """Directories that this user may not watch now."""
         self.are_incomplete = False
         """The kernel refused a watch, so not everything is reported."""
+        self.moved: set[int] = set()
+        """The watches of directories that were moved."""
 
     def watch_tree(self, top: bytes) -> bool:
         """Watch a directory and all below it, except those that vanish meanwhile; False if the kernel refuses."""
@@ -35,6 +37,7 @@ class Watches:
                     self.closed.add(path)
                     continue
                 if ctypes.get_errno() in _GONE:
+                    self.by_path.pop(path, None)  # another directory may have been here for a moment
                     continue
                 self.are_incomplete = True
                 return False
@@ -51,6 +54,18 @@ class Watches:
             except OSError:
                 continue
         return True
+
+    def watch_new(self, path: bytes) -> bool:
+        """Watch a directory that was made this moment; whether it was empty, so that nothing was missed."""
+        absolute = join(self._root, path)
+        watch = self._inotify.add_watch(absolute) if path not in self.by_path else -1
+        if watch < 0 or watch in self.paths:
+            return False
+        self.paths[watch], self.by_path[path] = path, watch
+        try:
+            return not os.listdir(absolute)
+        except OSError:
+            return False
 
     def watch_closed(self) -> None:
         """Try again to watch the directories that this user could not watch before."""
@@ -70,13 +85,14 @@ class Watches:
         if self.by_path.get(path) == watch:
             del self.by_path[path]
 
-    def settle(self, unsettled: Set[bytes], *, has_moves: bool) -> None:
-        """Watch the directories that were created, removed or moved, as they are now.
+    def settle(self, unsettled: Set[bytes], *, has_moves: bool) -> bool:
+        """Watch the directories that were created, removed or moved, as they are now; whether one was not watched.
 
         Called after all events are noted, because an event is about the past, and its path may lead to another
         directory by now. A directory that was moved keeps its watch, which gets the new path.
         """
         loose: set[int] = set()
+        watched = set(self.paths)
         if has_moves:
             for path in [path for path in self.by_path if _is_below(path, unsettled)]:
                 watch = self.by_path[path]
@@ -84,8 +100,10 @@ class Watches:
                 loose.add(watch)
         for path in sorted(unsettled):
             self.watch_tree(path)
+        self.moved |= loose
         for watch in loose - self.paths.keys():
             self._inotify.remove_watch(watch)
+        return not self.paths.keys() <= watched
 
 
 def _is_below(path: bytes, directories: Set[bytes]) -> bool:

@@ -1,12 +1,13 @@
 """Watches trees with inotify, and reports what changed in one since the last report.
 
-This only saves time: on overflow, for a new or renamed directory and on any doubt the report says "scan all of this",
-and without inotify it always does.
+This only saves time: on overflow, for a new directory and on any doubt the report says "scan all of this", and without
+inotify it always does.
 
 A file that is written through a second name, or through a descriptor whose name was removed, can be in another tree
 than its event. So a doubt concerns all trees that are watched together. Events about a name can cause one
-(``name_history``), and so do new and removed directories: files in them may have got second names while they were not
-watched.
+(``name_history``), and so does a directory that was not watched for a moment, because it is new or was moved out of the
+tree: any file may have got a second name in it, been written through that name and lost it again, without an event. A
+directory that is moved within the tree or removed was watched all the time, so only its files are scanned.
 """
 
 from __future__ import annotations
@@ -91,6 +92,12 @@ class ChangeTracker:
         self._unsettled: set[bytes] = set()
         """Directories that were created, removed or moved, according to the events that are being noted."""
         self._moved = False
+        self._leaving: set[int] = set()
+        """Directories that are being moved, by cookie, and did not arrive yet."""
+        self._removed: set[bytes] = set()
+        """Directories that were watched until they were removed, according to the events that are being noted."""
+        self._made: set[bytes] = set()
+        """Directories that were watched from the beginning, and whose creation is not noted yet."""
         self._mutex = threading.Lock()
         self._changes: Changes = {}
         self._event_bytes = 0
@@ -149,6 +156,7 @@ class ChangeTracker:
             report = ChangeReport(self._changes, not in_doubt, names.is_written, names.removed, names.lost)
             self._changes, self._in_doubt, self._doubts_seen = {}, False, doubts
             names.reset()
+            self._made.clear()
         return report
 
     def report_again(self, report: ChangeReport) -> None:
@@ -203,6 +211,10 @@ class ChangeTracker:
         with self._mutex:
             if self._inotify.descriptor >= 0:
                 self._drain()
+                if self._leaving:
+                    # Files may be written in it where it is now, through names that they had in it.
+                    self._group.doubt()
+                    self._leaving.clear()
                 if self._watches.closed:
                     # Changes in a directory that we may not watch are not reported.
                     self._group.doubt()
@@ -217,6 +229,12 @@ class ChangeTracker:
             if self._inotify.descriptor >= 0:
                 self._drain()
         return self._event_bytes
+
+    def watch_new(self, path: bytes) -> None:
+        """Watch a directory that our own process has made this moment, before any file can get a name in it."""
+        with self._mutex:
+            if self._inotify.descriptor >= 0 and self._watches.watch_new(path):
+                self._made.add(path)
 
     def run_soon(self, task: Callable[[], None]) -> None:
         """Have the watching thread run a task; waking another thread would slow down the work in the foreground."""
@@ -256,6 +274,7 @@ class ChangeTracker:
             self._event_bytes += len(data)
             if not is_own or events_in(data, SAYS_MORE, list(own)):
                 self._note(events_in(data, SAYS_MORE, []))
+        self._removed.clear()
         if self._unsettled:
             self._settle()
         if has_events:
@@ -283,9 +302,11 @@ class ChangeTracker:
             elif kind == GOING:
                 history.note_going(directory, (watch, name), mask, cookie, is_first)
             elif kind == DIRECTORY:
-                self._note_directory(directory + b"/" + name if directory else name, mask)
+                self._note_directory(directory + b"/" + name if directory else name, mask, cookie)
             else:
-                history.note_written((watch, name), is_alone=len(self._group.trackers) == 1)
+                # What the scan knows of lost names, it knows by path.
+                is_alone = len(self._group.trackers) == 1 and watch not in self._watches.moved
+                history.note_written((watch, name), is_alone=is_alone)
 
     def _note_watch(self, watch: int, mask: int) -> bool:
         """Note an event about a watch itself; returns whether the watch is still in use."""
@@ -298,24 +319,41 @@ class ChangeTracker:
         if watch not in self._watches.paths:
             return False
         if mask & IGNORED:
+            self._removed.add(self._watches.paths[watch])
             self._watches.forget(watch, self._watches.paths[watch])
             return False
         self.shape += 1
         return True
 
-    def _note_directory(self, path: bytes, mask: int) -> None:
+    def _note_directory(self, path: bytes, mask: int, cookie: int) -> None:
         if mask & NAME_COMES_OR_GOES:
             self.shape += 1
-            # Files may have got second names in it, and lost them, before it was watched or after it was removed.
-            self._group.doubt()
-        if mask & (MOVED_FROM | MOVED_TO):
-            self._moved = True
+            if not self._is_watched_all_the_time(path, mask, cookie):
+                self._group.doubt()
         if mask & (CREATE | MOVED_FROM | MOVED_TO) or path not in self._watches.by_path:
             self._unsettled.add(path)
+
+    def _is_watched_all_the_time(self, path: bytes, mask: int, cookie: int) -> bool:
+        """Whether a directory that comes or goes was watched until now, and still is if it exists."""
+        if mask & MOVED_TO:
+            self._moved = True
+            if cookie not in self._leaving:
+                return False
+            self._leaving.remove(cookie)
+            return True
+        if mask & MOVED_FROM:
+            self._moved = True
+            self._leaving.add(cookie)
+        if mask & CREATE:
+            is_watched = path in self._made
+            self._made.discard(path)
+            return is_watched
+        return path in self._watches.by_path or path in self._removed
 
     def _settle(self) -> None:
         """Watch the directories that were created, removed or moved; earlier changes in them were not reported."""
         unsettled, self._unsettled = self._unsettled, set()
         has_moves, self._moved = self._moved, False
         self._changes.update(dict.fromkeys(sorted(unsettled)))
-        self._watches.settle(unsettled, has_moves=has_moves)
+        if self._watches.settle(unsettled, has_moves=has_moves):
+            self._group.doubt()
