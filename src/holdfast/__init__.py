@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.errors import CheckpointNotFoundError, HoldfastError, NotFoundError
     from holdfast.execution.executor import AfterInterruption, Choices, ExecutionResult, PlanExecutor
     from holdfast.execution.resume import ResumePreview
-    from holdfast.model import Checkpoint, CheckpointRetentionPolicy, RollbackResult
+    from holdfast.model import Checkpoint, CheckpointRetentionPolicy, CorrectionMode, RollbackResult
     from holdfast.process.confinement import Confinement
     from holdfast.process.passthrough import Passthrough
     from holdfast.rollback.rollback import RollbackPreview
@@ -38,6 +38,7 @@ __all__ = [
     "CheckpointView",
     "Choices",
     "Confinement",
+    "CorrectionMode",
     "CorrectionPreview",
     "CorrectionResult",
     "CorrectionService",
@@ -80,7 +81,7 @@ _MODULES = {
     "errors": ("CheckpointNotFoundError", "HoldfastError", "NotFoundError"),
     "execution.executor": ("AfterInterruption", "Choices", "ExecutionResult", "PlanExecutor"),
     "execution.resume": ("ResumePreview",),
-    "model": ("Checkpoint", "CheckpointRetentionPolicy", "RollbackResult"),
+    "model": ("Checkpoint", "CheckpointRetentionPolicy", "CorrectionMode", "RollbackResult"),
     "process.confinement": ("Confinement",),
     "process.passthrough": ("Passthrough",),
     "rollback.rollback": ("RollbackPreview",),

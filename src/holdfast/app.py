@@ -16,6 +16,7 @@ from holdfast.errors import StateError, UsageError
 from holdfast.model import (
     Checkpoint,
     CheckpointRetentionPolicy,
+    CorrectionMode,
     Decision,
     Moment,
     Plan,
@@ -284,7 +285,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         decision_reference: str,
         *,
         guidance: str,
-        mode: str = "revert",
+        mode: CorrectionMode = CorrectionMode.REVERT,
         steps_file: Path | None = None,
         confirm: Callable[[CorrectionPreview], bool] | None = None,
         listener: Listener | None = None,
@@ -314,7 +315,11 @@ class Holdfast(AbstractContextManager["Holdfast"]):
             return CorrectionResult(result.plan, result.impact)
 
     def correction_preview(
-        self, decision_reference: str, *, mode: str = "revert", steps_file: Path | None = None
+        self,
+        decision_reference: str,
+        *,
+        mode: CorrectionMode = CorrectionMode.REVERT,
+        steps_file: Path | None = None,
     ) -> CorrectionPreview:
         """What a correction would do; changes nothing, and refuses what the correction would refuse."""
         decision = self.find_decision(decision_reference)
@@ -458,15 +463,13 @@ def _refuse_only_unkept(only: Sequence[str], keeps_present: bool) -> None:
 
 
 def _preview_correction(
-    parts: Parts, plan: Plan, decision: Decision, mode: str, steps_file: Path | None
+    parts: Parts, plan: Plan, decision: Decision, mode: CorrectionMode, steps_file: Path | None
 ) -> CorrectionPreview:
     from holdfast.plans.creating import load_steps
 
     steps = load_steps(steps_file, plan, parts) if steps_file is not None else None
-    if mode == "revert":
+    if CorrectionMode(mode) is not CorrectionMode.APPEND:
         return parts.corrections.preview_revert(plan, decision, steps)
-    if mode != "append":
-        raise UsageError(f"There is no mode {mode!r} of a correction.", hint="It is `revert` or `append`.")
     if steps is None:
         raise UsageError("Appending needs new steps.", hint="Give them with `--with FILE`.")
     return parts.corrections.preview_append(plan, decision, steps)

@@ -18,7 +18,15 @@ from holdfast.content.keeping import kept_plans, kept_records
 from holdfast.db.damaged import DamagedRecord
 from holdfast.db.lease import holder_of
 from holdfast.db.store import FILE, Store
-from holdfast.errors import ConfigError, ContentError, DamagedRecordError, DatabaseError, HoldfastError, SandboxError
+from holdfast.errors import (
+    ConfigError,
+    ContentError,
+    DamagedRecordError,
+    DatabaseError,
+    DoctorHint,
+    HoldfastError,
+    SandboxError,
+)
 from holdfast.git.run import run_git
 from holdfast.model import Plan, PlanState
 from holdfast.parts import has_sandbox
@@ -85,7 +93,7 @@ def _problem(name: str, error: HoldfastError) -> Finding:
 
 def _hint(error: HoldfastError) -> str:
     """What to do, which is not to run the doctor: that has just found the problem."""
-    return _FROM_A_BACKUP if "holdfast doctor" in error.hint else error.hint
+    return _FROM_A_BACKUP if isinstance(error.hint, DoctorHint) else error.hint
 
 
 def _named(names: Sequence[str]) -> str:

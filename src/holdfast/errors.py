@@ -37,6 +37,13 @@ HOW_TO_FREE_SPACE = (
 )
 
 
+class DoctorHint(str):
+    """A hint to run the doctor, which cannot give that hint itself."""
+
+
+SEE_DOCTOR = DoctorHint("Run `holdfast doctor` to see what is affected.")
+
+
 class HoldfastError(Exception):
     """What is wrong (``message``) and what to do next (``hint``)."""
 

@@ -13,7 +13,7 @@ from holdfast.db.lease import end_if_stopped, holder_of, leased, refuse_if_held
 from holdfast.db.store import Store
 from holdfast.errors import ConflictError, HoldfastError, StateError
 from holdfast.events import Listener
-from holdfast.model import EXECUTE_COMMAND, Lease, OperationKind, Plan, PlanState
+from holdfast.model import Lease, OperationKind, Plan, PlanState
 from holdfast.parts import Parts, has_sandbox
 from holdfast.plans.finding import Plans
 from holdfast.system.progress import watched_by
@@ -51,7 +51,7 @@ def _correct_what_spawned_it(parts: Parts, subplan: Plan, root: Plan) -> str:
 class Locking:
     """Gives verbs the plans that they change. While a verb has a plan, no other process changes it."""
 
-    EXECUTE = Verb(EXECUTE_COMMAND)
+    EXECUTE = Verb("plan execute")
     RESUME = Verb("plan resume")
     CANCEL = Verb("plan cancel")
     ROLLBACK = Verb("plan rollback", hint_for_subplan=_roll_back_the_root)
@@ -68,7 +68,7 @@ class Locking:
 
     @contextmanager
     def locked(
-        self, verb: Verb, reference: str, on_stop_request: Callable[[], None] = lambda: None
+        self, verb: Verb, reference: str, on_stop_request: Callable[[], None] | None = None
     ) -> Iterator[tuple[Plan, Plan, Lease]]:
         """Hold the lease meanwhile. Yields the plan and its root as a dead process may have left them, and the lease.
 
@@ -98,7 +98,7 @@ class Locking:
         verb: Verb,
         reference: str,
         *,
-        on_stop_request: Callable[[], None] = lambda: None,
+        on_stop_request: Callable[[], None] | None = None,
         listener: Listener | None = None,
     ) -> Iterator[tuple[Plan, Lease]]:
         """Hold the lease meanwhile. Yields the plan, after everything a dead process left is finished or undone."""
@@ -156,8 +156,8 @@ class Locking:
         try:
             yield
         except HoldfastError as error:
-            if full_disk(error, self._parts.home) is not None and (out := self.way_out(plan)) not in error.hint:
-                error.hint = f"{error.hint} {out}".strip()
+            if full_disk(error, self._parts.home) is not None:
+                error.hint = f"{error.hint} {self.way_out(plan)}".strip()
             raise
 
     def way_out(self, plan: Plan) -> str:

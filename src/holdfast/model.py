@@ -161,8 +161,7 @@ DEFAULT_PASSED_VARIABLES = (
 """The variables of the user's environment that a step sees; the others may hold secrets."""
 SUBPLANS_TOOL = "subplans"
 PROGRAM_TOOL = "program"
-EXECUTE_COMMAND = "plan execute"
-"""The command in the lease of an execution."""
+SHELL_TOOL = "shell"
 
 
 class ResourceType(StrEnum):
@@ -178,6 +177,13 @@ class Strategy(StrEnum):
 
 
 STRATEGY_OF = {ResourceType.GIT: Strategy.GIT_WORKTREE, ResourceType.DIRECTORY: Strategy.FILESYSTEM_COPY}
+
+
+class CorrectionMode(StrEnum):
+    REVERT = "revert"
+    """Undo the decision and everything that followed from it."""
+    APPEND = "append"
+    """Undo nothing, and add steps at the end."""
 
 
 class OnFailure(StrEnum):
@@ -332,6 +338,8 @@ class Plan(Record, frozen=True, kw_only=True):
     """Of a subplan: the states of its parent's resources after its result came into them."""
     is_superseded: bool | None = None
     """Of a subplan: the decision that spawned it is superseded, and so is what it did."""
+    is_cancelled_by_rollback: bool | None = None
+    """Of a subplan: a rollback of its parent cancelled it, so undoing that rollback revives it."""
     boot_id: str | None = None
     """The boot of the machine in which the sandboxes were last changed; what a power cut lost since is restored."""
     guidance: str = ""
@@ -457,7 +465,9 @@ class StepRun(Record, frozen=True, kw_only=True):
     conflicts: tuple[Conflict, ...] | None = None
     """What a person has to resolve, if it is constrained."""
     compensation: str | None = None
-    """How undoing its effects outside of the sandboxes ended, once that was tried."""
+    """How undoing its effects outside of the sandboxes ended, in words; None before that was tried."""
+    is_compensated: bool | None = None
+    """These effects were undone; None before that was tried."""
     started_at: datetime
     finished_at: datetime | None = None
 
@@ -618,10 +628,13 @@ class Lease(Record, frozen=True, kw_only=True):
     stop_requested: bool | None = None
     """The owner was asked to stop."""
 
+    listens: bool | None = None
+    """The owner listens to a request to stop; None if an earlier version took the lease."""
+
     @property
     def can_be_stopped(self) -> bool:
-        """Whether the owner listens to a request to stop: only an execution does. Everything else ends soon."""
-        return self.command == EXECUTE_COMMAND
+        """Whether it makes sense to ask the owner to stop. One that does not listen ends soon."""
+        return self.listens is not False
 
 
 class Project(Record, frozen=True, kw_only=True):

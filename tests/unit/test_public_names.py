@@ -22,6 +22,7 @@ NAMES = {
     "Timeline": "app",
     "Choices": "execution.executor",
     "Confinement": "process.confinement",
+    "CorrectionMode": "model",
     "CorrectionPreview": "decisions.correct",
     "CorrectionResult": "decisions.correct",
     "CorrectionService": "decisions.correct",

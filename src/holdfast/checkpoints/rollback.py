@@ -49,7 +49,6 @@ from holdfast.system.place import is_there
 
 Compensate = Callable[[Plan, Lease, Consequences], Consequences]
 """Undoes what the steps that a rollback undoes did outside of the sandboxes; their runs say then how that ended."""
-_PARENT_WENT_BACK = "its parent was rolled back"
 
 
 def no_compensation(_plan: Plan, _lease: Lease, consequences: Consequences) -> Consequences:
@@ -318,8 +317,8 @@ class Rollback:
 
     def _revived(self, subplan: Plan) -> Plan:
         """As it was when its parent went back; a result that came into the parent's sandboxes is there again."""
-        revived = subplan.changed(is_superseded=None)
-        if subplan.error != _PARENT_WENT_BACK:
+        revived = subplan.changed(is_superseded=None, is_cancelled_by_rollback=None)
+        if not subplan.is_cancelled_by_rollback:
             return revived  # it had come to its end, or was stopped, by itself
         head = self._store.find(CheckpointGroup, subplan.head_group_id or "")
         run = self._store.runs.latest_in_force(subplan.plan_id)
@@ -349,7 +348,12 @@ class Rollback:
 def _invalidated(subplan: Plan) -> Plan:
     if subplan.state in (PlanState.ERRORED, PlanState.CANCELLED):
         return subplan.changed(is_superseded=True)  # why it did not come to its end stays to be seen
-    return subplan.changed(is_superseded=True, state=PlanState.CANCELLED, error=_PARENT_WENT_BACK)
+    return subplan.changed(
+        is_superseded=True,
+        state=PlanState.CANCELLED,
+        error="its parent was rolled back",
+        is_cancelled_by_rollback=True,
+    )
 
 
 def _position(plan: Plan) -> int | None:

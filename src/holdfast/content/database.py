@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import ConflictError, ContentError, DatabaseDamagedError, HoldfastError
+from holdfast.errors import ConflictError, ContentError, DatabaseDamagedError, DoctorHint, HoldfastError
 from holdfast.system.sqlite import Error, connect, connected_alone, database_error, is_busy, is_read_only, patiently
 
 _SCHEMA_VERSION = 4
-SOME_IS_LOST = "Run `holdfast doctor` to see which checkpoints it affects."
+SOME_IS_LOST = DoctorHint("Run `holdfast doctor` to see which checkpoints it affects.")
 _ALL_IS_LOST = (
     "It holds the content of all checkpoints; your own files and the sandboxes are not affected. Copy it, then put it "
     "back from a backup. Without one, copy what you need out of the sandboxes, then move `objects.db*` away: new plans "

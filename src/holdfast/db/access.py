@@ -15,6 +15,7 @@ from holdfast.db.placing import with_home, without_home
 from holdfast.db.rows import fields_of, key_text, record_of, row_of, stored_text
 from holdfast.db.tables import TABLE_OF, Table
 from holdfast.errors import (
+    SEE_DOCTOR,
     CheckpointNotFoundError,
     ConflictError,
     DamagedRecordError,
@@ -278,7 +279,7 @@ def loaded_plan(table: Table, row: Row, home: Path) -> Record:
     if row[width] is None:
         raise DamagedRecordError(
             f"The steps of plan {fields['plan_id']} (revision {fields['revision']}) are missing.",
-            hint="Run `holdfast doctor` to see what is affected.",
+            hint=SEE_DOCTOR,
         )
     fields = with_home(table.model, fields, home)
     return record_of(table, {**fields, "steps": fields_of(_STEPS, row[width:])["steps"]})

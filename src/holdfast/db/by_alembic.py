@@ -1,9 +1,9 @@
-"""Opens the records for Alembic's own command, and helps its migrations to downgrade without losing anything."""
+"""Opens the records for Alembic's own command, and helps its migrations to change rows and to lose nothing."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ def _in_home(home: Path) -> SqliteDialect:
     return SqliteDialect(path)
 
 
-# Downgrading
+# For migrations
 
 
 def refuse_while_in_use() -> None:
@@ -71,16 +71,20 @@ def drop_columns(table: str, *columns: str) -> None:
 
 def forget(table: str, key: str, columns: Sequence[str], where: str) -> None:
     """Empty these columns in rows that lose nothing by it; a damaged row stays, and is refused later."""
+    fill(table, key, dict.fromkeys(columns), where)
+
+
+def fill(table: str, key: str, new: Mapping[str, int | None], where: str) -> None:
+    """Write these values into rows, with the checksum that belongs to them; a damaged row stays as it is."""
     result = op.get_bind().execute(text(f"SELECT * FROM {table} WHERE {where}"))
     for row in result.mappings().all():
         values = {name: value for name, value in row.items() if name != "checksum"}
         if row["checksum"] != _checksum(values):
             continue
-        kept = {name: None if name in columns else value for name, value in values.items()}
-        emptied = ", ".join(f"{name} = NULL" for name in columns)
+        assigned = ", ".join(f"{name} = :{name}" for name in new)
         op.get_bind().execute(
-            text(f"UPDATE {table} SET {emptied}, checksum = :checksum WHERE {key} = :key"),
-            {"checksum": _checksum(kept), "key": row[key]},
+            text(f"UPDATE {table} SET {assigned}, checksum = :checksum WHERE {key} = :key"),
+            {**new, "checksum": _checksum({**values, **new}), "key": row[key]},
         )
 
 

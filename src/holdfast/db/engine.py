@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.errors import DatabaseError
+from holdfast.errors import SEE_DOCTOR, DatabaseError, DoctorHint
 from holdfast.system import sqlite
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Engine:
             if self._depth and self._failed:
                 raise DatabaseError(
                     "A statement of this transaction failed, so nothing of it is saved.",
-                    hint="Run the command again; if it happens again, run `holdfast doctor`.",
+                    hint=DoctorHint("Run the command again; if it happens again, run `holdfast doctor`."),
                 )
             return self._run(sql, parameters)
 
@@ -178,7 +178,7 @@ _POSTGRES_MEANINGS = {
     "25006": ("PostgreSQL is read-only", "Connect to the primary server."),
     "28": ("PostgreSQL refused the user or password", "Check the database URL in the configuration."),
     "3D": ("PostgreSQL has no such database", "Create it, or check the database URL in the configuration."),
-    "XX": ("PostgreSQL reports damage", "Look into the server's log, then run `holdfast doctor`."),
+    "XX": ("PostgreSQL reports damage", DoctorHint("Look into the server's log, then run `holdfast doctor`.")),
     "57P": ("PostgreSQL ended the connection", "Check that the server is running, then run the command again."),
     "08": ("The connection to PostgreSQL was lost", "Check that the server is running, then run the command again."),
 }
@@ -242,7 +242,7 @@ class PostgresDialect:
                 return DatabaseError(f"{message}: {_first_line(error)}", hint=hint)
         return DatabaseError(
             f"PostgreSQL refused a statement: {_first_line(error)}",
-            hint="Run `holdfast doctor` to see what is affected.",
+            hint=SEE_DOCTOR,
         )
 
     def sqlalchemy_engine(self) -> sqlalchemy.Engine:

@@ -30,11 +30,12 @@ _UNSEEN = Process(None, is_stopped=False, group=None)
 
 @contextmanager
 def leased(
-    store: Store, plan_id: str, command: str, *, on_stop_request: Callable[[], None] = lambda: None
+    store: Store, plan_id: str, command: str, *, on_stop_request: Callable[[], None] | None = None
 ) -> Iterator[Lease]:
     """Hold the right to change the plan; ``on_stop_request`` is called if another process asks this one to stop."""
     end_if_stopped(store, plan_id)
-    lease = store.leases.acquire(_asked_for(store, plan_id, command), is_dead=lambda held: is_dead(store, held))
+    asked = _asked_for(store, plan_id, command, listens=on_stop_request is not None)
+    lease = store.leases.acquire(asked, is_dead=lambda held: is_dead(store, held))
     over = threading.Event()
     keeper = threading.Thread(
         target=_keep, args=(store, lease, over, on_stop_request), name="holdfast-lease", daemon=True
@@ -58,7 +59,7 @@ def _let_go(store: Store, lease: Lease, over: threading.Event, keeper: threading
     store.leases.release(lease)
 
 
-def _asked_for(store: Store, plan_id: str, command: str) -> Lease:
+def _asked_for(store: Store, plan_id: str, command: str, *, listens: bool) -> Lease:
     at, pid = now(), os.getpid()
     own = process_of(pid)
     return Lease(
@@ -74,10 +75,11 @@ def _asked_for(store: Store, plan_id: str, command: str) -> Lease:
         command=command,
         acquired_at=at,
         heartbeat_at=at,
+        listens=listens,
     )
 
 
-def _keep(store: Store, lease: Lease, over: threading.Event, on_stop_request: Callable[[], None]) -> None:
+def _keep(store: Store, lease: Lease, over: threading.Event, on_stop_request: Callable[[], None] | None) -> None:
     beat_at = time.monotonic() + HEARTBEAT_SECONDS
     while not over.wait(LISTEN_SECONDS):
         # A missed heartbeat is no reason to stop: every transaction checks the lease itself.
@@ -85,9 +87,13 @@ def _keep(store: Store, lease: Lease, over: threading.Event, on_stop_request: Ca
             if time.monotonic() >= beat_at:
                 beat_at = time.monotonic() + HEARTBEAT_SECONDS
                 store.leases.heartbeat(lease)
-            current = store.find(Lease, lease.plan_id)
-            if current is not None and current.token == lease.token and current.stop_requested:
+            if on_stop_request is not None and _is_asked_to_stop(store, lease):
                 on_stop_request()
+
+
+def _is_asked_to_stop(store: Store, lease: Lease) -> bool:
+    current = store.find(Lease, lease.plan_id)
+    return current is not None and current.token == lease.token and bool(current.stop_requested)
 
 
 def is_dead(store: Store, lease: Lease) -> bool:

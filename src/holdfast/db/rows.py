@@ -13,7 +13,7 @@ from blake3 import blake3
 
 from holdfast.db.engine import Stored
 from holdfast.db.tables import Kind, Table
-from holdfast.errors import DamagedRecordError
+from holdfast.errors import SEE_DOCTOR, DamagedRecordError
 from holdfast.model import Record
 
 _CHECKSUM_BYTES = 16
@@ -96,7 +96,7 @@ def fields_of(table: Table, row: Sequence[Any]) -> dict[str, Any]:
 def _damaged(table: Table, row: Sequence[Any], why: str) -> DamagedRecordError:
     return DamagedRecordError(
         f"The record {key_text(table, row)} in table {table.name} is damaged: {why}.",
-        hint="Run `holdfast doctor` to see what is affected.",
+        hint=SEE_DOCTOR,
     )
 
 

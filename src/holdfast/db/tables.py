@@ -118,6 +118,7 @@ TABLES = (
             Column("is_superseded", Kind.BOOLEAN, optional=True, is_later=True),
             Column("boot_id", optional=True, is_later=True),
             Column("sequence", Kind.INTEGER, optional=True, is_later=True),
+            Column("is_cancelled_by_rollback", Kind.BOOLEAN, optional=True, is_later=True),
         ),
         constraints=(
             "FOREIGN KEY (project_id) REFERENCES project (project_id)",
@@ -183,6 +184,7 @@ TABLES = (
             Column("finished_at", Kind.TIME, optional=True),
             Column("conflicts", Kind.JSON, optional=True, is_later=True),
             Column("compensation", optional=True, is_later=True),
+            Column("is_compensated", Kind.BOOLEAN, optional=True, is_later=True),
         ),
         constraints=(_OF_PLAN,),
         indexes=(
@@ -287,6 +289,7 @@ TABLES = (
             Column("boot_id", optional=True, is_later=True),
             Column("pid_namespace", optional=True, is_later=True),
             Column("machine_id", optional=True, is_later=True),
+            Column("listens", Kind.BOOLEAN, optional=True, is_later=True),
         ),
         constraints=(_OF_PLAN,),
     ),

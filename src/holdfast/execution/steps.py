@@ -11,6 +11,7 @@ from holdfast.execution.failure import FailureHandling
 from holdfast.execution.recorder import ExecutionRecorder, occasion_of, refuse_replaced_sandboxes
 from holdfast.execution.tool_calls import ToolCalls
 from holdfast.model import (
+    SHELL_TOOL,
     CheckpointGroup,
     Decision,
     DecisionSpec,
@@ -127,7 +128,7 @@ def _invocation(step: Step, declaration: ToolDeclaration) -> DecisionSpec:
 
 
 def _call_text(step: Step) -> str:
-    if step.tool == "shell":
+    if step.tool == SHELL_TOOL:
         return str(step.args.get("command", ""))
     target = step.args.get("path") or step.args.get("callable") or ""
     return f"{step.tool} {target}".strip()

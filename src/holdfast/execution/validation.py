@@ -6,7 +6,7 @@ from holdfast.checkpoints.recorder import Occasion
 from holdfast.events import StepFinished, Validating
 from holdfast.execution.recorder import ExecutionRecorder, refuse_replaced_sandboxes
 from holdfast.execution.tool_calls import ToolCalls
-from holdfast.model import DecisionSpec, DecisionType, Plan, RunStatus, Step, StepRun, Trigger
+from holdfast.model import SHELL_TOOL, DecisionSpec, DecisionType, Plan, RunStatus, Step, StepRun, Trigger
 
 
 class Validation:
@@ -19,7 +19,7 @@ class Validation:
         """Run one validation and record its verdict; the third value is the head group before the verdict."""
         self._recorder.tell(Validating(command))
         refuse_replaced_sandboxes(plan)
-        step = Step(name=command, tool="shell", args={"command": command}, resource=plan.resources[0].name)
+        step = Step(name=command, tool=SHELL_TOOL, args={"command": command}, resource=plan.resources[0].name)
         run = self._recorder.new_run(plan, len(plan.steps), command)
         with self._recorder.store.transaction(self._recorder.lease):
             self._recorder.store.insert(run)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.errors import ConflictError, UsageError
+from holdfast.git.complaints import Cause
 from holdfast.git.index import changes_between, index_is_locked, staged
 from holdfast.git.repository import GitRepository
 from holdfast.git.run import GitFailed, run_git
@@ -16,8 +17,6 @@ from holdfast.git.work_tree import in_the_way_of
 from holdfast.system.trees import sync_directory
 
 _PACKED_LOCK = "packed-refs.lock"
-_LOCK_EXISTS = ".lock': File exists"
-"""How git's error message about a lock ends."""
 _GRACE_SECONDS = 0.3
 """Another git that still runs keeps such a lock for less time."""
 
@@ -128,7 +127,7 @@ def move_branch(move: BranchMove, reason: str) -> None:
     try:
         run_git(["update-ref", "-m", reason, *args], cwd=repository.root)
     except GitFailed as failure:
-        is_locked = _LOCK_EXISTS in failure.complaint
+        is_locked = Cause.LOCKED.is_in(failure.complaint)
         raise _cannot_move(repository, failure.complaint, is_locked=is_locked) from failure
     place = (repository.common_dir / move.ref).parent if move.ref else repository.git_dir
     if place.is_dir():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from holdfast.errors import ConflictError, SandboxError
 from holdfast.git.branches import BranchMove, refuse_a_locked_branch
+from holdfast.git.complaints import Cause
 from holdfast.git.index import changes_between, staged, temporary_index
 from holdfast.git.repository import GitRepository
 from holdfast.git.run import GitFailed, run_git
@@ -19,8 +20,6 @@ from holdfast.system.directories import shown
 
 # With another `i18n.commitEncoding` git would not convert the message, but only label it with that encoding.
 _IN_UTF_8 = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "i18n.commitEncoding", "GIT_CONFIG_VALUE_0": "UTF-8"}
-_NOT_WRITTEN = ("insufficient permission", "unable to create temporary file", "unable to write", "No space left")
-_NO_IDENTITY = ("ident name", "auto-detect", "no email was given", "no name was given")
 
 
 @dataclass(frozen=True)
@@ -107,11 +106,11 @@ def _refusals_explained(repository: GitRepository) -> Iterator[None]:
 
 
 def _way_out(repository: GitRepository, complaint: str) -> str:
-    if any(words in complaint for words in _NOT_WRITTEN):
+    if Cause.NOT_WRITTEN.is_in(complaint):
         return f"Check who may write to {repository.common_dir / 'objects'} and the space on its disk, then try again."
-    if any(words in complaint for words in _NO_IDENTITY):
+    if Cause.NO_IDENTITY.is_in(complaint):
         return "Set your name with `git config --global user.name` and `user.email`, or use `--no-commit`."
-    if "filter" in complaint:
+    if Cause.FILTER.is_in(complaint):
         return "Make that filter of your git settings work, then try again, or use `--no-commit`."
     if _is_signed(repository):
         return "Your `commit.gpgsign` asks for a signature; make signing work, then try again."

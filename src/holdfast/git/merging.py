@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import SandboxError
+from holdfast.git.complaints import Cause
 from holdfast.git.run import NO_REPOSITORY, complaint_of, run_git
 from holdfast.system.trees import temporary_folder, temporary_place
 
@@ -56,8 +57,8 @@ def _merge_files(
     named = [word for label in labels for word in ("-L", label)]
     args = ["merge-file", "-p", "--theirs" if theirs_wins else "--diff3", *named, *sides]
     completed = run_git(args, cwd=folder, env=NO_REPOSITORY, check=False)
-    if b"Cannot merge binary files" in completed.stderr:
-        return None  # git also says so of a file of more than a gigabyte
+    if completed.returncode != 0 and Cause.NOT_TEXT.is_in(complaint_of(completed)):
+        return None
     if not 0 <= completed.returncode <= _MOST_CONFLICTS:
         raise SandboxError(f"git merge-file failed: {complaint_of(completed)}")
     return MergedText(completed.stdout, completed.returncode)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import SandboxError
+from holdfast.git.complaints import Cause
 from holdfast.git.run import GitFailed, complaint_of, run_git
 
 _IN_PROGRESS = {
@@ -165,7 +166,7 @@ def _places(path: Path) -> tuple[Path, Path, Path]:
     if is_bare == b"true":
         raise SandboxError(f"{path} is a bare repository: it has no files to work on.", hint="Use a clone of it.")
     if answer.returncode != 0:
-        raise _not_a_repository(path, answer.stderr)
+        raise _not_a_repository(path, complaint_of(answer))
     if len(lines) != len(questions):  # a name contains a line break
         lines = [run_git(["rev-parse", question], cwd=path).stdout[:-1] for question in questions]
     top, git_dir, common_dir = (Path(os.fsdecode(line)) for line in lines)
@@ -181,8 +182,8 @@ def _may_hold_submodules(index: Path) -> bool:
     return _SUBMODULE_MODE in content or _SPARSE_INDEX in content
 
 
-def _not_a_repository(path: Path, stderr: bytes) -> SandboxError:
-    if b"dubious ownership" in stderr:
+def _not_a_repository(path: Path, complaint: str) -> SandboxError:
+    if Cause.OTHER_OWNER.is_in(complaint):
         return SandboxError(
             f"Git refuses {path}: it belongs to another user.",
             hint=f"Trust it with `git config --global --add safe.directory {path}`.",

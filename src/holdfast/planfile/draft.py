@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.checkpoints.triggers import parse_triggers
 from holdfast.model import (
+    SHELL_TOOL,
     SUBPLANS_TOOL,
     Compensation,
     DecisionSpec,
@@ -95,7 +96,7 @@ def steps_of(entries: Iterable[StepEntry], default_resource: str) -> Iterator[St
 
 def _call(entry: StepEntry) -> tuple[str, dict[str, Any]]:
     if entry.run is not None:
-        return "shell", {"command": entry.run}
+        return SHELL_TOOL, {"command": entry.run}
     return entry.tool or SUBPLANS_TOOL, entry.args
 
 

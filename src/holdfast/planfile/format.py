@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from holdfast.checkpoints.triggers import TRIGGER_NAMES, parse_triggers
 from holdfast.errors import ConfigError
-from holdfast.model import DecisionType, MergeStrategy, OnFailure, ResourceType
+from holdfast.model import SHELL_TOOL, DecisionType, MergeStrategy, OnFailure, ResourceType
 from holdfast.planfile.document import KeyPath
 from holdfast.process.environment import LONGEST_TIMEOUT_SECONDS
 
@@ -179,7 +179,7 @@ def _or_text(schema: dict[str, Any]) -> None:
 
 def _as_call(value: object) -> object:
     """A text is short for a shell command."""
-    return {"tool": "shell", "args": {"command": value}} if isinstance(value, str) and value.strip() else value
+    return {"tool": SHELL_TOOL, "args": {"command": value}} if isinstance(value, str) and value.strip() else value
 
 
 def _needs_its_kind() -> dict[str, Any]:

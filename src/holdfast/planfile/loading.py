@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from holdfast.model import SUBPLANS_TOOL, Policy, Step
+from holdfast.model import SHELL_TOOL, SUBPLANS_TOOL, Policy, Step
 from holdfast.names import did_you_mean, name_text
 from holdfast.planfile.document import Document, KeyPath, parse, quote, refused, shortened
 from holdfast.planfile.draft import PlanDraft, draft_of, steps_of
@@ -258,7 +258,7 @@ def _check_call(document: Document, step: dict[str, Any], here: KeyPath, check_s
     if check_step is None or "subplans" in step or ("run" in step) == ("tool" in step):
         return
     if "run" in step:
-        tool, args = "shell", {"command": step["run"]}
+        tool, args = SHELL_TOOL, {"command": step["run"]}
         usable = isinstance(step["run"], str) and bool(step["run"].strip())
     else:
         tool, args = step["tool"], step.get("args", {})

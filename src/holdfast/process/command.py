@@ -245,9 +245,9 @@ def _signal_name(number: int) -> str:
 
 def _start_error(report: Report, job: _Job) -> SandboxError:
     reason = os.strerror(report.errno)
-    if report.failed == "enter":
+    if report.failed == supervisor.ENTERING:
         return SandboxError(f"{job.cwd} cannot be entered: {reason}")
-    if report.failed == "confine":
+    if report.failed == supervisor.CONFINING:
         return SandboxError(
             f"{job.argv[0]} was not started, because it could not be confined: {reason}",
             hint="Turn `sandbox.confine` off if the step may write wherever you can.",

@@ -40,6 +40,11 @@ SYS_LANDLOCK_RESTRICT_SELF = 446
 LANDLOCK_RULE_PATH_BENEATH = 1
 CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
 
+# The stages of starting the command: entering its folder, confining it, executing it.
+ENTERING, CONFINING, EXECUTING = 1, 2, 3
+# What ends the wait for the command.
+ITS_OWN_END, STOP_REQUEST, DEAD_EXECUTOR = 1, 2, 3
+
 
 def main() -> NoReturn:
     control = int(sys.argv[1])
@@ -48,14 +53,14 @@ def main() -> NoReturn:
     wake = wake_on_child_exit()
     parameters = read_parameters(control)
     family = Family(start(parameters, control), adopts_orphans, wake)
-    stop = family.wait_for_end_or_stop(control)
-    if stop == b"stop":
+    over = family.wait_for_end_or_stop(control)
+    if over == STOP_REQUEST:
         family.end(signal.SIGTERM, GRACE_SECONDS)
     family.end(signal.SIGKILL, GIVE_UP_SECONDS)
     report(
         control,
         wait_status="null" if family.status is None else family.status,
-        stopped="false" if stop is None else "true",
+        stopped="false" if over == ITS_OWN_END else "true",
         adopts_orphans="true" if adopts_orphans else "false",
         survivors=[] if family.is_gone else children(),
     )
@@ -108,13 +113,13 @@ def start(parameters: dict[str, Any], control: int) -> int:
     os.close(read_end)
     if failure:
         stage, number = failure.split()
-        report(control, failed=f'"{stage.decode()}"', errno=int(number))
+        report(control, failed=int(stage), errno=int(number))
     return command
 
 
 def become_command(parameters: dict[str, Any], supervisor: int, failures: int) -> NoReturn:
     """Do everything between fork and exec, in the child."""
-    stage = b"enter"
+    stage = ENTERING
     try:
         os.setsid()
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -124,16 +129,16 @@ def become_command(parameters: dict[str, Any], supervisor: int, failures: int) -
         if parameters["terminal"]:
             take_terminal()
         os.chdir(parameters["cwd"])
-        stage = b"confine"
+        stage = CONFINING
         if parameters["rules"] is not None:
             confine(*parameters["rules"])
-        stage = b"start"
+        stage = EXECUTING
         argv = parameters["argv"]
         os.execvpe(argv[0], argv, parameters["environment"])
     except OSError as error:
-        os.write(failures, b"%s %d" % (stage, error.errno or errno.EIO))
+        os.write(failures, b"%d %d" % (stage, error.errno or errno.EIO))
     except ValueError:
-        os.write(failures, b"%s %d" % (stage, errno.EINVAL))
+        os.write(failures, b"%d %d" % (stage, errno.EINVAL))
     finally:
         os._exit(127)
 
@@ -218,17 +223,16 @@ class Family:
         self.status: int | None = None
         self.is_gone = False
 
-    def wait_for_end_or_stop(self, control: int) -> bytes | None:
-        """None if the command ended by itself, ``stop`` if asked to stop, empty if the executor is dead."""
+    def wait_for_end_or_stop(self, control: int) -> int:
         poll = select.poll()
         poll.register(control, select.POLLIN)
         poll.register(self.wake, select.POLLIN)
         while True:
             self.reap()
             if self.status is not None:
-                return None
+                return ITS_OWN_END
             if any(descriptor == control for descriptor, _ in poll.poll()):
-                return b"stop" if receive(control) else b""
+                return STOP_REQUEST if receive(control) else DEAD_EXECUTOR
 
     def end(self, number: int, patience_seconds: float) -> None:
         """Send the signal, also to processes that appear meanwhile, until none is left or the time is over."""

@@ -52,8 +52,8 @@ class Report:
     adopts_orphans: bool = True
     survivors: Sequence[int] = ()
     """Processes that could not be ended."""
-    failed: str | None = None
-    """The stage at which starting the command failed: ``enter`` its folder, ``confine`` or ``start`` it."""
+    failed: int | None = None
+    """The stage at which starting the command failed, one of the supervisor's."""
     errno: int = 0
 
 

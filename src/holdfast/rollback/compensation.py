@@ -29,10 +29,6 @@ from holdfast.model import (
 if TYPE_CHECKING:
     from holdfast.tools import Toolbox, ToolResult
 
-UNDER_WAY = "begun; whether it was done is not known"
-DONE = "done"
-TO_BE_DONE = "to be done"
-
 RunTool = Callable[[Plan, Step, StepRun], "ToolResult"]
 
 
@@ -89,13 +85,14 @@ def compensate(
 
 
 def _undo(plan: Plan, lease: Lease, service: CheckpointService, each: Compensable, run_tool: RunTool) -> StepRun:
-    _note(lease, service, each.run, UNDER_WAY)
+    _note(lease, service, each.run, "begun; whether it was done is not known")
     result = run_tool(plan, each.undoing, each.run)
-    return _note(lease, service, each.run, DONE if result.succeeded else f"failed: {result.error}")
+    note = "done" if result.succeeded else f"failed: {result.error}"
+    return _note(lease, service, each.run, note, is_done=result.succeeded)
 
 
-def _note(lease: Lease, service: CheckpointService, run: StepRun, note: str) -> StepRun:
-    noted = run.model_copy(update={"compensation": note})
+def _note(lease: Lease, service: CheckpointService, run: StepRun, note: str, *, is_done: bool = False) -> StepRun:
+    noted = run.model_copy(update={"compensation": note, "is_compensated": is_done})
     with service.store.transaction(lease):
         service.store.save(noted)
     return noted
@@ -110,26 +107,28 @@ def effects_outside(
     """Of the steps that are undone: all that they did outside of the sandboxes, with what became of it."""
     effects = list(_all_effects(plan, service, tools, consequences))
     # In the order in which that is done: the last step first.
-    undone = tuple(effect for effect in reversed(effects) if effect.note in (TO_BE_DONE, DONE))
+    undone = tuple(effect for effect, is_undone in reversed(effects) if is_undone)
     gone = tuple(
         _effect(run, run.compensation)
         for run in consequences.runs
         if run.is_superseded and run.compensation is not None
     )
-    return EffectsOutside(tuple(effect for effect in effects if effect not in undone), undone, gone)
+    return EffectsOutside(tuple(effect for effect, is_undone in effects if not is_undone), undone, gone)
 
 
 def _all_effects(
     plan: Plan, service: CheckpointService, tools: Toolbox, consequences: Consequences
-) -> Iterator[SideEffect]:
+) -> Iterator[tuple[SideEffect, bool]]:
+    """Each with whether it is undone, now or by the rollback."""
     for run, step in _with_effects(_undone(plan, consequences), tools):
-        yield _effect(run, run.compensation or (TO_BE_DONE if is_compensable(step, run) else ""))
+        will_be = is_compensable(step, run)
+        yield _effect(run, run.compensation or ("to be done" if will_be else "")), will_be or bool(run.is_compensated)
     subplans = [(subplan, subplan.name) for subplan in consequences.subplans if not subplan.is_superseded]
     while subplans:
         subplan, name = subplans.pop(0)
         runs, decisions = service.store.runs.of(subplan.plan_id), service.store.decisions.of(subplan.plan_id)
         for run, _ in _with_effects(_in_force(subplan, runs, decisions), tools):
-            yield _effect(run, run.compensation or "", f"{name}: ")
+            yield _effect(run, run.compensation or "", f"{name}: "), bool(run.is_compensated)
         subplans += [(each, f"{name}: {each.name}") for each in service.store.plans.below(subplan.plan_id)]
 
 

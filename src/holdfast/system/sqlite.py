@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from holdfast.errors import HOW_TO_FREE_SPACE, DatabaseDamagedError, DatabaseError, DatabaseFullError
+from holdfast.errors import (
+    HOW_TO_FREE_SPACE,
+    SEE_DOCTOR,
+    DatabaseDamagedError,
+    DatabaseError,
+    DatabaseFullError,
+    DoctorHint,
+)
 from holdfast.system.reserve import is_nearly_full
 
 SAFE_VERSION = (3, 51, 3)
@@ -39,7 +46,6 @@ Error: type[Exception] = module.Error
 C = TypeVar("C", bound=sqlite3.Connection)
 _CONNECTION: type[sqlite3.Connection] = module.Connection
 
-_DOCTOR = "Run `holdfast doctor` to see what is affected."
 _MEANINGS = {
     sqlite3.SQLITE_BUSY: (
         f"The database {{path}} stayed locked by another process for {BUSY_TIMEOUT_SECONDS} s.",
@@ -49,7 +55,7 @@ _MEANINGS = {
         "There is no space left for the database {path}; nothing of this change was saved.",
         HOW_TO_FREE_SPACE,
     ),
-    sqlite3.SQLITE_CORRUPT: ("The database {path} is damaged: {error}.", _DOCTOR),
+    sqlite3.SQLITE_CORRUPT: ("The database {path} is damaged: {error}.", SEE_DOCTOR),
     sqlite3.SQLITE_NOTADB: (
         "The file {path} is not a SQLite database.",
         "Move it away, or set HOLDFAST_HOME to another folder.",
@@ -64,7 +70,7 @@ _MEANINGS = {
     ),
     sqlite3.SQLITE_IOERR: (
         "The disk failed while the database {path} was read or written: {error}.",
-        "Check the disk and the space left on it, then run `holdfast doctor`.",
+        DoctorHint("Check the disk and the space left on it, then run `holdfast doctor`."),
     ),
 }
 _SAME_MEANING = {sqlite3.SQLITE_LOCKED: sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PERM: sqlite3.SQLITE_READONLY}
@@ -222,7 +228,7 @@ def database_error(error: Exception, path: Path) -> DatabaseError:
 
 
 def _meaning(code: int, path: Path, error: Exception | None = None) -> DatabaseError:
-    unknown = ("The database {path} cannot be used: {error}.", _DOCTOR)
+    unknown = ("The database {path} cannot be used: {error}.", SEE_DOCTOR)
     message, hint = _MEANINGS.get(_SAME_MEANING.get(code, code), unknown)
     return _kind(code, error)(message.format(path=path, error=error), hint=hint)
 

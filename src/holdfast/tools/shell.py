@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
+from holdfast.model import SHELL_TOOL
 from holdfast.process.command import ProcessResult, run_supervised
 from holdfast.process.passthrough import Passthrough
 from holdfast.process.watch import Answer
@@ -19,7 +20,7 @@ class ShellArgs(ToolArgs):
 class Shell:
     """Runs a command line in the sandbox; nothing it starts outlives it."""
 
-    declaration = ToolDeclaration(name="shell", args=ShellArgs)
+    declaration = ToolDeclaration(name=SHELL_TOOL, args=ShellArgs)
 
     def run(self, args: ShellArgs, context: ToolContext) -> ToolResult:
         return result_of(run_in(context, args.command), "the command", context)

@@ -7,15 +7,16 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.db import schema
 from holdfast.db.lease import leased
 from holdfast.db.store import Store
-from holdfast.model import Lease, Plan, now
+from holdfast.model import Lease, Plan, PlanState, now
 from tests.integration.db.database import Database, SqliteDatabase
-from tests.integration.db.samples import a_decision, saved_plan
+from tests.integration.db.samples import a_decision, a_run, saved_plan
 from tests.integration.db.test_schema import bring_to, revisions
 
 
@@ -88,6 +89,30 @@ def test_it_goes_back_a_step_and_no_record_is_lost_or_damaged(alembic: Alembic, 
         assert [each.plan_id for each in store.plans.of_project(None)] == [second.plan_id, first.plan_id]
         assert store.get(Lease, first.plan_id).token == lease.token
         assert len(store.decisions.of(first.plan_id)) == 1
+
+
+def test_what_earlier_versions_found_out_from_texts_is_in_columns_after_a_migration(
+    alembic: Alembic, database: Database
+) -> None:
+    with database.open() as store:
+        plan = saved_plan(store, sequence=1)
+        below: dict[str, Any] = {"parent_plan_id": plan.plan_id, "is_superseded": True, "state": PlanState.CANCELLED}
+        records = [
+            saved_plan(store, **below, error="its parent was rolled back", is_cancelled_by_rollback=True),
+            saved_plan(store, **below, error="cancelled"),
+            a_run(plan, 1, compensation="done", is_compensated=True),
+            a_run(plan, 2, compensation="failed: exit code 1", is_compensated=False),
+            a_run(plan, 3),
+        ]
+        with store.transaction():
+            for run in records[2:]:
+                store.insert(run)
+    alembic("downgrade", "0009")
+    assert "is_compensated" not in repr(database.schema()["step_run"])
+    with database.open() as store:
+        assert store.damaged.records() == []
+        assert [store.get(Plan, each.plan_id) for each in records[:2]] == records[:2]
+        assert store.runs.of(plan.plan_id) == records[2:]
 
 
 def refused(alembic: Alembic, database: Database, *words: str) -> str:

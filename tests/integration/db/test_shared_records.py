@@ -169,7 +169,7 @@ def test_a_plan_that_does_not_run_is_cancelled_only_where_its_content_is(machine
 def test_a_cancel_that_is_refused_asks_nobody_to_stop(machines: Machines) -> None:
     plan = machines.created("echo 1 > one")
     machines.here.execute(plan.plan_id)
-    with leased(machines.here.store, plan.plan_id, "plan execute"):
+    with leased(machines.here.store, plan.plan_id, "plan execute", on_stop_request=lambda: None):
         with pytest.raises(StateError, match="nothing to stop"):
             machines.there.cancel(plan.plan_id)
         assert not machines.here.store.get(Lease, plan.plan_id).stop_requested
@@ -182,6 +182,17 @@ def test_what_cannot_be_stopped_is_not_asked_to(machines: Machines) -> None:
         with pytest.raises(ConflictError, match="in use by `plan rollback`"):
             machines.there.cancel(plan.plan_id, patience_seconds=0)
         assert not machines.here.store.get(Lease, plan.plan_id).stop_requested
+
+
+def test_what_may_listen_because_an_earlier_version_took_the_lease_is_asked_to_stop(machines: Machines) -> None:
+    plan = machines.created("false")
+    machines.here.execute(plan.plan_id)
+    store = machines.here.store
+    with leased(store, plan.plan_id, "plan execute") as lease:
+        store.save(lease.model_copy(update={"listens": None}))
+        with pytest.raises(ConflictError, match="was asked to stop and has not stopped yet"):
+            machines.there.cancel(plan.plan_id, patience_seconds=0)
+        assert store.get(Lease, plan.plan_id).stop_requested
 
 
 # A copied home

@@ -109,9 +109,9 @@ def test_an_executor_that_dies_before_it_said_anything_leaves_no_supervisor(cont
 @pytest.mark.parametrize(
     ("changes", "report"),
     [
-        ({"cwd": b"/nowhere"}, {"failed": "enter", "errno": errno.ENOENT}),
-        ({"argv": [b"/nowhere"]}, {"failed": "start", "errno": errno.ENOENT}),
-        ({"argv": [b"/bin/sh", b"a\0b"]}, {"failed": "start", "errno": errno.EINVAL}),
+        ({"cwd": b"/nowhere"}, {"failed": supervisor.ENTERING, "errno": errno.ENOENT}),
+        ({"argv": [b"/nowhere"]}, {"failed": supervisor.EXECUTING, "errno": errno.ENOENT}),
+        ({"argv": [b"/bin/sh", b"a\0b"]}, {"failed": supervisor.EXECUTING, "errno": errno.EINVAL}),
     ],
 )
 def test_what_could_not_be_started_is_reported_with_its_reason(control, changes, report):
@@ -159,7 +159,7 @@ def test_the_rules_of_every_version_of_landlock_keep_writes_inside(control, tmp_
 @needs_landlock
 def test_what_cannot_be_started_is_reported_also_when_it_is_confined(control):
     control.start("true", argv=[b"/nowhere"], rules=rules(Path("/"), landlock_abi()))
-    assert control.report() == {"failed": "start", "errno": errno.ENOENT}
+    assert control.report() == {"failed": supervisor.EXECUTING, "errno": errno.ENOENT}
 
 
 @needs_landlock
@@ -173,7 +173,7 @@ def test_what_cannot_be_started_is_reported_also_when_it_is_confined(control):
 )
 def test_a_command_that_cannot_be_confined_does_not_run(control, tmp_path, wrong, number):
     control.start("touch ran", rules=wrong)
-    assert control.report() == {"failed": "confine", "errno": number}
+    assert control.report() == {"failed": supervisor.CONFINING, "errno": number}
     assert not (tmp_path / "ran").exists()
 
 

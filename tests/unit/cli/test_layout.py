@@ -26,7 +26,7 @@ from holdfast.cli.output import (
     table_rows,
     wrapped,
 )
-from holdfast.model import Lease, Plan, PlanState
+from holdfast.model import Plan, PlanState
 from holdfast.names import name_text
 from holdfast.system.ids import new_id
 
@@ -167,13 +167,6 @@ def test_a_table_fits_if_its_flexible_column_keeps_enough() -> None:
     assert [fits(rows, width, 1) for width in (38, 39, None)] == [False, True, True]
     assert fits([["id", "short", "end"]], 14, 1)
     assert not fits([["id", "short", "end"]], 13, 1)
-
-
-@pytest.mark.parametrize(("command", "can_be_stopped"), [("plan execute", True), ("plan rollback", False)])
-def test_only_an_execution_is_said_to_be_stoppable(command: str, can_be_stopped: bool) -> None:
-    at = datetime(2026, 1, 2, tzinfo=UTC)
-    lease = Lease(plan_id="p", token=1, owner="o", command=command, acquired_at=at, heartbeat_at=at)
-    assert lease.can_be_stopped == can_be_stopped
 
 
 # Errors

@@ -27,6 +27,7 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.screen.diff import MOST_FILES_SHOWN
 from holdfast.cli.screen.listeners import RepairListener, effect_lines, effects_sentence
+from holdfast.model import CorrectionMode
 from holdfast.names import name_text
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 @command("correct")
 @click.option(
     "--mode",
-    type=click.Choice(["revert", "append"]),
+    type=click.Choice([mode.value for mode in CorrectionMode]),
     required=True,
     help="revert: undo the decision and everything that followed. append: undo nothing, add steps at the end.",
 )
@@ -68,18 +69,19 @@ def correct(
     """
     if not guidance.strip():
         raise click.BadParameter("say what to do instead.", param_hint="--guidance")
+    how = CorrectionMode(mode)
     # Appending without steps is refused anyway, with a better message.
-    if not dry_run and (mode == "revert" or steps_file is not None):
+    if not dry_run and (how is CorrectionMode.REVERT or steps_file is not None):
         invocation.refuse_to_guess(yes)
     with invocation.opened() as holdfast:
         if dry_run:
-            preview = holdfast.correction_preview(decision, mode=mode, steps_file=steps_file)
-            return _preview_reply(preview, mode, guidance, steps_file)
+            preview = holdfast.correction_preview(decision, mode=how, steps_file=steps_file)
+            return _preview_reply(preview, how, guidance, steps_file)
         outside = RepairListener(invocation)
         answer = holdfast.correct(
             decision,
             guidance=guidance,
-            mode=mode,
+            mode=how,
             steps_file=steps_file,
             confirm=invocation.asking(_question, yes),
             listener=outside,
@@ -105,7 +107,7 @@ def _question(preview: CorrectionPreview) -> str:
     )
 
 
-def _preview_reply(preview: CorrectionPreview, mode: str, guidance: str, steps_file: Path | None) -> Reply:
+def _preview_reply(preview: CorrectionPreview, mode: CorrectionMode, guidance: str, steps_file: Path | None) -> Reply:
     """The reply of a dry run."""
     steps = ["--with", str(steps_file)] if steps_file else []
     said = shlex.join(["--mode", mode, "--guidance", guidance, *steps, preview.decision.decision_id])
@@ -113,7 +115,7 @@ def _preview_reply(preview: CorrectionPreview, mode: str, guidance: str, steps_f
     data = {
         **plan_data(preview.plan),
         "dry_run": True,
-        "mode": mode,
+        "mode": mode.value,
         "decision": decision_data(preview.decision),
         "checkpoint_id": preview.checkpoint.checkpoint_id if preview.checkpoint else None,
         "superseded_decisions": [decision_data(each) for each in preview.superseded],
