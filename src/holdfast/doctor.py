@@ -318,7 +318,7 @@ def _sandboxes(holdfast: Holdfast, plans: Sequence[Plan], kept: Collection[str])
         detail = f"{len(unknown)} in {folder} belong to no plan: {_named(unknown)}"
         yield Finding("sandboxes", "warning", detail, "Remove them if no other database uses this home.")
     else:
-        yield Finding("sandboxes", "ok", f"{len(present)} on disk, each of a plan")
+        yield Finding("sandboxes", "ok", f"{len(present)} on disk, each belongs to a plan")
 
 
 # The content

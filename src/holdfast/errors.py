@@ -33,7 +33,7 @@ EXIT_INTERRUPTED = 130
 
 HOW_TO_FREE_SPACE = (
     "Free some space on that disk, then run the command again. `holdfast plan delete` and `holdfast checkpoint prune` "
-    "free some, also when nothing is left."
+    "free some, even if nothing is left."
 )
 
 

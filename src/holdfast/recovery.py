@@ -54,7 +54,7 @@ class Recovery:
         self._service, self._lease, self._compensator, self._tell = service, lease, compensator, tell
 
     def recover(self, plan_id: str) -> Plan:
-        """Finish or undo everything that a dead process left; the plan as it is then."""
+        """Finish or undo everything that a dead process left; returns the plan after that."""
         plan, put_back = self._recover(plan_id)
         if put_back is not None:
             self._tell(put_back)
@@ -157,7 +157,7 @@ def _clear_away_stagings(plan: Plan) -> None:
 
 
 def _interrupt(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
-    """End what the dead owner left running, and note that the step under way was interrupted."""
+    """End what the dead owner left running, and note that the running step was interrupted."""
     waiting = restore_waiting(plan, lease, service)
     if waiting is not None:
         return waiting

@@ -45,7 +45,7 @@ class Comparison:
         self._linked = {path for group in result.links for path in group}
         self.todo: list[Difference] = []
         self.there_already: list[Difference] = []
-        """What the plan changed and the real files hold without it."""
+        """What the plan changed, and the real files hold already."""
         self.merged: dict[bytes, bytes] = {}
         self.conflicts: list[bytes] = []
 
@@ -95,7 +95,7 @@ class Comparison:
         return same_content(present, known) or are_same_database(self._reader, present, known)
 
     def _together(self, path: bytes, old: Entry | None, present: Entry, new: Entry) -> Entry | None:
-        """What is there with the plan's change of it; None if the two do not fit together."""
+        """The present entry with the plan's change; None if the two do not fit together."""
         is_same_kind = present.is_same_kind(new)
         xattrs = merged_xattrs(old, present, new) if is_same_kind else new.xattrs
         are_attributes_all = same_but_for_xattrs(old, new) and is_same_kind and path not in self._linked
@@ -107,7 +107,7 @@ class Comparison:
         if found is None or xattrs is None:
             return None
         together = msgspec.structs.replace(found, xattrs=xattrs)
-        # Setting a mode changes the access list, and the other way round: they must be of one piece.
+        # Setting a mode changes the access list, and the other way round: both must come from one side.
         is_of_one_piece = present.mode == new.mode or access_list(together) == access_list(found)
         return together if is_of_one_piece else None
 
@@ -130,7 +130,7 @@ class Comparison:
 
 
 def _is_as_it_was(present: Entry | None, old: Entry | None) -> bool:
-    """Whether the user left it alone; an attribute that only the real file has, the copy may not have carried."""
+    """Whether the user left it alone; the copy may lack an attribute that only the real file has."""
     if present is None or old is None:
         return present is old
     before = dict(old.xattrs)
@@ -138,7 +138,7 @@ def _is_as_it_was(present: Entry | None, old: Entry | None) -> bool:
 
 
 def _with_owner_of(present: Entry | None, new: Entry | None) -> Entry | None:
-    """A file that is changed stays whose it is."""
+    """A changed file keeps its owner."""
     if present is None or new is None:
         return new
     return msgspec.structs.replace(new, uid=present.uid, gid=present.gid)

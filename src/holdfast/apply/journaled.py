@@ -20,7 +20,7 @@ from holdfast.snapshot.selection import Selection, links_among, load_selection, 
 
 
 class JournaledFiles(NamedTuple):
-    """The files that an operation replaced, and by what."""
+    """The files that an operation replaced, and their replacements."""
 
     old: Selection
     new: Selection
@@ -29,7 +29,7 @@ class JournaledFiles(NamedTuple):
 
 
 def store_replaced(service: CheckpointService, changes: Sequence[RealChange]) -> dict[str, str]:
-    """Store what is about to be replaced; refuses if it could not come back, and stores anew what is damaged of it."""
+    """Store what is about to be replaced; damaged content is stored again. Refuses if it could not be restored."""
     states = _store(service, changes)
     for each in changes:
         old, new, index = _keys(each.resource)

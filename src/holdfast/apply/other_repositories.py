@@ -31,7 +31,7 @@ def _refuse_foreign_files(differences: Iterable[Difference]) -> None:
         raise SandboxError(
             "The plan changed files of a submodule, or of another repository inside this one, which apply cannot do; "
             f"nothing was applied:\n  {listed}",
-            hint="Give that one's own folder as a resource, in a plan without the repository around it.",
+            hint="Make a plan that has the folder of that inner repository as its resource.",
         )
 
 

@@ -144,7 +144,7 @@ def _how_to_complete(plan: Plan, service: CheckpointService) -> str:
     root = service.store.plans.root_of(plan)
     if plan.is_superseded:
         return (
-            "What spawned it was rolled back or corrected. Its checkpoints are kept: "
+            "The step that spawned it was rolled back or corrected. Its checkpoints are kept: "
             f"`holdfast checkpoint list {plan.plan_id}`; `holdfast plan tree {root.plan_id}` shows what is in force."
         )
     return f"It goes on with the whole plan: run `holdfast plan execute {root.plan_id}` first."
@@ -197,9 +197,9 @@ class _Analysis:
     def _refuse_conflicts(self) -> None:
         if self._conflicts:
             raise conflict(
-                "The plan and somebody else changed the same files; nothing was applied:",
+                "These files were changed by the plan and also outside of it; nothing was applied:",
                 [*self._conflicts, *self._unfinished_work],
-                hint="Undo your change of them, or make it the plan's (see "
+                hint="Undo your change of these files, or make the plan's result contain it (see "
                 f"`holdfast plan diff --patch {self._plan.plan_id}`), and apply again. In a git repository "
                 "`--branch NAME` leaves the result on a branch of its own for you to merge.",
             )
@@ -229,7 +229,7 @@ class _Analysis:
         head, ref = repository.head(), repository.branch()
         paths = _paths_for_git(real.todo, ignored)
         refuse_repositories_made(resource, paths)
-        # What somebody has made the same already, and not committed, the commit would be without.
+        # If a file already has the new content, and that is not committed, the commit would lack it.
         concerned = {*paths, *_paths_for_git(real.there_already, ignored)}.difference(real.conflicts)
         self._unfinished_work += labelled(resource, not_as_committed(repository, concerned) - set(real.conflicts))
         if paths:

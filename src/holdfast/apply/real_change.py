@@ -20,7 +20,7 @@ Links = tuple[tuple[bytes, ...], ...]
 class RealChange:
     resource: Resource
     differences: tuple[Difference, ...] = ()
-    """From the real files as they are now to what they shall be."""
+    """From the real files as they are now to what they will be."""
     links: Links = ()
     merged: Mapping[bytes, bytes] = field(default_factory=dict)
     """Text in which both the plan and the user changed different lines, put together; not in the store yet."""
@@ -36,7 +36,7 @@ class RealChange:
 
     @property
     def visible_differences(self) -> list[Difference]:
-        """Those that a person is shown: of folders that come or go only those without anything in them.
+        """Those that a person is shown: of folders that are made or removed, only the empty ones.
 
         The entry of a folder of a user stands for itself only, so what is in it is known from the other differences.
         """
@@ -61,20 +61,20 @@ def with_folders(
     missing = _missing_folders(todo, real)
     todo = [*todo, *(Difference(path, real.get(path), folder(path)) for path in missing)]
     conflicts = {path for path in missing if path in real} | _folders_in_use(root, todo)
-    # A folder that is to go, and holds something of the user's that is not, is no part of the change.
+    # A folder that is to be removed stays if something of the user's in it stays.
     staying = directories_in_use(root, {difference.path for difference in todo if difference.new is None})
     return [difference for difference in todo if difference.path not in staying], conflicts
 
 
 def _missing_folders(todo: Sequence[Difference], real: Selection) -> list[bytes]:
-    """Folders that what is to be made lies in, and that the user removed or replaced; those above first."""
+    """Folders that the change needs, and that the user removed or replaced; the outer ones first."""
     made = {difference.path for difference in todo}
     needed = with_ancestors(difference.path for difference in todo if difference.new is not None) - made
     return sorted(path for path in needed if path not in real or real[path].kind != DIRECTORY)
 
 
 def _folders_in_use(root: Path, todo: Sequence[Difference]) -> set[bytes]:
-    """Folders that are to be something else, and in which the user has something that is not in the change."""
+    """Folders that are to be replaced, and in which the user has something that is not in the change."""
     replaced = {
         path for path, old, new in todo if old is not None and new is not None and old.kind == DIRECTORY != new.kind
     }

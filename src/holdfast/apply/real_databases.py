@@ -28,7 +28,7 @@ def refuse_databases_at_risk(changes: Iterable[RealChange], reader: StateReader)
     if logs:
         listed = "\n  ".join(logs)
         raise ConflictError(
-            "These logs hold changes of databases that are to be replaced, and are no part of what replaces them; "
+            "These logs hold changes that are not in their databases yet, and the databases are to be replaced; "
             f"nothing was changed:\n  {listed}",
             hint="Open each database with its own program, or with `sqlite3`, and close it again: that takes the log "
             "into it. Then run the command again.",
@@ -37,7 +37,7 @@ def refuse_databases_at_risk(changes: Iterable[RealChange], reader: StateReader)
 
 
 def database_in_use(root: Path, found: InUse) -> ConflictError:
-    """What to say if a program opened it in the last moment."""
+    """The message if a program opened it at the last moment."""
     return _open_elsewhere("nothing was changed", [_named(root, found.path, found.programs)])
 
 
@@ -50,7 +50,7 @@ def refuse_to_put_back(root: Path, in_use: Sequence[tuple[bytes, str]]) -> None:
 def databases_with_work_in_logs(
     root: Path, reader: StateReader, differences: Sequence[Difference], known: Collection[bytes]
 ) -> set[bytes]:
-    """Those that are to be put back, and into whose logs somebody wrote; ``known`` are paths of our own change."""
+    """Those that are to be put back, and whose logs were written to; ``known`` are paths of our own change."""
     logs = set(unknown_logs(root, reader, differences)).difference(known)
     return {path for path in map(database_of, logs) if path is not None}
 

@@ -121,7 +121,7 @@ def _change_all(
     _change_files(service, operation, changes)
     indexes = {name: new_index(move.repository, move.old, move.new) for name, move in with_index.items()}
     if indexes:
-        # An index that is ours can then be told from one that somebody else wrote.
+        # An index that is ours can then be told from one that another program wrote.
         digests = {name: digest_of(content).hex() for name, content in indexes.items()}
         operation = RealFilesEntry.of(operation).model_copy(update={"indexes": digests}).put_into(operation)
         with service.store.transaction(lease):

@@ -30,7 +30,7 @@ def reading(resources: Sequence[Resource], service: CheckpointService) -> Iterat
 
 @contextmanager
 def changing(resources: Sequence[Resource], service: CheckpointService) -> Iterator[None]:
-    """They are ours alone meanwhile; refused if they are half changed."""
+    """No other process uses them meanwhile; refused if they are half changed."""
     with putting_back(resources):
         refuse_half_changed(resources, service)
         yield
@@ -38,7 +38,7 @@ def changing(resources: Sequence[Resource], service: CheckpointService) -> Itera
 
 @contextmanager
 def putting_back(resources: Iterable[Resource]) -> Iterator[None]:
-    """They are ours alone meanwhile, however they are."""
+    """No other process uses them meanwhile, even if they are half changed."""
     with folder_lock.changing(_places_of_all(resources)):
         yield
 
@@ -55,7 +55,7 @@ def _places_of(resource: Resource) -> list[Path]:
         try:
             repository = GitRepository.at(root)
         except (HoldfastError, OSError):
-            return places  # it is no repository any longer: the code that needs one says so
+            return places  # it is no longer a repository: the code that needs one says so
         kept = (repository.git_dir.resolve(), repository.common_dir)
         places += [place for place in dict.fromkeys(kept) if not place.is_relative_to(root)]
     return places
@@ -80,7 +80,7 @@ def _overlap(some: Iterable[Path], others: Iterable[Path]) -> bool:
 
 
 def _chain(place: Path) -> list[object]:
-    """What a folder and those that it is in are, whatever they are called; those that are not there, by their names."""
+    """The identity of a folder and of all folders above it; a missing one is identified by its name."""
     return [_identity(each) for each in (place, *place.parents)]
 
 
@@ -93,7 +93,7 @@ def _identity(place: Path) -> object:
 
 
 def refuse_half_changed(resources: Sequence[Resource], service: CheckpointService) -> None:
-    """To be called while nothing can change them: then whatever is still begun will not come to its end by itself."""
+    """Call this while nothing can change them: then an unfinished operation will not end by itself."""
     for plan, operation in unfinished_in(resources, service):
         root = service.store.plans.root_of(plan)
         raise StateError(
@@ -109,7 +109,7 @@ def refuse_half_changed(resources: Sequence[Resource], service: CheckpointServic
 
 
 def unmark_settled(plan: Plan, service: CheckpointService) -> None:
-    """Take off what a process left that died when all was done but this."""
+    """Remove the mark of a process that died when only the mark was left to remove."""
     for resource in plan.resources:
         mark = folder_mark.find_on(Path(resource.path))
         if mark is not None and _is_settled(mark, service):
@@ -142,7 +142,7 @@ def _listed(resources: Iterable[Resource]) -> str:
 
 
 def mark(plan: Plan, operation: Operation, resources: Iterable[Resource], service: CheckpointService) -> None:
-    """Say on the folders whose change it is, before the first file is changed."""
+    """Mark the folders with the operation that changes them, before the first file is changed."""
     home = service.manager.objects.path.parent
     place = valid_text(str(home.resolve()))
     whose = Mark(place, service.store.plans.root_of(plan).plan_id, operation.operation_id, operation.kind)

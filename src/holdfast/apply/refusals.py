@@ -44,7 +44,7 @@ def refuse_busy_repository(repository: GitRepository) -> None:
 def refuse_closed_folders(
     changes: Iterable[tuple[Path, Sequence[Difference]]], repositories: Iterable[GitRepository]
 ) -> None:
-    """Refuse if somebody has to let us write first: to the files' folders, and for a commit to git's own."""
+    """Refuse if we may not write: to the files' folders, and for a commit to git's own."""
     changes = list(changes)
 
     def found_by(find: Callable[[Path, Sequence[Difference]], set[bytes]]) -> list[Path]:
@@ -54,7 +54,7 @@ def refuse_closed_folders(
     if read_only:
         folders = "\n  ".join(name_text(str(folder)) for folder in read_only)
         raise SandboxError(
-            f"Somebody made these folders read-only, and the change is in them; nothing was changed:\n  {folders}",
+            f"The change is in these folders, which were made read-only; nothing was changed:\n  {folders}",
             hint="If they may be changed, make them writable with `chmod u+w`, then run the command again.",
         )
     closed = found_by(closed_directories)
@@ -82,7 +82,7 @@ def conflict(message: str, paths: Iterable[str], hint: str) -> ConflictError:
 
 def changed_meanwhile(root: Path, path: bytes) -> ConflictError:
     return ConflictError(
-        f"Somebody else changed {name_text(shown(path))} in {name_text(str(root))} meanwhile; nothing was changed.",
+        f"Something else changed {name_text(shown(path))} in {name_text(str(root))} meanwhile; nothing was changed.",
         hint="Run the command again.",
         paths=(shown(path),),
     )

@@ -1,4 +1,4 @@
-"""Unapplying a plan: the real files become what they were before it was applied, unless somebody changed them since."""
+"""Unapplying a plan: the real files become what they were before it was applied, unless they were changed since."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _AND_AGAIN = "then run the command again."
 
 @dataclass(frozen=True)
 class UnapplyPreview:
-    """What taking the apply back would do; refused whatever the real one would refuse."""
+    """What undoing the apply would do; refuses what the real one would refuse."""
 
     plan: Plan
     operation: Operation
-    """The apply that is taken back."""
+    """The apply that is undone."""
     resources: tuple[RealChange, ...]
 
     @property
@@ -71,13 +71,13 @@ class UnapplyPreview:
 
     @property
     def commits(self) -> dict[str, str]:
-        """The commits that branches no longer name afterwards, by resource."""
+        """The commits that no branch names afterwards, by resource."""
         moves = {each.resource.name: each.branch for each in self.resources if each.branch is not None}
         return {name: move.old for name, move in moves.items() if move.old is not None}
 
     @property
     def branch(self) -> str | None:
-        """The branch that the apply left its result on, and that goes."""
+        """The branch with the result of the apply, which is deleted."""
         moves = [each.branch for each in self.resources if each.branch is not None]
         return next((branch_name(move.ref) for move in moves if move.ref and not move.is_checked_out), None)
 
@@ -109,7 +109,7 @@ def preview_unapply(plan: Plan, service: CheckpointService) -> UnapplyPreview:
 def unapply_plan(
     plan: Plan, lease: Lease, service: CheckpointService, confirm: Callable[[UnapplyPreview], bool] | None
 ) -> UnapplyPreview | None:
-    """Unapply it, unless ``confirm`` says no; what was done, with the plan as it is then."""
+    """Unapply it, unless ``confirm`` says no; returns what was done, and the plan after it."""
     preview = preview_unapply(plan, service)
     if confirm is not None and not confirm(preview):
         return None
@@ -126,7 +126,7 @@ class _Analysis:
         self._conflicts: list[str] = []
 
     def take(self, resource: Resource, batch: Batch) -> RealChange:
-        """The way back for one resource; what stands against it is noted."""
+        """How one resource is restored; what prevents that is noted."""
         move = self._move_back(resource)
         files = files_in(RealFilesEntry.of(self._operation), resource, self._reader)
         return RealChange(resource, branch=move) if files is None else self._files_back(resource, files, move, batch)
@@ -162,7 +162,7 @@ class _Analysis:
         ]
 
     def _with_time_of(self, old: Entry, present: Entry) -> Entry:
-        """If the apply was the last to change the folder; whatever came, went or was renamed in it since shows."""
+        """Only if the apply was the last to change the folder: what was made or removed in it since shows."""
         begun, ended = self._operation.created_at, self._operation.finished_at
         was_last = (
             ended is not None and begun.timestamp() - _CLOCK_TICK_SECONDS <= present.mtime_ns / 1e9 <= ended.timestamp()
@@ -194,20 +194,20 @@ class _Analysis:
 
 
 def _is_as_left(present: Entry | None, old: Entry | None, new: Entry | None) -> bool:
-    """Whether it is what the apply made; a folder it could not remove, as it held something else, is there still."""
+    """Whether it is what the apply made; a folder that it could not remove still exists."""
     if new is None and present is not None and old is not None and present.kind == old.kind == DIRECTORY:
         return True
     return same(present, new)
 
 
 def _in_folders_that_stay(differences: Sequence[Difference]) -> list[Difference]:
-    """Without what lies in folders that the apply made: what their modes are was the plan's decision."""
+    """Without what lies in folders that the apply made: the plan decided their modes."""
     going = {difference.path for difference in differences if difference.new is None}
     return [difference for difference in differences if split(difference.path)[0] not in going]
 
 
 def _changed_names(links: Links, old: Selection, real: Selection) -> set[bytes]:
-    """Names that once shared a file with others and hold something else now: they are not joined again."""
+    """Names that once shared a file with others and hold something else now: they are not linked again."""
     changed = set()
     for group in links:
         content = next((old[path] for path in group if path in old), None)
@@ -216,13 +216,13 @@ def _changed_names(links: Links, old: Selection, real: Selection) -> set[bytes]:
 
 
 def _branch_going(made: BranchMove) -> BranchMove | None:
-    """The branch that the apply made; None if somebody deleted it already."""
+    """The branch that the apply made; None if it is deleted already."""
     repository, name = made.repository, branch_name(made.ref or "")
     present = repository.commit_of(made.ref or "")
     if present not in (made.new, None):
         raise ConflictError(
             f"The branch {name} in {repository.root} has moved on since; nothing was undone.",
-            hint=f"Delete it yourself if nobody needs it, with `git branch -D {name}`, and run the command again.",
+            hint=f"If it is not needed, delete it with `git branch -D {name}`, and run the command again.",
         )
     if repository.branch() == made.ref:
         raise ConflictError(
@@ -242,7 +242,7 @@ def _branch_going(made: BranchMove) -> BranchMove | None:
 
 
 def _refuse_if_elsewhere(made: BranchMove) -> None:
-    """HEAD must be at the commit of the apply, on the same branch: what came on top would be lost otherwise."""
+    """HEAD must be at the commit of the apply, on the same branch: later commits would be lost otherwise."""
     repository, commit = made.repository, made.new or ""
     if made.is_at(commit):
         return

@@ -1,4 +1,4 @@
-"""An apply or unapply undone: files, index and branch as they were, except for what somebody has changed since."""
+"""An apply or unapply undone: files, index and branch as they were, except for what was changed since."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DONE = {
     OperationKind.APPLY: (Phase.APPLY, PlanState.APPLIED),
     OperationKind.UNAPPLY: (Phase.EXECUTE, PlanState.COMPLETE),
 }
-"""What a plan is when the operation is done; when it is undone, it is what the other one leads to."""
+"""The state of a plan when the operation is done; if it is undone, the state that the other operation leads to."""
 UNDONE = {OperationKind.APPLY: DONE[OperationKind.UNAPPLY], OperationKind.UNAPPLY: DONE[OperationKind.APPLY]}
 _INDEX_BEFORE_TOKENS = "index.holdfast"
 
@@ -38,7 +38,7 @@ def changed_plan(plan: Plan, to: tuple[Phase, PlanState], error: str | None = No
 
 
 def undo_unless_done(plan: Plan, lease: Lease, service: CheckpointService, operation: Operation) -> None:
-    """To be called after a failure: it may have come after the end of the operation was recorded."""
+    """Call this after a failure, which may have come after the end of the operation was recorded."""
     found = service.store.get(Operation, operation.operation_id)
     if found.state is OperationState.BEGUN:
         _put_all_back(plan, lease, service, found)
@@ -46,7 +46,7 @@ def undo_unless_done(plan: Plan, lease: Lease, service: CheckpointService, opera
 
 
 def give_way(plan: Plan, service: CheckpointService, operation: Operation) -> None:
-    """If somebody took this process for dead and undid what it had done, what it did afterwards must go too."""
+    """If another process took this one for dead and undid its work, what it did afterwards must go too."""
     store = service.store
     is_undone = operation.state is OperationState.UNDONE
     if is_undone and not store.operations.unfinished(plan.plan_id) and not store.operations.applied(plan.plan_id):
@@ -58,9 +58,9 @@ def give_way(plan: Plan, service: CheckpointService, operation: Operation) -> No
 def undo_change(
     plan: Plan, lease: Lease, service: CheckpointService, operation: Operation, *, even_if_gone: bool = False
 ) -> Plan:
-    """Put the real files, index and branch back as they were before an operation that did not come to its end.
+    """Put the real files, index and branch back as they were before an operation that did not end.
 
-    A file that somebody has changed since then stays as they made it. A resource that is not where it was cannot be
+    A file that was changed since then stays as it is now. A resource that is not where it was cannot be
     put back: it is waited for, unless it may be gone for good (``even_if_gone``).
     """
     with putting_back(plan.resources):
@@ -88,7 +88,7 @@ def _put_all_back(
         )
     error = None
     if edited:
-        error = f"an {operation.kind} was undone; changed by somebody since, and left so: {', '.join(edited)}"
+        error = f"an {operation.kind} was undone; changed since, and left as they are: {', '.join(edited)}"
     plan = changed_plan(plan, UNDONE[operation.kind], error)
     with service.store.transaction(lease):
         service.store.save(plan)
@@ -98,7 +98,7 @@ def _put_all_back(
 
 
 def _undo(service: CheckpointService, resource: Resource, operation: Operation) -> list[str]:
-    """Put one resource back; the paths that are neither as they were nor as the operation made them, and so stay."""
+    """Put one resource back; returns the paths that stay, because they are neither old nor what the operation made."""
     entry = RealFilesEntry.of(operation)
     move = branch_move(entry, resource)
     if move is not None:
@@ -111,7 +111,7 @@ def _undo(service: CheckpointService, resource: Resource, operation: Operation) 
 
 
 def _undo_index(service: CheckpointService, resource: Resource, operation: Operation, move: BranchMove) -> None:
-    """Put the index back whole if no other program can have changed it, otherwise only what is ours in it."""
+    """Put the whole index back if no other program can have changed it, otherwise only our own changes in it."""
     repository, token = move.repository, operation.operation_id
     entry = RealFilesEntry.of(operation)
     ours = entry.indexes.get(resource.name)
@@ -140,7 +140,7 @@ def _put_back(
     *,
     always: Collection[bytes] = (),
 ) -> list[str]:
-    """The paths left as somebody else made them; those in ``always`` are put back, whatever they are now."""
+    """The paths left as something else made them; those in ``always`` are put back, whatever they are now."""
     old, new, links = files
     owner, reader = RealFilesEntry.of(operation).token, service.manager.reader
     paths = old.keys() | new.keys() | set(always)
@@ -173,7 +173,7 @@ def _is_edited(present: Selection, old: Selection, new: Selection, path: bytes, 
     if found is None:
         return False
     if before is None and made is not None and found.kind != DIRECTORY and found.mtime_ns != made.mtime_ns:
-        # What was made has its time from the start; somebody wrote the same into a new file of theirs.
+        # What was made has its time from the start; another program wrote the same into a new file.
         began_ns = int(operation.created_at.timestamp() * 1e9)
         return found.mtime_ns > began_ns or not same_content(found, made)
     return not any(entry is not None and same_content(found, entry) for entry in (before, made))

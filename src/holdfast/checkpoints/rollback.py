@@ -104,8 +104,8 @@ class Rollback:
         run = history.run_held_by(target)
         if run is not None and run.status not in HALF_DONE:
             raise StateError(
-                f"At that checkpoint step {run.step_index + 1} ({run.step}) was under way. It has come to its end "
-                "since, and cannot be under way again.",
+                f"At that checkpoint step {run.step_index + 1} ({run.step}) was running. It has ended since, and "
+                "cannot be running again.",
                 hint=f"Roll back to before that step (`holdfast checkpoint list {history.plan.plan_id}`), or restore "
                 "single files from that checkpoint with `--only`.",
             )
@@ -176,9 +176,9 @@ class Rollback:
     ) -> RollbackResult:
         """Take the plan back, as it was decided.
 
-        A correction is made in the same step: there is no moment at which the plan is back but not corrected. So is
-        the decision to go back (``recovery``), if nobody asked for it but a failure. ``compensate`` undoes what steps
-        did outside, if they say how: once it is sure that they will be undone, while their files are still there.
+        A correction is made in the same step: at no moment is the plan rolled back but not corrected. So is the
+        decision to roll back (``recovery``), if a failure caused it. ``compensate`` undoes what steps did outside, if
+        they say how: once it is sure that they will be undone, while their files are still there.
         """
         plan, target = decision.plan, decision.target
         if decision.keeps_present:
@@ -316,7 +316,7 @@ class Rollback:
         return self._recorder.insert(plan, group, rows, title_of(group))
 
     def _revived(self, subplan: Plan) -> Plan:
-        """As it was when its parent went back; a result that came into the parent's sandboxes is there again."""
+        """As it was when its parent was rolled back; a result that came into the parent's sandboxes is there again."""
         revived = subplan.changed(is_superseded=None, is_cancelled_by_rollback=None)
         if not subplan.is_cancelled_by_rollback:
             return revived  # it had come to its end, or was stopped, by itself
@@ -331,7 +331,7 @@ class Rollback:
     # Undoing
 
     def undo(self, plan: Plan, lease: Lease, operation: Operation, failure: HoldfastError) -> None:
-        """Put back the state that a rollback was leaving when it failed; if that fails as well, it stays begun."""
+        """Put back the state that a rollback was leaving when it failed; if that fails as well, it stays unfinished."""
         left = self._store.get(CheckpointGroup, SandboxEntry.of(operation).left_group_id or "")
         try:
             for resource in plan.resources:
@@ -363,21 +363,21 @@ def _position(plan: Plan) -> int | None:
 def _stays_begun(error: HoldfastError, compensated: Sequence[StepRun]) -> HoldfastError:
     listed = ", ".join(f"step {run.step_index + 1} ({run.step}): {run.compensation}" for run in compensated)
     return type(error)(
-        f"{error.message} Effects outside of the sandboxes were undone before that ({listed}), so the rollback stays "
-        "begun.",
+        f"{error.message} Effects outside of the sandboxes were undone before that ({listed}), so the rollback is "
+        "not finished.",
         hint=f"{error.hint} The next command that changes the plan finishes the rollback first.",
     )
 
 
 def _cannot_be_put_back(error: HoldfastError) -> HoldfastError:
     return type(error)(
-        f"{error.message} The state before was not kept, so it is not restored: the rollback stays begun.",
+        f"{error.message} The state before was not kept, so it is not restored: the rollback is not finished.",
         hint=f"{error.hint} The next command that changes the plan finishes the rollback first.",
     )
 
 
 def _is_not_put_back(failure: HoldfastError, error: HoldfastError) -> HoldfastError:
     return type(failure)(
-        f"{failure.message} The state before could not be restored either, so this stays begun: {error.message}",
+        f"{failure.message} The state before could not be restored either, so this is not finished: {error.message}",
         hint=f"{failure.hint} The next command that changes the plan finishes what was begun first.",
     )

@@ -116,7 +116,7 @@ def shown_runs(plan: Plan, runs: Sequence[StepRun]) -> dict[int, StepRun]:
 
 
 def current_run(plan: Plan, runs: Sequence[StepRun]) -> StepRun | None:
-    """The run that is under way or that stopped the plan, even if it was rolled back since."""
+    """The run that is running or that stopped the plan, even if it was rolled back since."""
     last = runs[-1] if runs else None
     if last is None or last.status is RunStatus.SUCCEEDED or last.attempt != plan.attempt:
         return None

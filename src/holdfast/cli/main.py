@@ -50,7 +50,7 @@ _COMMANDS = {
     "config": ("config:group", "Show and change settings."),
     "doctor": ("doctor:doctor", "Check everything Holdfast stores; change nothing."),
     "completion": ("completion:completion", "Print the script that turns on completion in your shell."),
-    "demo": ("demo:demo", "See Holdfast at work, in a temporary folder, in a temporary folder."),
+    "demo": ("demo:demo", "See Holdfast at work, in a temporary folder."),
 }
 
 

@@ -125,7 +125,7 @@ def _refuse_to_lose(
     back = standing.history.position_at(head)
     raise StateError(
         f"The sandbox of {gone} is gone, with all that steps did in it since the last checkpoint: nothing can be "
-        f"skipped, and going on runs the plan again from step {back.next_step + 1} "
+        f"skipped, and resuming runs the plan again from step {back.next_step + 1} "
         f"({back.steps[back.next_step].name}).{outside}",
         hint=f"`holdfast plan resume --rerun {service.store.plans.root_of(plan).plan_id}` does so.",
     )

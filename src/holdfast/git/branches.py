@@ -58,7 +58,7 @@ def check_unmoved(move: BranchMove) -> None:
     is_staged = bool(changed and in_the_way_of(changed, staged(repository, move.old)))
     if is_staged or not move.is_at(move.old):
         raise ConflictError(
-            f"Somebody else changed the repository {repository.root} meanwhile; nothing was changed.",
+            f"Something else changed the repository {repository.root} meanwhile; nothing was changed.",
             hint="Run the command again.",
         )
 

@@ -69,7 +69,7 @@ _OF_FILES = Right.WRITE_FILE | Right.TRUNCATE | Right.IOCTL_DEV
 _NEVER_GRANTED = Right.MAKE_CHAR | Right.MAKE_BLOCK
 FIRST_ABI_WITH_SCOPES = 6
 _GAPS = {
-    2: "renaming or linking a file from one folder into another fails, also inside a sandbox",
+    2: "renaming or linking a file from one folder into another fails, even inside a sandbox",
     3: "an existing file outside can be emptied, though not written",
     FIRST_ABI_WITH_SCOPES: "a step can send signals to your other processes",
 }
@@ -178,7 +178,7 @@ def _check_allowed(path: Path, real: Path, holdfast_home: Path, origin: str) -> 
     if would_expose(real, holdfast_home):
         raise ConfigError(
             f"{origin}: {path} would let a step change what Holdfast keeps in {holdfast_home}.",
-            hint="Name the folders that steps need, and none that has Holdfast's home in it.",
+            hint="Name only the folders that steps need, not one that contains Holdfast's home.",
         )
 
 

@@ -70,7 +70,7 @@ def refuse_unknown_program(program: str, search_path: str, folder: Path, root: P
     shown = name_text(program) or '""'
     raise ProgramError(
         f"The program {shown} cannot be started: {os.strerror(reason)}{where}.",
-        hint="Nothing was made. Check how it is spelled, and that it may be executed. What is built into your shell "
+        hint="Nothing was created. Check how it is spelled, and that it may be executed. What is built into your shell "
         "is started with `sh -c`; give the command that an alias stands for.",
     )
 

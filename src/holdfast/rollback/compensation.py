@@ -78,7 +78,7 @@ def is_compensable(step: Step, run: StepRun) -> bool:
 def compensate(
     plan: Plan, lease: Lease, service: CheckpointService, consequences: Consequences, run_tool: RunTool
 ) -> Consequences:
-    """Undo, before the files go back, what those steps did outside; the runs get a note of how that ended."""
+    """Undo, before the files are restored, what those steps did outside; the runs get a note of how that ended."""
     undone = [_undo(plan, lease, service, each, run_tool) for each in compensable(plan, consequences)]
     noted = {run.run_id: run for run in undone}
     return replace(consequences, runs=tuple(noted.get(run.run_id, run) for run in consequences.runs))
@@ -148,7 +148,7 @@ def _has_side_effects(step: Step, tools: Toolbox) -> bool:
     try:
         return tools.get_tool(step.tool).declaration.side_effects
     except UsageError:
-        return True  # the tool is gone, and nobody knows what it did
+        return True  # the tool is gone, and what it did is not known
 
 
 def with_effects(impact: RollbackImpact, effects: EffectsOutside) -> RollbackImpact:

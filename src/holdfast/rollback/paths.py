@@ -107,7 +107,7 @@ def restore_paths(
     reason = f"{', '.join(map(name_text, decided.shown))} restored from {checkpoint.checkpoint_id}"
     if decided.wanted == decided.present:
         return decided.expected
-    # This may prune and collect, which waits for everybody who holds the store.
+    # This may prune and collect, which waits for all processes that hold the store.
     plan = service.rollback.keep_present(plan, lease, decided.group, reason)
     kept = service.store.get(CheckpointGroup, plan.head_group_id or "").states
     if kept != decided.present:
@@ -143,7 +143,7 @@ def restore_paths(
 def finish_restore(
     plan: Plan, lease: Lease, service: CheckpointService, operation: Operation
 ) -> tuple[Plan, tuple[str, ...]]:
-    """Complete a restore that was cut short; everything it did already is found done. Also what was set aside."""
+    """Complete a restore that was cut short; what it did already is found done. Also returns what was set aside."""
     service.sandboxes.make_empty(plan)
     return _carry_out(plan, lease, service, operation)
 
@@ -159,7 +159,7 @@ def _carry_out(
 
 
 def _after(plan: Plan) -> Plan:
-    """A result that was changed is not complete any more: going on checks it again and records it anew."""
+    """A result that was changed is no longer complete: executing the plan checks and records it again."""
     if plan.state is not PlanState.COMPLETE:
         return plan
     return plan.changed(phase=Phase.EXECUTE, state=PlanState.QUEUED)
@@ -170,11 +170,11 @@ def _checked(plan: Plan, service: CheckpointService, checkpoint: Checkpoint) -> 
     service.sandboxes.check(plan)
     half_done = service.history(plan).half_done_run
     if half_done is not None and half_done.group_before_id is not None:
-        keeping = f"Keep what it made with `holdfast plan resume --skip {plan.plan_id}`, or go back"
-        first = keeping if plan.steps[half_done.step_index].is_program else "Go back"
+        keeping = f"Keep what it made with `holdfast plan resume --skip {plan.plan_id}`, or roll back"
+        first = keeping if plan.steps[half_done.step_index].is_program else "Roll back"
         raise StateError(
-            f"Step {half_done.step_index + 1} ({half_done.step}) was cut short: resuming restores all files to "
-            "before it, and what you restore now with them.",
+            f"Step {half_done.step_index + 1} ({half_done.step}) was cut short: resuming restores all files as "
+            "they were before it, which undoes what you restore now.",
             hint=f"{first} first: `holdfast plan rollback {plan.plan_id} {half_done.group_before_id}`.",
         )
     return service.store.get(CheckpointGroup, checkpoint.group_id)
@@ -300,7 +300,7 @@ def _unknown(
 def _names_beside(
     reader: StateReader, resource: Resource, path: bytes, group: CheckpointGroup, present: States
 ) -> list[str]:
-    """What there is in the nearest folder on the way to a path that is not there."""
+    """The content of the nearest existing folder above a path that does not exist."""
     roots = [reader.state(states[resource.name]) for states in (group.states, present)]
     folder, entries = next(
         (folder, entries)
@@ -341,7 +341,7 @@ def _grafted_states(
         graft = _Graft(reader, reader.state(present[name]), reader.state(group.states[name]), unheld)
         for path in paths:
             graft.take(name, path)
-        # Only a whole resource takes what its root itself is with it.
+        # The root itself is restored only with its whole resource.
         is_whole = paths == (b"",) and not graft.spared
         wanted[name] = group.states[name] if is_whole else graft.state(batch, present[name])
     return wanted
@@ -355,7 +355,7 @@ class _Graft:
         self._changes: dict[bytes, Entry | None] = {}
         self._paths: list[bytes] = []
         self.spared: list[bytes] = []
-        """What the other state's snapshot could not hold: that it has no entry for it does not mean it has to go."""
+        """What the other state's snapshot could not hold: a missing entry does not mean that it must be removed."""
 
     def take(self, resource: str, path: bytes) -> None:
         self._paths.append(path)
@@ -374,14 +374,14 @@ class _Graft:
             self._changes[place] = new
 
     def _make_way(self, resource: str, path: bytes) -> None:
-        """Folders on the way that are not there now come back as well, with nothing else in them."""
+        """Missing folders above are restored as well, with nothing else in them."""
         for folder in ancestors(path):
             now_there = self._reader.find(self._mine, folder)
             if now_there is None:
                 self._changes[folder] = self._reader.find(self._theirs, folder)
             elif now_there.kind != DIRECTORY:
                 raise StateError(
-                    f"{resource}:{_name(folder)} was a folder and is none now: {_name(path)} has no place.",
+                    f"{resource}:{_name(folder)} is no longer a folder, so {_name(path)} cannot be restored into it.",
                     hint=f"Restore the folder: `--only {resource}:{_name(folder)}`.",
                 )
 
@@ -392,7 +392,7 @@ class _Graft:
         return grafted(self._reader, batch, self._mine, self._changes, tuple(links))
 
     def _links(self) -> list[tuple[bytes, ...]]:
-        """The chosen paths that have to be one file again; those that must not be any more become changes too."""
+        """The chosen paths that have to be one file again; those that must no longer be one file become changes too."""
         for group in self._mine.links:
             inside = self._inside(group)
             others = {self._inside(each) for each in self._theirs.links} if inside == group else {*self._theirs.links}

@@ -25,7 +25,7 @@ class RollbackPreview:
     """As it is now."""
     group: CheckpointGroup
     expected: RollbackResult
-    """What the rollback will say of itself, but for the group it will leave; ``set_aside`` says what, not where to."""
+    """The expected result, without the group it will leave; ``set_aside`` names the files, not their new places."""
 
     @property
     def files(self) -> int:
@@ -45,7 +45,7 @@ def decide_rollback(
 
 
 def preview_rollback(decision: RollbackDecision, service: CheckpointService, tools: Toolbox) -> RollbackPreview:
-    """What that comes to; refuses whatever carrying it out would refuse."""
+    """The outcome of the decision; refuses whatever carrying it out would refuse."""
     expected = service.rollback.expected(decision)
     impact = full_impact(decision.plan, service, tools, decision.consequences)
     return RollbackPreview(decision.plan, decision.target, expected.model_copy(update={"impact": impact}))
@@ -78,7 +78,7 @@ def roll_back(
     result = carry_out(decision, lease, service, tools, compensate, reason=reason)
     if keeps_present:
         return result
-    # Afterwards nothing is left that could tell it.
+    # From the preview, because afterwards nothing is left to compute it from.
     told = {name: getattr(preview.expected, name) for name in ("changes", "repositories", "is_unkept", "lost")}
     return result.model_copy(update=told)
 

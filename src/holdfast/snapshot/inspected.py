@@ -31,7 +31,7 @@ def _is_trace(reader: StateReader, sandbox: Sandbox, difference: Difference) -> 
 
 
 def _says_the_same(reader: StateReader, old: Entry, new: Entry) -> bool:
-    """Whether two versions of an index mean the same; its mode does not count, as it depends on who ran git."""
+    """Whether two versions of an index mean the same; its mode depends on who ran git, so it does not count."""
     if not (old.is_file and new.is_file) or (old.uid, old.gid, old.xattrs) != (new.uid, new.gid, new.xattrs):
         return False
     return mean_the_same(b"".join(reader.content(old)), b"".join(reader.content(new)))

@@ -301,7 +301,7 @@ def test_what_is_saved_while_it_is_being_replaced_is_not_lost(
         saved(desk.data / name)
         after.update(describe(desk.data / name))
 
-    words = f"Somebody else changed {name} in"
+    words = f"Something else changed {name} in"
     with just_before(*when_replaced(name), save), pytest.raises(ConflictError, match=words) as refusal:
         desk.apply(plan)
     assert refusal.value.paths == (name,)
@@ -351,7 +351,7 @@ def test_what_is_saved_while_it_is_being_put_back_is_not_lost_either(desk: Desk,
         assert (desk.data / each).read_text() == "saved by the user\n"
     assert desk.leftovers() == []
     with desk.open() as holdfast:
-        assert str(holdfast.find_plan(plan.plan_id).error).endswith(f"left so: {name}, two.csv")
+        assert str(holdfast.find_plan(plan.plan_id).error).endswith(f"left as they are: {name}, two.csv")
 
 
 def test_so_it_is_where_files_cannot_change_places_in_one_step(desk: Desk, monkeypatch: pytest.MonkeyPatch):
@@ -390,7 +390,7 @@ def test_killed_with_the_users_work_in_its_hands_it_gives_it_back(desk: Desk):
 
         assert killed_at(1_000_000, save_and_die)
         assert len(desk.leftovers()) > 0
-        assert desk.next_command(plan).error == (f"an apply was undone; changed by somebody since, and left so: {name}")
+        assert desk.next_command(plan).error == (f"an apply was undone; changed since, and left as they are: {name}")
         assert (desk.data / name).read_text() == "saved by the user\n"
         assert desk.leftovers() == []
         (desk.data / name).write_text(f"{name}\n")

@@ -80,7 +80,7 @@ def test_what_a_program_committed_since_is_a_conflict(desk: Desk, shop: Path):
         plan = desk.run(data=sql(ADD))
         program.execute(ADD_MORE)
         program.close()
-    with pytest.raises(ConflictError, match=r"somebody else changed the same files.*\n.*shop\.db"):
+    with pytest.raises(ConflictError, match=r"changed by the plan and also outside of it.*\n.*shop\.db"):
         desk.apply(plan)
     assert sum_in(shop) == TOTAL + 7
 
@@ -111,7 +111,7 @@ def test_a_log_that_the_plan_does_not_know_is_not_given_another_database(desk: D
         program.kill()
     before = desk.everything()
     for attempt in (lambda: dry_run(desk, plan.plan_id), lambda: desk.apply(plan)):
-        with pytest.raises(ConflictError, match=r"no part of what replaces them.*\n.*shop\.db-wal") as refusal:
+        with pytest.raises(ConflictError, match=r"not in their databases yet.*\n.*shop\.db-wal") as refusal:
             attempt()
     assert "close it again" in refusal.value.hint
     assert compare(before, desk.everything()) == []
@@ -224,7 +224,7 @@ def test_undoing_leaves_a_database_that_somebody_has_written_to_in_a_log(desk: D
             program.execute(ADD_MORE)
             program.kill()
 
-    refused = pytest.raises(ConflictError, match=r"Somebody else changed zz\.csv")
+    refused = pytest.raises(ConflictError, match=r"Something else changed zz\.csv")
     with just_before("os.rename", f".holdfast-*-{mark_of(b'zz.csv').decode()}", meddle), refused:
         desk.apply(plan)
     assert sum_in(logged) == TOTAL + 1007

@@ -306,7 +306,7 @@ def test_a_step_that_came_to_its_end_cannot_be_cut_short_again(workshop: Worksho
     opened.rollback(plan.plan_id, left)
     opened.execute(plan.plan_id, choices=Choices(AfterInterruption.SKIP))
     before = files(workshop.sandbox(plan))
-    with pytest.raises(StateError, match=r"step 2 \(send\) was under way. It has come to its end since"):
+    with pytest.raises(StateError, match=r"step 2 \(send\) was running. It has ended since"):
         opened.rollback(plan.plan_id, left)
     assert files(workshop.sandbox(plan)) == before
 

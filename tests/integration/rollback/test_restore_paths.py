@@ -293,7 +293,7 @@ def test_of_many_names_that_could_be_meant_some_are_told(workshop: Workshop) -> 
 def test_a_file_whose_folder_is_a_file_now_has_no_place(workshop: Workshop, plan: Plan) -> None:
     (workshop.sandbox(plan) / "src" / "deep").write_text("a file")
     opened = workshop.open()
-    with pytest.raises(StateError, match="app:src/deep was a folder"):
+    with pytest.raises(StateError, match="app:src/deep is no longer a folder"):
         _restored(opened, plan, "src/deep/d")
     _restored(opened, plan, "src/deep")
     assert files(workshop.sandbox(plan))["src/deep/d"] == "d\n"

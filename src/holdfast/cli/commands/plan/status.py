@@ -50,7 +50,7 @@ _CUT_SHORT = ("cut short", "warn")
 
 @command("status", only_looks=True)
 @click.option(
-    "--all", "with_all_steps", is_flag=True, help=f"Show all steps, also if there are more than {_MOST_STEPS}."
+    "--all", "with_all_steps", is_flag=True, help=f"Show all steps, even if there are more than {_MOST_STEPS}."
 )
 @click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
 def status(invocation: Invocation, with_all_steps: bool, plan: str) -> Reply:
