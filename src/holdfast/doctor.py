@@ -27,8 +27,9 @@ from holdfast.errors import (
     HoldfastError,
     SandboxError,
 )
+from holdfast.execution.view import same_path_refusal
 from holdfast.git.run import run_git
-from holdfast.model import Plan, PlanState
+from holdfast.model import Plan, PlanState, View
 from holdfast.parts import has_sandbox
 from holdfast.process.confinement import Confinement, confinement_of, gaps, landlock_abi
 from holdfast.system.calls import ARE_COMPILED
@@ -64,6 +65,7 @@ def examine(holdfast: Holdfast) -> list[Finding]:
         _sqlite(),
         _git(),
         _confinement(holdfast),
+        _view(holdfast),
         *_home(holdfast.home, is_read_only=holdfast.is_read_only),
     ]
     findings += _structure(holdfast.home / "holdfast.db", DatabaseError.exit_code)
@@ -159,6 +161,23 @@ def _confinement(holdfast: Holdfast) -> Finding:
     if missing := gaps(landlock_abi()):
         return Finding("confinement", "warning", f"{detail}; {'; '.join(missing)}.", "A newer Linux kernel does more.")
     return Finding("confinement", "ok", detail)
+
+
+def _view(holdfast: Holdfast) -> Finding:
+    if holdfast.settings.view is View.OWN_PATH:
+        detail = "It is turned off: steps see the sandboxes at another path than the real folders'."
+        return Finding("same path", "warning", detail, "`holdfast config unset sandbox.view` turns it on again.")
+    refusal = same_path_refusal()
+    if refusal is not None:
+        hint = (
+            "Unprivileged user namespaces make it possible: look at the settings `user.max_user_namespaces`, "
+            "`kernel.unprivileged_userns_clone` and `kernel.apparmor_restrict_unprivileged_userns` of the kernel; in a "
+            "container, at what it may do."
+        )
+        level: Level = "problem" if holdfast.settings.view is View.SAME_PATH else "warning"
+        detail = f"Steps see the sandboxes at another path than the real folders', because {refusal}."
+        return Finding("same path", level, detail, hint, exit_code=6)
+    return Finding("same path", "ok", "Steps see the sandboxes at the paths of the real folders.")
 
 
 # The home

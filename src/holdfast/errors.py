@@ -11,7 +11,8 @@
     ├── ConflictError         5   another process works on it, or the real files changed
     │   └── LeaseLostError    5   this process was taken for dead and replaced
     ├── SandboxError          6   a sandbox, git or the operating system refused
-    │   └── QuotaError        6   saved content would take more space than it may
+    │   ├── QuotaError        6   saved content would take more space than it may
+    │   └── ViewError         6   a sandbox cannot be shown at the place of the real folder
     ├── ContentError          7   saved content is missing or damaged
     ├── DatabaseError         8   the records cannot be read or written
     │   ├── DatabaseFullError 8   because no space is left for them
@@ -116,6 +117,14 @@ class SandboxError(HoldfastError):
 
 class QuotaError(SandboxError):
     pass
+
+
+class ViewError(SandboxError):
+    """``reason``: what the operating system said, if it was asked."""
+
+    def __init__(self, message: str, *, hint: str = "", reason: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
 
 
 class ContentError(HoldfastError):

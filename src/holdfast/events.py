@@ -104,6 +104,17 @@ class SandboxesMadeAnew:
 
 
 @dataclass(frozen=True)
+class SeenAtOwnPath:
+    """Steps find these sandboxes at another path than the real folder's."""
+
+    resources: tuple[Resource, ...]
+    reason: str | None
+    """Why the system does not allow it; None if it was asked for, or if no real folder is there."""
+    leading_out: tuple[str, ...]
+    """What in the sandboxes leads to the real folders."""
+
+
+@dataclass(frozen=True)
 class SubplanStarted:
     subplan: Plan
 
@@ -143,6 +154,7 @@ Event = (
     | SandboxesPutBack
     | RealFilesPutBack
     | SandboxesMadeAnew
+    | SeenAtOwnPath
     | Working
     | SubplanStarted
     | SubplanEnded

@@ -11,6 +11,7 @@ from holdfast.events import Listener
 from holdfast.execution.beginning import with_all_sandboxes
 from holdfast.execution.executor import Choices, ExecutionResult, PlanExecutor
 from holdfast.execution.preflight import check_plan, check_space
+from holdfast.execution.view import refuse_without_same_path
 from holdfast.locking import Locking
 from holdfast.model import Lease, Plan, PlanState
 from holdfast.parts import Outfit, Parts
@@ -73,5 +74,6 @@ def _begun(plan: Plan, lease: Lease, parts: Parts, listener: Listener) -> tuple[
     plan, made = with_all_sandboxes(plan, lease, parts.service, listener)
     if plan.head_group_id is None:
         check_plan(plan, parts.tools, parts.home)
+        refuse_without_same_path(parts.settings.view)
         check_space(plan, parts.home, parts.settings.include_ignored)
     return plan, made

@@ -186,6 +186,15 @@ class CorrectionMode(StrEnum):
     """Undo nothing, and add steps at the end."""
 
 
+class View(StrEnum):
+    """Where the processes of a step find a sandbox."""
+
+    SAME_PATH = "same-path"
+    """At the place of the real folder."""
+    OWN_PATH = "own-path"
+    """At its own place, in Holdfast's home."""
+
+
 class OnFailure(StrEnum):
     ROLLBACK = "rollback"
     ROLLBACK_TO_START = "rollback_to_start"
@@ -247,6 +256,8 @@ class Resource(Record, frozen=True, kw_only=True):
     """What the sandbox started from; for git the ``commit`` and the ``branch`` that were checked out."""
     left_out: tuple[Unheld, ...] = ()
     """What could not be copied into the sandbox; it is not touched by apply either."""
+    view: View | None = None
+    """Where the steps of the last execution found the sandbox; None before the first."""
 
     @property
     def strategy(self) -> Strategy:

@@ -171,6 +171,7 @@ class Parts:
             timeout_seconds=self.settings.step_timeout_seconds,
             confine=self.settings.confine,
             allow_write=self.allowed_paths(outfit.allow_write),
+            view=self.settings.view,
             passthrough=outfit.passthrough,
             settle_seconds=outfit.settle_seconds,
         )

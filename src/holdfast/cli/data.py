@@ -37,6 +37,7 @@ def resources_data(plan: Plan) -> list[dict[str, Any]]:
             "path": resource.path,
             "sandbox_path": resource.sandbox_path,
             "strategy": resource.strategy,
+            "view": resource.view,
             "left_out": [{"path": each.path, "reason": each.reason} for each in resource.left_out],
         }
         for resource in plan.resources

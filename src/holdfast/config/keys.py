@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.checkpoints.triggers import parse_triggers
 from holdfast.errors import ConfigError
-from holdfast.model import DEFAULT_MAX_CHECKPOINTS, DEFAULT_PASSED_VARIABLES, DEFAULT_TRIGGERS, Trigger
+from holdfast.model import DEFAULT_MAX_CHECKPOINTS, DEFAULT_PASSED_VARIABLES, DEFAULT_TRIGGERS, Trigger, View
 from holdfast.names import did_you_mean
 from holdfast.process.environment import LONGEST_TIMEOUT_SECONDS, is_variable_pattern
 
@@ -22,6 +22,7 @@ VARIABLE_PREFIX = "HOLDFAST_"
 DEFAULT_OUTPUT_LIMIT_BYTES = 64 * 1024
 LARGEST_OUTPUT_LIMIT_BYTES = 64 * 1024**2
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_AUTO = "auto"
 _UNITS = {"b": 1, "kb": 1000, "kib": 1024, "mb": 1000**2, "mib": 1024**2, "gb": 1000**3, "gib": 1024**3}
 
 
@@ -113,6 +114,16 @@ def _truth(value: object) -> bool:
     if not isinstance(value, bool):
         raise ConfigError("expected true or false")
     return value
+
+
+def _view(value: object) -> View | None:
+    """Where steps find the sandboxes; None leaves it to the system."""
+    if value == _AUTO:
+        return None
+    try:
+        return View(str(value))
+    except ValueError:
+        raise ConfigError(f"expected {_AUTO}, {View.SAME_PATH} or {View.OWN_PATH}") from None
 
 
 def _texts(value: object) -> list[str]:
@@ -250,6 +261,14 @@ KEYS: Mapping[str, Key] = {
             Kind("true or false", _truth_from_text, _truth),
             True,
             "Whether steps can write only into their plan's sandboxes, if the kernel can enforce it (Landlock).",
+            Scope.USER,
+        ),
+        Key(
+            "sandbox.view",
+            "view",
+            Kind("auto, same-path or own-path", str.strip, _view, lambda view: view or _AUTO),
+            None,
+            "Where steps find the sandboxes: at the places of the real folders, or at their own in Holdfast's home.",
             Scope.USER,
         ),
         Key(

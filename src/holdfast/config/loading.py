@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast.config.keys import KEYS, VARIABLE_PREFIX, Key, Scope, find_key
 from holdfast.errors import ConfigError, UsageError
-from holdfast.model import Policy, Trigger
+from holdfast.model import Policy, Trigger, View
 
 USER_FILE = "config.toml"
 PROJECT_FILE = "holdfast.toml"
@@ -65,6 +65,8 @@ class Settings:
     include_ignored: tuple[str, ...]
     pass_env: tuple[str, ...]
     confine: bool
+    view: View | None
+    """Where steps find the sandboxes; None: at the real folders' places if the kernel allows it."""
     allow_write: tuple[str, ...]
     output_limit_bytes: int
     step_timeout_seconds: float | None

@@ -11,7 +11,7 @@ from holdfast.checkpoints.missing import make_recorded_sandboxes
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.errors import HoldfastError, LeaseLostError
-from holdfast.events import Event, InSubplan, Listener
+from holdfast.events import Event, InSubplan, Listener, SeenAtOwnPath
 from holdfast.execution.beginning import Beginning
 from holdfast.execution.conflicts import refuse_unresolved, restore_waiting
 from holdfast.execution.divided import DividedStep
@@ -32,6 +32,7 @@ from holdfast.execution.steps import StepExecutor, StepRecords
 from holdfast.execution.subplans import ExecuteSubplan
 from holdfast.execution.tool_calls import ToolCalls
 from holdfast.execution.validation import Validation
+from holdfast.execution.view import own_path_notice, prepare
 from holdfast.model import Lease, Moment, Plan, PlanState, RunStatus, StepRun
 from holdfast.system.progress import watched_by
 from holdfast.system.stopping import Stopped
@@ -94,15 +95,27 @@ class PlanExecutor:
             ).begin(standing)
         except Stopped:
             return self.record_stopped_at_start(standing.plan, recorder.lease)
+        plan, notice = self._with_view(begun.plan, recorder)
         calls, records = ToolCalls(recorder, self._runner, self._cancelled), StepRecords(recorder)
         failures = FailureHandling(recorder, rollbacks)
         execute_subplan = self._subplans_under(recorder, rollbacks)
         divided = DividedStep(recorder, records, execute_subplan, self._cancelled, begun.divided)
         steps = StepExecutor(self._runner.tools, records, calls, failures)
         validation = Validation(recorder, calls)
-        with self._service.sandboxes.watching(begun.plan):
-            result = _run_remaining(begun.plan, steps, divided, validation, failures, recorder, self._cancelled)
-        return replace(result, made_anew=begun.recreated)
+        with self._service.sandboxes.watching(plan):
+            result = _run_remaining(plan, steps, divided, validation, failures, recorder, self._cancelled)
+        return replace(result, made_anew=begun.recreated, own_path=notice)
+
+    def _with_view(self, plan: Plan, recorder: ExecutionRecorder) -> tuple[Plan, SeenAtOwnPath | None]:
+        """The plan with the view that its steps get, which is recorded if it is new, and what to know about it."""
+        resources = prepare(plan, self._runner.view_of(plan))
+        if resources != plan.resources:
+            plan = plan.changed(resources=resources)
+            recorder.save(plan)
+        notice = own_path_notice(plan)
+        if notice is not None and plan.parent_plan_id is None:
+            recorder.tell(notice)
+        return plan, notice
 
     def _subplans_under(self, recorder: ExecutionRecorder, rollbacks: Rollbacks) -> ExecuteSubplan:
         def execute_subplan(subplan: Plan, service: CheckpointService) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.events import EffectsOutside
+from holdfast.events import EffectsOutside, SeenAtOwnPath
 from holdfast.model import CheckpointGroup, Plan, PlanState, StepRun
 
 
@@ -23,6 +23,8 @@ class ExecutionResult:
     """Paths to which rollbacks moved files that stood in the way and that no checkpoint holds."""
     made_anew: tuple[str, ...] = ()
     """Resources whose missing sandboxes were re-created."""
+    own_path: SeenAtOwnPath | None = None
+    """Set if steps did not find every sandbox at the place of its real folder."""
     was_done: bool = False
     """The plan was complete or applied already, and nothing was run."""
 

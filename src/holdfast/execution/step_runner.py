@@ -12,7 +12,8 @@ from typing import Protocol
 from holdfast.errors import HoldfastError
 from holdfast.execution.folders import plan_folder, temporary_folder
 from holdfast.execution.pauses import settling
-from holdfast.model import DEFAULT_PASSED_VARIABLES, DecisionSpec, Plan, Step, StepRun
+from holdfast.execution.view import StepView, view_of
+from holdfast.model import DEFAULT_PASSED_VARIABLES, DecisionSpec, Plan, Step, StepRun, View
 from holdfast.process.command import DEFAULT_OUTPUT_LIMIT_BYTES
 from holdfast.process.confinement import Confinement, Writable, confinement_of
 from holdfast.process.environment import passed_variables, resource_variable
@@ -40,6 +41,8 @@ class StepSettings:
     """Processes of a step may write only into the plan's sandboxes, if the kernel can enforce that."""
     allow_write: Sequence[Path] = ()
     """Other paths they may write to, from ``confinement.allowed_paths``."""
+    view: View | None = None
+    """Where steps find the sandboxes; None means at the places of the real folders if the kernel allows it."""
     passthrough: Passthrough | None = None
     """The terminal of the command that started the plan, if a program gets it."""
     settle_seconds: float | None = None
@@ -68,12 +71,21 @@ class StepRunner:
     def __init__(self, tools: Toolbox, settings: StepSettings, home: Path) -> None:
         self.tools, self._settings, self._home = tools, settings, home
 
+    def view_of(self, plan: Plan) -> StepView:
+        return view_of(plan, self._settings.view, self._settings.allow_write)
+
     def run(self, plan: Plan, step: Step, run: StepRun, requests: Requests, cancelled: threading.Event) -> ToolResult:
         """Call the tool; every failure of the call is a result, not an exception."""
+        try:
+            view = self.view_of(plan)
+        except HoldfastError as error:
+            return ToolResult.failed(error.message)
         writable = self._writable(plan)
         context = ToolContext(
             root=Path(plan.resource(step.resource).sandbox_path),
-            environment=self._environment(plan, run.step_index),
+            seen_at=view.paths[step.resource],
+            mounts=view.mounts,
+            environment=self._environment(plan, view, run.step_index),
             record_decision=requests.record_decision,
             checkpoint=requests.checkpoint,
             timeout_seconds=self.tools.declaration_for(step).timeout_seconds or self._settings.timeout_seconds,
@@ -93,7 +105,7 @@ class StepRunner:
         except Exception as error:  # noqa: BLE001 - tools come from any package; whatever one raises fails its step
             result = ToolResult.failed(f"the tool {step.tool} raised {type(error).__name__}: {error}")
         if writable is not None and result.error is not None and result.exit_code != _EXIT_NOT_EXECUTABLE:
-            result = self._explained(plan, context, result)
+            result = self._explained(plan, view, context, result)
         return result
 
     def _settling(self, requests: Requests, stop: threading.Event) -> AbstractContextManager[None]:
@@ -107,18 +119,18 @@ class StepRunner:
         sandboxes = [Path(resource.sandbox_path) for resource in plan.resources]
         return Writable(sandboxes, (temporary_folder(plan), *self._settings.allow_write))
 
-    def _explained(self, plan: Plan, context: ToolContext, result: ToolResult) -> ToolResult:
+    def _explained(self, plan: Plan, view: StepView, context: ToolContext, result: ToolResult) -> ToolResult:
         """The failed result with an explanation, if a write outside of the permitted folders caused it."""
         border = Border(
-            writable=context.writable or (),
+            writable=(*view.paths.values(), *(context.writable or ())),
             allowed=self._settings.allow_write,
-            copies={Path(resource.path): Path(resource.sandbox_path) for resource in plan.resources},
+            copies={Path(resource.path): view.paths[resource.name] for resource in plan.resources},
             holdfast_home=plan_folder(plan).parents[1],
         )
-        refusal = explain(f"{result.output}\n{result.error}", context.root, border)
+        refusal = explain(f"{result.output}\n{result.error}", context.folder, border)
         return replace(result, error=f"{result.error}; {refusal}") if refusal else result
 
-    def _environment(self, plan: Plan, index: int) -> dict[str, str]:
+    def _environment(self, plan: Plan, view: StepView, index: int) -> dict[str, str]:
         passed = passed_variables(self._settings.environment, self._settings.passed_variables)
         temporary = temporary_folder(plan)
         # It is empty for every step, because a rollback would not restore what an earlier step left there.
@@ -126,7 +138,7 @@ class StepRunner:
         temporary.mkdir(parents=True, mode=0o700)
         return {
             **passed,
-            **{resource_variable(resource.name): resource.sandbox_path for resource in plan.resources},
+            **{resource_variable(name): str(path) for name, path in view.paths.items()},
             "TMPDIR": str(temporary),
             "HOLDFAST_PLAN_ID": plan.plan_id,
             "HOLDFAST_STEP": str(index),

@@ -21,10 +21,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.errors import SandboxError
+from holdfast.errors import SandboxError, ViewError
 from holdfast.process import supervisor
 from holdfast.process.confinement import landlock_abi, rules_for
 from holdfast.process.leftovers import MARK_VARIABLE, end_leftovers, survivors_error
+from holdfast.process.mount import Mount
 from holdfast.process.passthrough import Outlet, Passthrough
 from holdfast.process.watch import STOP_SECONDS, Answer, Channels, OutputTail, Report, StopReason, Watch
 
@@ -59,6 +60,7 @@ def run_supervised(
     requests: Answer | None = None,
     mark: str | None = None,
     writable: Sequence[Path] | None = None,
+    mounts: Sequence[Mount] = (),
     passthrough: Passthrough | None = None,
 ) -> ProcessResult:
     """Run a command (a string: through ``/bin/sh -c``) and return when it and all it started are gone.
@@ -66,13 +68,14 @@ def run_supervised(
     ``requests`` answers requests of the command, one JSON object a line, over the descriptor that the environment
     variable ``HOLDFAST_REQUESTS_FD`` names; the time for an answer does not count against ``timeout_seconds``.
     By ``mark`` ``end_leftovers`` later finds the command's processes. With ``writable`` the command and all it starts
-    can write only there, if the kernel can enforce it (``confinement.landlock_abi``). Without ``passthrough`` the
-    command has no input.
+    can write only there, if the kernel can enforce it (``confinement.landlock_abi``). Only the command and what it
+    starts see the ``mounts``; ``cwd`` and the program are looked up behind them. Without ``passthrough`` the command
+    has no input.
     """
     argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
     mark = mark or secrets.token_hex(16)
     tail = OutputTail(output_limit_bytes)
-    job = _Job(argv, cwd, {**environment, MARK_VARIABLE: mark}, writable, passthrough)
+    job = _Job(argv, cwd, {**environment, MARK_VARIABLE: mark}, writable, mounts, passthrough)
     with (
         _outlets(passthrough) as outlets,
         _supervisor(job, mark, with_requests=requests is not None) as channels,
@@ -109,6 +112,7 @@ class _Job:
     cwd: Path
     environment: Mapping[str, str]
     writable: Sequence[Path] | None
+    mounts: Sequence[Mount]
     passthrough: Passthrough | None
 
     @property
@@ -191,6 +195,7 @@ def _send_parameters(channels: Channels, job: _Job) -> None:
         "argv": [os.fsencode(word) for word in job.argv],
         "cwd": os.fsencode(job.cwd),
         "environment": {os.fsencode(name): os.fsencode(value) for name, value in environment.items()},
+        "mounts": [(os.fsencode(each.source), os.fsencode(each.target), each.read_only) for each in job.mounts],
         "rules": _rules(job.writable),
         "terminal": job.wants_terminal,
     }
@@ -247,6 +252,13 @@ def _start_error(report: Report, job: _Job) -> SandboxError:
     reason = os.strerror(report.errno)
     if report.failed == supervisor.ENTERING:
         return SandboxError(f"{job.cwd} cannot be entered: {reason}")
+    if report.failed == supervisor.VIEWING:
+        return ViewError(
+            f"{job.argv[0]} was not started, because it could not be shown the sandboxes at the places of the real "
+            f"folders: {reason}",
+            reason=reason,
+            hint="`holdfast config set sandbox.view own-path` lets steps work without that.",
+        )
     if report.failed == supervisor.CONFINING:
         return SandboxError(
             f"{job.argv[0]} was not started, because it could not be confined: {reason}",

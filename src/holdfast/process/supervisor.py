@@ -39,9 +39,14 @@ SYS_LANDLOCK_ADD_RULE = 445
 SYS_LANDLOCK_RESTRICT_SELF = 446
 LANDLOCK_RULE_PATH_BENEATH = 1
 CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
+CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
+MS_REC, MS_SLAVE = 1 << 14, 1 << 19
+SYS_OPEN_TREE, SYS_MOVE_MOUNT, SYS_MOUNT_SETATTR = 428, 429, 442
+AT_FDCWD, AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x100, 0x1000, 0x8000
+OPEN_TREE_CLONE, MOVE_MOUNT_F_EMPTY_PATH, MOUNT_ATTR_RDONLY = 1, 4, 1
 
-# The stages of starting the command: entering its folder, confining it, executing it.
-ENTERING, CONFINING, EXECUTING = 1, 2, 3
+# The stages of starting the command: showing it the sandboxes, entering its folder, confining it, executing it.
+VIEWING, ENTERING, CONFINING, EXECUTING = 1, 2, 3, 4
 # What ends the wait for the command.
 ITS_OWN_END, STOP_REQUEST, DEAD_EXECUTOR = 1, 2, 3
 
@@ -128,6 +133,10 @@ def become_command(parameters: dict[str, Any], supervisor: int, failures: int) -
         restore_signals()
         if parameters["terminal"]:
             take_terminal()
+        if parameters["mounts"]:
+            stage = VIEWING
+            enter_view(parameters["mounts"])
+            stage = ENTERING
         os.chdir(parameters["cwd"])
         stage = CONFINING
         if parameters["rules"] is not None:
@@ -158,6 +167,51 @@ def restore_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
+def enter_view(mounts: list[tuple[bytes, bytes, bool]]) -> None:
+    """Let this process, and all it starts, see other folders at some places; no other process notices.
+
+    The mounts are in a mount namespace that ends with its last process. All sources are taken before the first mount,
+    because a mount may cover the source of another one.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    user, group = os.getuid(), os.getgid()
+    checked(libc.unshare(CLONE_NEWNS if user == 0 else CLONE_NEWNS | CLONE_NEWUSER))
+    if user != 0:
+        # Only root may mount, so the others become the owner of a user namespace, with the same user and group.
+        write_to_kernel("/proc/self/setgroups", "deny")
+        write_to_kernel("/proc/self/uid_map", f"{user} {user} 1")
+        write_to_kernel("/proc/self/gid_map", f"{group} {group} 1")
+    # What is mounted outside later appears here, but not the other way round.
+    checked(libc.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_SLAVE), None))
+    taken = [(taken_tree(libc, source, read_only), target) for source, target, read_only in mounts]
+    for tree, target in taken:
+        system_call(libc, SYS_MOVE_MOUNT, tree, b"", AT_FDCWD, target, MOVE_MOUNT_F_EMPTY_PATH)
+        os.close(tree)
+
+
+def taken_tree(libc: ctypes.CDLL, source: bytes, read_only: bool) -> int:
+    """A folder, or a file, that can be mounted elsewhere."""
+    flags = OPEN_TREE_CLONE | os.O_CLOEXEC | AT_RECURSIVE | AT_SYMLINK_NOFOLLOW
+    tree = system_call(libc, SYS_OPEN_TREE, AT_FDCWD, source, flags)
+    if read_only:
+        # A struct mount_attr: what to set, what to clear, propagation, user namespace.
+        attributes = MOUNT_ATTR_RDONLY.to_bytes(8, sys.byteorder) + bytes(24)
+        system_call(libc, SYS_MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH | AT_RECURSIVE, attributes, len(attributes))
+    return tree
+
+
+def write_to_kernel(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    os.write(descriptor, text.encode())
+    os.close(descriptor)
+
+
+def checked(result: int) -> int:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
 def confine(attributes: bytes, beneath: tuple[tuple[bytes, int], ...]) -> None:
     """Enforce the rules of ``confinement.py`` for this process and for all it executes or starts."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -179,10 +233,7 @@ def confine(attributes: bytes, beneath: tuple[tuple[bytes, int], ...]) -> None:
 def system_call(libc: ctypes.CDLL, number: int, *arguments: int | bytes) -> int:
     """Make a system call for which the C library has no function."""
     longs = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
-    result = int(libc.syscall(ctypes.c_long(number), *longs))
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return result
+    return checked(int(libc.syscall(ctypes.c_long(number), *longs)))
 
 
 def children() -> list[int]:

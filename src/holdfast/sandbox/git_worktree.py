@@ -17,6 +17,7 @@ from holdfast.errors import SandboxError
 from holdfast.git.repository import GitRepository
 from holdfast.git.run import run_git
 from holdfast.model import Resource, Strategy
+from holdfast.sandbox.borrowed import Lender, remove_places
 from holdfast.sandbox.copying import TreeCopy
 from holdfast.sandbox.making import made_whole
 from holdfast.sandbox.sizing import size_on_disk
@@ -65,8 +66,10 @@ class GitWorktreeSandbox:
             skip = _not_copied(repository)
             copy = TreeCopy(repository.root, unfinished, name=self.resource.name, skip=skip).run()
             copy.copy_each(self._wanted_ignored_files(repository))
-            _borrow(repository, unfinished, self.branch)
-            _borrow_inside(repository, unfinished)
+            lender = Lender.of(self.resource, repository.common_dir)
+            lender.make_places()
+            _borrow(repository, unfinished, self.branch, lender)
+            _borrow_inside(repository, unfinished, lender)
             base = {"commit": repository.head() or "", "branch": repository.branch() or ""}
         return self.resource.model_copy(update={"base": base, "left_out": tuple(copy.left_out)})
 
@@ -77,6 +80,7 @@ class GitWorktreeSandbox:
 
     def remove(self) -> None:
         remove_tree(self.path)
+        remove_places(self.resource)
 
     def hides(self, path: bytes) -> bool:
         # In submodules and nested repositories too: git itself never tracks such a path.
@@ -98,7 +102,7 @@ def matches(path: bytes, globs: Collection[str]) -> bool:
     return any(fnmatch.fnmatchcase(place, glob.rstrip("/")) for glob in globs for place in places)
 
 
-def _borrow(repository: GitRepository, work_tree: Path, branch: str | None) -> None:
+def _borrow(repository: GitRepository, work_tree: Path, branch: str | None, lender: Lender) -> None:
     """Give ``work_tree`` a repository of its own that sees all the user's commits and refs."""
     git_dir = work_tree / ".git"
     args = ["init", "--quiet", "--template=", f"--object-format={repository.object_format()}"]
@@ -106,7 +110,8 @@ def _borrow(repository: GitRepository, work_tree: Path, branch: str | None) -> N
     for probe in git_dir.glob("t??????"):
         probe.unlink()  # a test file of git for symlinks, left behind if git could not remove it
     (git_dir / "objects" / "info").mkdir(exist_ok=True)
-    (git_dir / "objects" / "info" / "alternates").write_bytes(_quoted(repository.common_dir / "objects") + b"\n")
+    alternates = lender.alternates(repository.common_dir / "objects")
+    (git_dir / "objects" / "info" / "alternates").write_bytes(alternates)
     (git_dir / "config").unlink()  # git tests modes on it, and may leave it with another mode
     (git_dir / "config").write_bytes(_config(repository))
     (git_dir / "packed-refs").write_bytes(repository.packed_refs())
@@ -121,7 +126,7 @@ def _borrow(repository: GitRepository, work_tree: Path, branch: str | None) -> N
     run_git(["update-index", "-q", "--refresh"], cwd=work_tree, check=False)
 
 
-def _borrow_inside(repository: GitRepository, work_tree: Path) -> None:
+def _borrow_inside(repository: GitRepository, work_tree: Path, lender: Lender) -> None:
     """Give submodules and linked work trees their own repositories: their ``.git`` is a file that names the user's."""
     for path in [*repository.submodules(), *repository.work_trees_inside()]:
         place = work_tree / os.fsdecode(path)
@@ -129,8 +134,8 @@ def _borrow_inside(repository: GitRepository, work_tree: Path) -> None:
         if link.is_file():
             link.unlink()
             inner = GitRepository.at(repository.root / os.fsdecode(path))
-            _borrow(inner, place, None)
-            _borrow_inside(inner, place)
+            _borrow(inner, place, None, lender)
+            _borrow_inside(inner, place, lender)
 
 
 def _set_head(git_dir: Path, commit: str | None, branch: str | None) -> None:
@@ -159,14 +164,6 @@ def _config(repository: GitRepository) -> bytes:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-
-
-def _quoted(path: Path) -> bytes:
-    """A path in the form of git's alternates file: quoted if git would misread it otherwise."""
-    text = os.fsencode(path)
-    if not text.startswith((b'"', b"#")) and b"\n" not in text:
-        return text
-    return b'"' + text.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n") + b'"'
 
 
 def _copy_if_there(source: Path, target: Path) -> None:

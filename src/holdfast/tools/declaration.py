@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from holdfast.model import DecisionSpec
 from holdfast.process.command import DEFAULT_OUTPUT_LIMIT_BYTES
+from holdfast.process.mount import Mount
 from holdfast.process.passthrough import Passthrough
 
 
@@ -76,8 +77,17 @@ class ToolContext:
     on_directory: Callable[[str], None] | None = None
     """Called with the relative path of a directory in the sandbox the moment the tool has made it. A tool need not
     call it, but then the next checkpoint looks at every file."""
+    seen_at: Path | None = None
+    """Where processes of the step find the sandbox, if not at ``root``."""
+    mounts: Sequence[Mount] = ()
+    """What makes them find it there."""
     passthrough: Passthrough | None = None
     """The terminal of the person who started the plan, if there is one and the tool is to have it."""
+
+    @property
+    def folder(self) -> Path:
+        """The root as the processes of the step name it."""
+        return self.seen_at or self.root
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -19,12 +20,17 @@ def _quoted_mode(value: Any) -> Any:
     return value
 
 
-RelativePath = Annotated[str, Field(min_length=1, description="Path of the file, relative to the resource's root.")]
+FilePath = Annotated[
+    str,
+    Field(
+        min_length=1, description="Path of the file, relative to the resource's root, or as commands of a step see it."
+    ),
+]
 Mode = Annotated[str, BeforeValidator(_quoted_mode), Field(pattern=r"^[0-7]{3,4}$")]
 
 
 class WriteFileArgs(ToolArgs):
-    path: RelativePath
+    path: FilePath
     content: str = Field(description="What the file holds afterwards.")
     mode: Mode | None = Field(
         default=None,
@@ -41,14 +47,15 @@ class WriteFile:
         content = args.content.encode()
         mode = None if args.mode is None else int(args.mode, 8)
         try:
-            paths.write_file(context.root, args.path, content, mode=mode, on_directory=context.on_directory)
+            path = _relative(args.path, context)
+            paths.write_file(context.root, path, content, mode=mode, on_directory=context.on_directory)
         except HoldfastError as error:
             return _refused(error)
         return ToolResult.done(f"wrote {args.path}, {len(content)} bytes\n")
 
 
 class EditFileArgs(ToolArgs):
-    path: RelativePath
+    path: FilePath
     find: str = Field(min_length=1, description="The text to replace, exactly as it stands in the file.")
     replace: str = Field(description="The text that replaces it.")
     count: int = Field(default=1, ge=1, description="How often the text must occur; every occurrence is replaced.")
@@ -61,12 +68,13 @@ class EditFile:
 
     def run(self, args: EditFileArgs, context: ToolContext) -> ToolResult:
         try:
-            content = paths.read_file(context.root, args.path)
+            path = _relative(args.path, context)
+            content = paths.read_file(context.root, path)
             find, replace = _in_line_endings_of(content, args.find, args.replace)
             found = content.count(find)
             if found != args.count:
                 return ToolResult.failed(_wrong_count(args, found))
-            paths.write_file(context.root, args.path, content.replace(find, replace))
+            paths.write_file(context.root, path, content.replace(find, replace))
         except HoldfastError as error:
             return _refused(error)
         return ToolResult.done(f"edited {args.path}, {_times(found)}\n")
@@ -89,7 +97,7 @@ def _times(count: int) -> str:
 
 
 class DeleteFileArgs(ToolArgs):
-    path: RelativePath
+    path: FilePath
     recursive: bool = Field(default=False, description="Whether a directory may be deleted, with all it holds.")
 
 
@@ -100,7 +108,7 @@ class DeleteFile:
 
     def run(self, args: DeleteFileArgs, context: ToolContext) -> ToolResult:
         try:
-            paths.delete_path(context.root, args.path, recursive=args.recursive)
+            paths.delete_path(context.root, _relative(args.path, context), recursive=args.recursive)
         except HoldfastError as error:
             return _refused(error)
         return ToolResult.done(f"deleted {args.path}\n")
@@ -123,6 +131,12 @@ class ApplyPatch:
         except HoldfastError as error:
             return _refused(error)
         return ToolResult.done("".join(f"patched {path}\n" for path in changed))
+
+
+def _relative(path: str, context: ToolContext) -> str:
+    """The path in the resource; an absolute one counts if it lies in the resource as commands of the step see it."""
+    absolute = PurePosixPath(path)
+    return str(absolute.relative_to(context.folder)) if absolute.is_relative_to(context.folder) else path
 
 
 def _refused(error: HoldfastError) -> ToolResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from pydantic import Field, JsonValue
 
 from holdfast.errors import HoldfastError
 from holdfast.model import DecisionSpec
+from holdfast.process.mount import seen_at
 from holdfast.tools import python_child
 from holdfast.tools.declaration import ToolArgs, ToolContext, ToolDeclaration, ToolResult
 from holdfast.tools.shell import result_of, run_in
@@ -29,12 +31,23 @@ class Python:
     declaration = ToolDeclaration(name="python", args=PythonArgs)
 
     def run(self, args: PythonArgs, context: ToolContext) -> ToolResult:
+        missing = _missing_in_view(context)
+        if missing is not None:
+            return ToolResult.failed(
+                f"{missing} is not in the sandbox: Holdfast runs from the real folder, and this was not copied"
+            )
         counterpart = _Counterpart(args, context)
         # -P: neither the directory of the script nor the sandbox may shadow what the child itself imports.
         child = [sys.executable, "-P", python_child.__file__]
         result = run_in(context, child, requests=counterpart.answer)
         raised = counterpart.raised and f"{args.callable} raised {counterpart.raised}"
         return result_of(result, args.callable, context, failure=raised)
+
+
+def _missing_in_view(context: ToolContext) -> str | None:
+    """What the child needs and would not find, because Holdfast is installed in a folder that a sandbox covers."""
+    needed = (sys.executable, python_child.__file__)
+    return next((each for each in needed if not seen_at(Path(each), context.mounts).exists()), None)
 
 
 class _Counterpart:

@@ -37,7 +37,7 @@ def run_in(
     """Run a command of a step in its sandbox, as its context says."""
     return run_supervised(
         command,
-        cwd=context.root / folder,
+        cwd=context.folder / folder,
         environment=context.environment,
         timeout_seconds=context.timeout_seconds,
         output_limit_bytes=context.output_limit_bytes,
@@ -46,6 +46,7 @@ def run_in(
         requests=requests,
         mark=context.mark,
         writable=context.writable,
+        mounts=context.mounts,
         passthrough=passthrough,
     )
 

@@ -48,7 +48,7 @@ def test_it_goes_on_at_the_step_that_was_stopped(project: Project) -> None:
     wait_until(lambda: is_at_the_slow_step(project))
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
-    (project.sandbox().parent / "go").touch()
+    (project.app.parent / "go").touch()
     shown = project.run("plan", "execute", "latest")
     assert shown.exit_code == 0
     assert "[2/2] slow" in shown.stdout
@@ -72,7 +72,7 @@ def test_interrupting_twice_is_safe(project: Project) -> None:
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "error: Interrupted." in said
-    (project.sandbox().parent / "go").touch()
+    (project.app.parent / "go").touch()
     assert project.json("plan", "execute", "latest")["state"] == "complete"
     assert (project.sandbox() / "x").read_text() == "x\n"
 

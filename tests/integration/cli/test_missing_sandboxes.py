@@ -218,7 +218,7 @@ def test_a_checkpoint_of_a_missing_sandbox_is_refused_in_the_same_way(project: P
 
 def test_a_step_that_removes_its_sandbox_leaves_one_from_which_the_plan_can_be_corrected(project: Project) -> None:
     steps = '  - {name: one, run: echo 1 > one}\n  - {name: clean, run: rm -rf "$HOLDFAST_RESOURCE_APP"}\n'
-    options = ("--config", "sandbox.confine=false")
+    options = ("--config", "sandbox.confine=false", "--config", "sandbox.view=own-path")
     failed = project.call("plan", "execute", str(project.plan(steps)), *options)
     assert failed.exit_code == MISSING
     assert files_of(project.sandbox()) == {"one": "1\n", "version.txt": "1\n"}

@@ -176,6 +176,7 @@ def test_status_tells_everything_about_a_plan(project: Project) -> None:
         "path": str(project.app),
         "sandbox_path": str(project.home / "sandboxes" / status["plan_id"] / "app"),
         "strategy": "git_worktree",
+        "view": "same-path",
         "left_out": [],
     }
     assert [each["state"] for each in status["steps"]] == ["succeeded", "failed", "pending"]

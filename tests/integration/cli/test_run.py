@@ -118,8 +118,10 @@ def test_afterwards_it_shows_the_difference_and_the_commands_that_go_on(project:
 
 def test_it_starts_in_the_sandboxes_copy_of_the_folder_one_is_in(project: Project) -> None:
     ended = run(project, "--", "sh", "-c", "ls; pwd", cwd=project.app / "src")
-    assert "main.py" in ended.stdout
-    assert "/sandboxes/" in ended.stdout
+    assert ended.stdout == f"main.py\n{project.app / 'src'}\n"
+    own = run(project, "--config", "sandbox.view=own-path", "--", "sh", "-c", "ls; pwd", cwd=project.app / "src")
+    assert "main.py" in own.stdout
+    assert "/sandboxes/" in own.stdout
 
 
 def test_resources_can_be_named(project: Project) -> None:

@@ -60,6 +60,13 @@ WAYS_OUT = {
 }
 
 
+INTO_THE_COPY = {
+    "the real file", "the user's git config", "the user's branch", "the user's git objects",
+    "a push into the user's repository", "the user's hooks",
+}  # fmt: skip
+"""Ways that lead into the sandbox, if steps see it at the path of the real folder."""
+
+
 @dataclass(frozen=True)
 class Tried:
     was_refused: bool
@@ -101,6 +108,11 @@ def confined(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tried]:
 
 
 @pytest.fixture(scope="module")
+def at_the_same_path(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tried]:
+    return try_all_ways(tmp_path_factory.mktemp("same-path"), sandbox__view="same-path")
+
+
+@pytest.fixture(scope="module")
 def unconfined(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tried]:
     return try_all_ways(tmp_path_factory.mktemp("unconfined"), sandbox__confine="false")
 
@@ -108,6 +120,11 @@ def unconfined(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tried]:
 @pytest.mark.parametrize("way", WAYS_OUT)
 def test_a_step_cannot_change_what_is_outside_of_its_sandboxes(confined: dict[str, Tried], way: str) -> None:
     assert confined[way] == Tried(was_refused=True, changed=set())
+
+
+@pytest.mark.parametrize("way", WAYS_OUT)
+def test_neither_can_a_step_that_sees_them_at_the_real_paths(at_the_same_path: dict[str, Tried], way: str) -> None:
+    assert at_the_same_path[way] == Tried(was_refused=way not in INTO_THE_COPY, changed=set())
 
 
 @pytest.mark.parametrize("way", WAYS_OUT)

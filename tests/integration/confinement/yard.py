@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from holdfast.app import Holdfast
 from holdfast.execution.executor import ExecutionResult
 from tests.support.workshop import Workshop, run
 
@@ -17,6 +18,10 @@ class Yard(Workshop):
         self.settings = self.home / "config.toml"
         self.user, self.elsewhere = folder / "user", folder / "elsewhere"
         self.furnish()
+
+    def open(self, **settings: str) -> Holdfast:
+        """Steps see the sandboxes at their own paths, unless told otherwise, so that they can reach the real files."""
+        return super().open(**{"sandbox__view": "own-path", **settings})
 
     def furnish(self) -> None:
         """Make everything outside as it was at first."""

@@ -166,7 +166,7 @@ def test_a_step_sees_its_place_and_not_our_secrets(workshop: Workshop, monkeypat
     seen = dict(line.partition("=")[::2] for line in files(workshop.sandbox(plan))["seen"].splitlines())
     assert seen["HOLDFAST_PLAN_ID"] == plan.plan_id
     assert seen["HOLDFAST_STEP"] == "0"
-    assert seen["HOLDFAST_RESOURCE_DATA"] == str(workshop.sandbox(plan, "data"))
+    assert seen["HOLDFAST_RESOURCE_DATA"] == str(workshop.data)
     assert seen["LC_TIME"] == "C"
     assert "SECRET_TOKEN" not in seen
 

@@ -80,7 +80,7 @@ def test_whatever_needs_the_sandbox_is_refused_until_it_is_moved_away(
 def test_a_step_that_puts_a_symlink_there_leads_nobody_astray(workshop: Workshop, mine: Path, ending: str) -> None:
     swap = f'cd / && mv "$HOLDFAST_RESOURCE_APP" "$HOLDFAST_RESOURCE_APP.moved"; ln -s {mine} "$HOLDFAST_RESOURCE_APP"'
     made = workshop.create(run(f"{swap}; {ending}"), run("echo 2 > two"))
-    opened = workshop.open(sandbox__confine="false")
+    opened = workshop.open(sandbox__confine="false", sandbox__view="own-path")
     with pytest.raises(SandboxError, match="is a symlink now"):
         opened.execute(made.plan_id)
     assert files(mine) == MINE
@@ -89,7 +89,7 @@ def test_a_step_that_puts_a_symlink_there_leads_nobody_astray(workshop: Workshop
 def test_neither_a_step_nor_a_validation_is_started_in_what_a_symlink_leads_to(workshop: Workshop, mine: Path) -> None:
     """Without checkpoints on the way nobody looks into the sandboxes before the next one starts."""
     swap = f'cd / && mv "$HOLDFAST_RESOURCE_APP" "$HOLDFAST_RESOURCE_APP.moved"; ln -s {mine} "$HOLDFAST_RESOURCE_APP"'
-    opened = workshop.open(sandbox__confine="false")
+    opened = workshop.open(sandbox__confine="false", sandbox__view="own-path")
     for steps, validation in (([run(swap), run("echo 2 > two")], []), ([run(swap)], ["echo 2 > two"])):
         made = workshop.create(*steps, validate=validation, policy={"auto_create_on": []})
         with pytest.raises(SandboxError, match="is a symlink now"):
@@ -101,7 +101,7 @@ def test_a_subplan_is_not_forked_from_what_a_symlink_leads_to(workshop: Workshop
     swap = f'cd / && mv "$HOLDFAST_RESOURCE_APP" "$HOLDFAST_RESOURCE_APP.moved"; ln -s {mine} "$HOLDFAST_RESOURCE_APP"'
     divided = {"name": "divide", "subplans": [{"name": "below", "steps": [run("true")]}]}
     made = workshop.create(run(swap), divided, policy={"auto_create_on": []})
-    opened = workshop.open(sandbox__confine="false")
+    opened = workshop.open(sandbox__confine="false", sandbox__view="own-path")
     with pytest.raises(SandboxError, match="is a symlink now"):
         opened.execute(made.plan_id)
     assert files(mine) == MINE

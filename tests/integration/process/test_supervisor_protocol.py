@@ -42,6 +42,7 @@ class Control:
         parameters = {
             "argv": [b"/bin/sh", b"-c", command.encode()],
             "cwd": os.fsencode(self.cwd),
+            "mounts": [],
             "rules": None,
             "terminal": False,
         }

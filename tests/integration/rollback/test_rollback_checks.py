@@ -340,7 +340,7 @@ def test_a_missing_sandbox_is_made_anew_by_going_on_and_not_by_going_back(worksh
 
 def test_a_step_that_removed_its_sandbox_can_be_corrected(workshop: Workshop) -> None:
     made = workshop.create(run("echo 1 > one"), run('rm -rf "$HOLDFAST_RESOURCE_APP"', name="clean"))
-    opened = workshop.open(sandbox__confine="false")
+    opened = workshop.open(sandbox__confine="false", sandbox__view="own-path")
     with pytest.raises(SandboxError, match="is missing"):
         opened.execute(made.plan_id)
     opened.correct(

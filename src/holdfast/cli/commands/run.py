@@ -21,7 +21,7 @@ from holdfast.cli.interrupts import interruptible
 from holdfast.cli.invocation import Invocation, command
 from holdfast.cli.output import Next, Reply, Screen, counted, show_next, show_sentence
 from holdfast.cli.screen.diff import show_diff
-from holdfast.cli.screen.listeners import RepairListener
+from holdfast.cli.screen.listeners import RepairListener, own_path_messages
 from holdfast.cli.screen.plans import changes_text
 from holdfast.cli.streams import STREAM_NAMES
 from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED
@@ -202,7 +202,7 @@ def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) 
         screen.line()
         show_next(screen, commands)
 
-    return Reply(data, show, _exit_code(last, result, signals))
+    return Reply(data, show, _exit_code(last, result, signals), messages=own_path_messages(result))
 
 
 def _exit_code(last: StepRun | None, result: ExecutionResult, signals: Sequence[int]) -> int:

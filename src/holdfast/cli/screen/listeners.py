@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast.cli.invocation import Invocation
 from holdfast.cli.output import Row, first_line
 from holdfast.cli.screen.bar import Bar
-from holdfast.events import EffectsOutside, Event, RealFilesPutBack, SetAside, Working
+from holdfast.events import EffectsOutside, Event, RealFilesPutBack, SeenAtOwnPath, SetAside, Working
 from holdfast.model import RollbackImpact, SideEffect
 from holdfast.names import name_text
+
+if TYPE_CHECKING:
+    from holdfast import ExecutionResult
 
 
 class RepairListener:
@@ -46,6 +51,20 @@ def put_back_text(event: RealFilesPutBack) -> str:
     plan = event.plan
     places = ", ".join(name_text(resource.path) for resource in plan.resources)
     return f"{places}: the {event.kind} of plan {plan.plan_id} ({name_text(plan.name)}) was cut short; it is undone"
+
+
+def own_path_lines(event: SeenAtOwnPath) -> list[str]:
+    """Where steps see the sandboxes if not at the real folders' paths, why, and what is wrong because of it."""
+    because = f", because {event.reason}" if event.reason else ""
+    lines = [f"steps see {name_text(each.path)} at {name_text(each.sandbox_path)}{because}" for each in event.resources]
+    return lines + [
+        f"{name_text(path)} leads to the real folder: what runs from it uses the real files, not those of the sandbox"
+        for path in event.leading_out
+    ]
+
+
+def own_path_messages(result: ExecutionResult) -> tuple[str, ...]:
+    return () if result.own_path is None else tuple(own_path_lines(result.own_path))
 
 
 def effect_lines(impact: RollbackImpact | EffectsOutside) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.data import changes_data, conflicts_data, plan_data, resources_data, steps_data, switched_off
 from holdfast.cli.output import Next, Reply, Screen, output_lines, show_next, show_sentence, wrapped
+from holdfast.cli.screen.listeners import own_path_messages
 from holdfast.cli.screen.plans import changes_text, show_conflicts, show_tail
 from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED, ConflictError
 from holdfast.model import CheckpointGroup, Plan, PlanState, SideEffect, StepRun
@@ -25,7 +26,9 @@ def outcome_reply(holdfast: Holdfast, result: ExecutionResult, *, is_for_program
     if not is_for_programs:
         return reply
     steps = steps_data(result.plan, holdfast.runs(result.plan.plan_id))
-    return replace(reply, data={**reply.data, "steps": steps})
+    # For people the progress has said it, before the first step.
+    messages = (*reply.messages, *own_path_messages(result))
+    return replace(reply, data={**reply.data, "steps": steps}, messages=messages)
 
 
 def _reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:

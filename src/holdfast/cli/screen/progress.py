@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.cli.data import duration_seconds
 from holdfast.cli.output import NARROWEST, Screen, Span, cell_width, counted, output_lines, seconds_text, shortened
 from holdfast.cli.screen.bar import SHOWN_AFTER_SECONDS, Bar, label_text, percent_text
-from holdfast.cli.screen.listeners import effect_lines, put_back_text
+from holdfast.cli.screen.listeners import effect_lines, own_path_lines, put_back_text
 from holdfast.cli.screen.plans import RUN_WORDS
 from holdfast.events import (
     CheckpointTaken,
@@ -20,6 +20,7 @@ from holdfast.events import (
     SandboxesMadeAnew,
     SandboxesPutBack,
     SandboxMade,
+    SeenAtOwnPath,
     SetAside,
     StepFinished,
     StepPrinted,
@@ -103,6 +104,11 @@ class Progress:
             case EffectsOutside():
                 for line in effect_lines(event):
                     self._screen.line(("outside  ", "warn"), line)
+            case _:
+                self._tell_before_the_first_step(event)
+
+    def _tell_before_the_first_step(self, event: Event) -> None:
+        match event:
             case SandboxesMadeAnew(resources):
                 self._screen.line(("re-created ", "warn"), f"{', '.join(resources)}: the sandbox was missing")
             case SandboxesPutBack(resources, checkpoint_id):
@@ -111,6 +117,9 @@ class Progress:
                 self._screen.line(("restored ", "warn"), f"{', '.join(resources)}: {why}; {kept}")
             case RealFilesPutBack():
                 self._screen.line(("restored ", "warn"), put_back_text(event))
+            case SeenAtOwnPath():
+                for line in own_path_lines(event):
+                    self._screen.line(("warning  ", "warn"), line)
 
     def _tell_sandbox(self, resource: Resource) -> None:
         name = f"{resource.name:<{self._resource_width}}"

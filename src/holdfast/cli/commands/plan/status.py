@@ -27,7 +27,7 @@ from holdfast.cli.output import (
     time_text,
 )
 from holdfast.cli.screen.plans import FINISHED_LATER, RUN_WORDS, show_conflicts, show_tail, state_span
-from holdfast.model import Decision, Plan, PlanState, RunStatus
+from holdfast.model import Decision, Plan, PlanState, RunStatus, View
 from holdfast.names import name_text
 
 if TYPE_CHECKING:
@@ -134,6 +134,8 @@ def _facts(status: PlanStatus, last: str | None) -> Iterable[tuple[str, str]]:
     for resource in plan.resources:
         yield resource.name, f"{resource.strategy} of {name_text(resource.path)}"
         yield "sandbox", name_text(resource.sandbox_path)
+        if resource.view is View.OWN_PATH:
+            yield "seen at", "the sandbox's own path, not the real folder's"
 
 
 def _confinement_text(status: PlanStatus) -> str:
