@@ -17,27 +17,12 @@ import msgspec
 from holdfast.content.difference import Difference, StateReader
 from holdfast.content.format import SYMLINK, UNKNOWN_OWNER, Entry, State
 from holdfast.errors import SandboxError
+from holdfast.git.work_tree import attributes_for
 from holdfast.snapshot.selection import change
-from holdfast.system.directories import join, split, with_ancestors
+from holdfast.system.directories import split
 from holdfast.system.trees import make_folders, temporary_folder, temporary_place
 
-_ATTRIBUTES = b".gitattributes"
-_RULES = b".gitignore"
 _MAY_RUN = 0o100
-
-
-def attributes_for(paths: Iterable[bytes]) -> set[bytes]:
-    """The files that may say what git makes of these paths."""
-    return _on_the_way_to(paths, _ATTRIBUTES)
-
-
-def rules_for(paths: Iterable[bytes]) -> set[bytes]:
-    """The files that may say that git ignores these paths."""
-    return _on_the_way_to(paths, _RULES)
-
-
-def _on_the_way_to(paths: Iterable[bytes], name: bytes) -> set[bytes]:
-    return {join(folder, name) for folder in with_ancestors(split(path)[0] for path in paths)}
 
 
 def texts_of(reader: StateReader, state: State, names: Iterable[bytes]) -> dict[bytes, bytes]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.apply.comparison import Comparison
-from holdfast.apply.git_view import FilesForGit, attributes_for, files_of, git_can_hold, rules_for, texts_of
+from holdfast.apply.git_view import FilesForGit, files_of, git_can_hold, texts_of
 from holdfast.apply.other_repositories import (
     outside_of_submodules,
     refuse_other_repositories,
@@ -32,7 +32,7 @@ from holdfast.errors import StateError, UsageError
 from holdfast.git.branches import branch_name, refuse_a_branch_used_elsewhere, refuse_branch_name
 from holdfast.git.commit import CommitDraft, changed_by, refuse_an_impossible_commit, would_be_made
 from holdfast.git.repository import GitRepository
-from holdfast.git.work_tree import ignored_among, not_as_committed, texts_in
+from holdfast.git.work_tree import attributes_for, ignored_among, not_as_committed, rules_for, texts_in
 from holdfast.model import (
     CheckpointGroup,
     DecisionType,

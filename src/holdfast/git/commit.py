@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +11,15 @@ from pathlib import Path
 from holdfast.errors import ConflictError, SandboxError
 from holdfast.git.branches import BranchMove, refuse_a_locked_branch
 from holdfast.git.complaints import Cause
-from holdfast.git.index import changes_between, staged, temporary_index
+from holdfast.git.index import changes_between, compared, temporary_index
+from holdfast.git.index_content import IndexEntry, index_of, meaning_of
 from holdfast.git.repository import GitRepository
 from holdfast.git.run import GitFailed, run_git
-from holdfast.git.work_tree import behind_symlinks
+from holdfast.git.trees import CommittedFolders, TreeEntry, write_changed_tree
+from holdfast.git.work_tree import attributes_for, behind_symlinks
 from holdfast.names import name_text
 from holdfast.system.directories import shown
+from holdfast.system.trees import temporary_folder
 
 # With another `i18n.commitEncoding` git would not convert the message, but only label it with that encoding.
 _IN_UTF_8 = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "i18n.commitEncoding", "GIT_CONFIG_VALUE_0": "UTF-8"}
@@ -38,18 +41,19 @@ def make_commit(draft: CommitDraft) -> str | None:
     """Make the commit and return its hash, or None if it would change nothing; no branch names it yet."""
     repository = draft.repository
     with _refusals_explained(repository):
-        with temporary_index(repository) as environment:
-            tree = _write_tree(draft, environment)
-        changed = changes_between(repository, draft.parent, tree)
-        if beside := changed.keys() - draft.paths:
-            raise _reaches_too_far(repository, beside)
-        if not changed:
+        before = _folders_before(draft)
+        tree = _write_tree(draft, before, {})
+        if before.root is not None and tree == before.root.digest.hex():
             return None
         signing = ["-S"] if _is_signed(repository) else []
         parents = ["-p", draft.parent] if draft.parent else []
         message = draft.message.encode(errors="replace")
         args = ["commit-tree", *signing, *parents, "-F", "-", tree]
-        return run_git(args, cwd=repository.root, input=message, env=_IN_UTF_8).stdout.decode().strip()
+        commit = run_git(args, cwd=repository.root, input=message, env=_IN_UTF_8).stdout.decode().strip()
+        changed = changes_between(repository, draft.parent, commit)
+    if beside := changed.keys() - draft.paths:
+        raise _reaches_too_far(repository, beside)
+    return commit if changed else None
 
 
 def _reaches_too_far(repository: GitRepository, beside: Collection[bytes]) -> ConflictError:
@@ -63,9 +67,18 @@ def _reaches_too_far(repository: GitRepository, beside: Collection[bytes]) -> Co
 
 def changed_by(draft: CommitDraft) -> set[bytes]:
     """The paths in which the commit would differ from its parent; nothing is written to the repository."""
-    with _refusals_explained(draft.repository), temporary_index(draft.repository) as environment:
-        _fill_index(draft, environment, only_look=True)
-        return staged(draft.repository, draft.parent, environment)
+    repository = draft.repository
+    with _refusals_explained(repository), _objects_elsewhere(repository) as environment:
+        tree = _write_tree(draft, _folders_before(draft), environment)
+        return set(compared(repository, draft.parent, tree, environment))
+
+
+@contextmanager
+def _objects_elsewhere(repository: GitRepository) -> Iterator[dict[str, str]]:
+    """The environment for a git that reads the repository's objects and stores new ones in a temporary folder."""
+    known = str(repository.common_dir / "objects").replace("\\", "\\\\").replace('"', '\\"')
+    with temporary_folder() as folder:
+        yield {"GIT_OBJECT_DIRECTORY": str(folder), "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{known}"'}
 
 
 def would_be_made(draft: CommitDraft) -> bool:
@@ -121,39 +134,54 @@ def _is_signed(repository: GitRepository) -> bool:
     return repository.is_set("commit.gpgsign")
 
 
-# The index that the commit is made from
+# The tree that the commit is of
 
 
-def _write_tree(draft: CommitDraft, environment: Mapping[str, str]) -> str:
-    _fill_index(draft, environment)
-    # A partial clone would fetch missing objects; all objects that are not in the parent were stored just now.
-    return run_git(["write-tree", "--missing-ok"], cwd=draft.repository.root, env=environment).stdout.decode().strip()
+def _folders_before(draft: CommitDraft) -> CommittedFolders:
+    return CommittedFolders.on_the_way_to(draft.repository, draft.parent, draft.paths)
 
 
-def _fill_index(draft: CommitDraft, environment: Mapping[str, str], *, only_look: bool = False) -> None:
-    """Fill the index that the environment names; with ``only_look`` no object is stored."""
-    root = draft.repository.root
-    run_git(["read-tree", draft.parent] if draft.parent else ["read-tree", "--empty"], cwd=root, env=environment)
+def _write_tree(draft: CommitDraft, before: CommittedFolders, environment: Mapping[str, str]) -> str:
     with draft.work_tree() as work_tree:
-        there = {**environment, "GIT_WORK_TREE": str(work_tree)}
-        for how, some in _by_what_git_can_hold(work_tree, draft.paths):
-            if not some:
-                continue
-            listed = b"".join(path + b"\0" for path in some)
-            options = ["--info-only"] if only_look else []
-            run_git(["update-index", *options, *how, "-z", "--stdin"], cwd=work_tree, input=listed, env=there)
+        hidden = behind_symlinks(work_tree, draft.paths)
+        held = [path for path in draft.paths if path not in hidden and _can_be_held(work_tree / os.fsdecode(path))]
+        entries: dict[bytes, TreeEntry | None] = dict.fromkeys(draft.paths)
+        attributes = attributes_for(held).difference(entries)
+        index = _index_of(before, {*held, *attributes})
+        entries |= _store_files(draft.repository, index, work_tree, held, environment)
+    return write_changed_tree(draft.repository, before, entries, environment)
 
 
-def _by_what_git_can_hold(work_tree: Path, paths: Sequence[bytes]) -> Iterator[tuple[list[str], list[bytes]]]:
-    """The paths, with the options that bring them into an index; first the paths that git cannot hold.
-
-    They are gone, became a folder or a fifo, or lie behind a symlink that replaced a folder.
-    """
-    hidden = behind_symlinks(work_tree, paths)
-    held = [path for path in paths if path not in hidden and _is_file_or_symlink(work_tree / os.fsdecode(path))]
-    yield ["--force-remove"], sorted(set(paths).difference(held))
-    yield ["--add", "--replace"], held
-
-
-def _is_file_or_symlink(path: Path) -> bool:
+def _can_be_held(path: Path) -> bool:
+    """Whether git can hold what is there: it may be gone, or have become a folder or a fifo."""
     return path.is_symlink() or path.is_file()
+
+
+def _index_of(before: CommittedFolders, paths: Iterable[bytes]) -> bytes:
+    """An index with the committed ones of these files.
+
+    The line endings in a committed file, and attributes that a sparse checkout left out, decide on what git makes of
+    the new one.
+    """
+    found = ((path, before.find(path)) for path in paths)
+    known = ((path, entry) for path, entry in found if entry is not None and not entry.is_tree)
+    return index_of((IndexEntry(path, entry.mode, entry.digest, (0, 0)) for path, entry in known), before.digest_bytes)
+
+
+def _store_files(
+    repository: GitRepository, index: bytes, work_tree: Path, paths: Sequence[bytes], environment: Mapping[str, str]
+) -> dict[bytes, TreeEntry]:
+    if not paths:
+        return {}
+    with temporary_index(repository, index) as with_index:
+        there = {**with_index, **environment, "GIT_WORK_TREE": str(work_tree)}
+        listed = b"".join(path + b"\0" for path in paths)
+        # For a look git need not store them, and is not as strict about line endings and encodings.
+        how = ["--info-only"] if environment else []
+        # The index is temporary, and must list the files, not the folders that a sparse checkout left out.
+        args = ["-c", "core.fsync=all,-index", "-c", "index.sparse=false", "update-index", *how]
+        run_git([*args, "--add", "--replace", "-z", "--stdin"], cwd=work_tree, input=listed, env=there)
+        made = meaning_of(Path(with_index["GIT_INDEX_FILE"]).read_bytes())
+    assert made is not None
+    found = {entry.path: TreeEntry(entry.mode, entry.digest) for entry in made.entries}
+    return {path: found[path] for path in paths}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -19,23 +18,38 @@ from holdfast.system.trees import sync_directory, temporary_folder
 _LOCK_MARK = b"holdfast apply "
 # The shared part of a split index would stay in the user's repository, even if the index itself is temporary.
 _WHOLE = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.splitIndex", "GIT_CONFIG_VALUE_0": "false"}
+MOST_ASKED_FOR = 500
+"""Asked about more paths than that, git takes as long as for all."""
+_NO_INDEX = "no-index"
 
 
 @contextmanager
-def temporary_index(repository: GitRepository, *, copied: bool = False) -> Iterator[dict[str, str]]:
-    """The environment for a git that uses a temporary index, empty or a copy of the repository's."""
+def temporary_index(repository: GitRepository, content: bytes | None) -> Iterator[dict[str, str]]:
+    """The environment for a git that uses a temporary index with this content."""
     with temporary_folder() as folder:
         index = folder / "index"
-        if copied and repository.index_path.exists():
-            shutil.copyfile(repository.index_path, index)
+        if content is not None:
+            index.write_bytes(content)
         places = {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(repository.root)}
         yield {**_WHOLE, **places, "GIT_INDEX_FILE": str(index)}
 
 
-def staged(repository: GitRepository, commit: str | None, environment: Mapping[str, str] | None = None) -> set[bytes]:
+def index_entries(
+    repository: GitRepository, paths: Collection[bytes], environment: Mapping[str, str] | None = None
+) -> dict[bytes, bytes]:
+    """The ``mode digest`` of those of these paths that the index lists."""
+    if not paths:
+        return {}
+    asked = list(map(os.fsdecode, paths)) if len(paths) <= MOST_ASKED_FOR else []
+    args = ["--literal-pathspecs", "ls-files", "-s", "-z", "--", *asked]
+    listed = run_git(args, cwd=repository.root, env=environment).stdout.split(b"\0")[:-1]
+    return {path: facts.rpartition(b" ")[0] for facts, _, path in (line.partition(b"\t") for line in listed)}
+
+
+def staged(repository: GitRepository, commit: str | None) -> set[bytes]:
     """The paths in which the index differs from a commit."""
     args = ["diff-index", "--cached", "-z", "--name-only", "--no-renames", commit or tree_of(repository, None)]
-    return {path for path in run_git(args, cwd=repository.root, env=environment).stdout.split(b"\0") if path}
+    return {path for path in run_git(args, cwd=repository.root).stdout.split(b"\0") if path}
 
 
 def tree_of(repository: GitRepository, commit: str | None) -> str:
@@ -47,9 +61,18 @@ def tree_of(repository: GitRepository, commit: str | None) -> str:
 @lru_cache(maxsize=8)  # what two commits are never changes
 def changes_between(repository: GitRepository, old: str | None, new: str | None) -> Mapping[bytes, tuple[bytes, bytes]]:
     """Every path in which two commits or trees differ, with its old and its new ``mode digest``."""
+    return compared(repository, old, new, {})
+
+
+def compared(
+    repository: GitRepository, old: str | None, new: str | None, environment: Mapping[str, str]
+) -> Mapping[bytes, tuple[bytes, bytes]]:
+    """The same, for a git with another environment."""
     ends = [each or tree_of(repository, None) for each in (old, new)]
     args = ["diff-tree", "-r", "-z", "--no-renames", *ends]
-    words = run_git(args, cwd=repository.root).stdout.split(b"\0")
+    # Git would read the whole index, and not use it.
+    no_index = {"GIT_INDEX_FILE": str(repository.git_dir / _NO_INDEX)}
+    words = run_git(args, cwd=repository.root, env={**no_index, **environment}).stdout.split(b"\0")
     changes = {}
     for facts, path in zip(words[::2], words[1::2], strict=False):
         old_mode, new_mode, old_digest, new_digest, _ = facts.removeprefix(b":").split(b" ")
@@ -69,8 +92,7 @@ def new_index(repository: GitRepository, old: str | None, new: str | None) -> by
 def take_out_of_index(repository: GitRepository, old: str | None, new: str | None, token: str) -> None:
     """Undo in the index what it has of the new commit, path by path; all else in it is the user's work."""
     changes = changes_between(repository, old, new)
-    listed = run_git(["ls-files", "-s", "-z"], cwd=repository.root).stdout.split(b"\0")
-    present = {path: facts.rpartition(b" ")[0] for facts, _, path in (line.partition(b"\t") for line in listed)}
+    present = index_entries(repository, changes.keys())
     ours = {path: before for path, (before, made) in changes.items() if present.get(path, _gone(made)) == made}
     if not ours:
         return
@@ -86,25 +108,36 @@ def _gone(entry: bytes) -> bytes:
 
 
 def _changed_index(repository: GitRepository, entries: Mapping[bytes, bytes]) -> bytes:
-    root = repository.root
-    # Removals first: a file may have become a directory.
-    lines = sorted(
-        (entry + b"\t" + path + b"\0" for path, entry in entries.items()), key=lambda line: not line.startswith(b"0")
-    )
-    with temporary_index(repository, copied=True) as environment:
-        run_git(["update-index", "-z", "--index-info"], cwd=root, input=b"".join(lines), env=environment)
-        # The files were written before: one that is missing was left out by a sparse checkout, and stays left out.
-        there, left_out = list[bytes](), list[bytes]()
-        for path in [path for path, entry in entries.items() if entry != _gone(entry)]:
-            (there if os.path.lexists(root / os.fsdecode(path)) else left_out).append(path + b"\0")
-        if left_out:
-            args = ["update-index", "--skip-worktree", "-z", "--stdin"]
-            run_git(args, cwd=root, input=b"".join(left_out), env=environment)
-        if there:
-            # Only the stat data of these: all other entries are as the user's index has them.
-            args = ["--literal-pathspecs", "add", "--refresh", "--pathspec-from-file=-", "--pathspec-file-nul"]
-            run_git(args, cwd=root, input=b"".join(there), env=environment, check=False)
+    content = repository.index_path.read_bytes() if repository.index_path.exists() else None
+    # The files were written before: one that is missing was left out by a sparse checkout, and stays left out.
+    present = [path for path, entry in entries.items() if entry != _gone(entry)]
+    there = {path for path in present if os.path.lexists(repository.root / os.fsdecode(path))}
+    with temporary_index(repository, content) as environment:
+        # From the files, so that git knows them without another look; all other entries stay as they are.
+        _update_index(repository, there, environment, "--add", "--replace", check=False)
+        made = index_entries(repository, there, environment)
+        # A filter may have made something else of a file this time: what is committed counts.
+        others = {path: entry for path, entry in entries.items() if path not in there or made.get(path) != entry}
+        # Removals first: a file may have become a directory.
+        lines = sorted(entry + b"\t" + path for path, entry in others.items())
+        _update_index(repository, lines, environment, "--index-info")
+        _update_index(repository, set(present).difference(there), environment, "--skip-worktree")
         return Path(environment["GIT_INDEX_FILE"]).read_bytes()
+
+
+def _update_index(
+    repository: GitRepository,
+    lines: Collection[bytes],
+    environment: Mapping[str, str],
+    *options: str,
+    check: bool = True,
+) -> None:
+    if lines:
+        how = [*options, "-z", "--stdin"] if "--index-info" not in options else ["-z", *options]
+        # The index is temporary.
+        args = ["-c", "core.fsync=all,-index", "update-index", *how]
+        listed = b"".join(line + b"\0" for line in lines)
+        run_git(args, cwd=repository.root, input=listed, env=environment, check=check)
 
 
 def replace_index(repository: GitRepository, content: bytes, token: str) -> None:

@@ -1,4 +1,4 @@
-"""The meaning of a git index, without what git only caches in it.
+"""The meaning of a git index, without what git only caches in it; and an index with a given meaning.
 
 Git rewrites its index even when ``git status`` or a prompt only reads, if it finds other times or inodes.
 The format is that of gitformat-index(5).
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 
 _SIGNATURE = b"DIRC"
@@ -19,6 +20,8 @@ _MODE = struct.Struct(">24xI12x")
 """The mode; times, inode, owner and size around it are skipped."""
 _FLAGS = struct.Struct(">H")
 _EXTENDED = 0x4000
+_LONGEST_LENGTH = 0x0FFF
+"""A longer name has this length in the flags."""
 _MEANT_FLAGS = 0xB000
 """Assume-unchanged and the stage; not the length of the name."""
 _MEANT_EXTENDED_FLAGS = 0x6000
@@ -57,6 +60,20 @@ def meaning_of(content: bytes) -> IndexMeaning | None:
             except (ValueError, struct.error):
                 continue
     return None
+
+
+def index_of(entries: Iterable[IndexEntry], digest_bytes: int) -> bytes:
+    """An index that lists these files, and has not looked at any of them yet."""
+    listed = sorted(entries)
+    body = struct.pack(">4sII", _SIGNATURE, _VERSIONS[0], len(listed)) + b"".join(map(_stored_entry, listed))
+    digest = next(each for each in _DIGESTS if each(usedforsecurity=False).digest_size == digest_bytes)
+    return body + digest(body, usedforsecurity=False).digest()
+
+
+def _stored_entry(entry: IndexEntry) -> bytes:
+    flags = entry.flags[0] | min(len(entry.path), _LONGEST_LENGTH)
+    stored = _MODE.pack(entry.mode) + entry.digest + _FLAGS.pack(flags) + entry.path + b"\0"
+    return stored + bytes(-len(stored) % 8)
 
 
 class _Reading:

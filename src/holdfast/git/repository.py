@@ -22,6 +22,8 @@ _IN_PROGRESS = {
 }
 _SUBMODULE_MODE, _SPARSE_INDEX = (0o160000).to_bytes(4), b"sdir"
 """As an index file has them: the mode of a submodule, and the extension that says that folders are left folded."""
+_WITHOUT_FLAGS = (2).to_bytes(4)
+"""The version of an index file in which no file has a mark of its own, such as that it is left out."""
 _IGNORED = ("ls-files", "--others", "--ignored", "--exclude-standard", "-z")
 _PRIVATE_REFS = ("refs/stash", "refs/heads/holdfast/", "refs/bisect/", "refs/worktree/", "refs/rewritten/")
 
@@ -114,6 +116,10 @@ class GitRepository:
     def ignored_files(self) -> list[bytes]:
         return [path.rstrip(b"/") for path in self._items(*_IGNORED)]
 
+    def may_leave_out_files(self) -> bool:
+        """Whether the index may list files that a sparse checkout left out: its oldest version cannot say so."""
+        return any(_version_of(file) not in (None, _WITHOUT_FLAGS) for file in self.index_files())
+
     def submodules(self) -> list[bytes]:
         if not any(map(_may_hold_submodules, self.index_files())):
             return []
@@ -171,6 +177,14 @@ def _places(path: Path) -> tuple[Path, Path, Path]:
         lines = [run_git(["rev-parse", question], cwd=path).stdout[:-1] for question in questions]
     top, git_dir, common_dir = (Path(os.fsdecode(line)) for line in lines)
     return top, git_dir, common_dir
+
+
+def _version_of(index: Path) -> bytes | None:
+    try:
+        with index.open("rb") as file:
+            return file.read(8)[4:]
+    except FileNotFoundError:
+        return None
 
 
 def _may_hold_submodules(index: Path) -> bool:

@@ -62,10 +62,21 @@ def run_git(
     except OSError as error:
         raise _cannot_run(cwd, error) from error
     if completed.returncode < 0:
-        raise GitFailed(os.fspath(args[0]), complaint_of(completed), hint="Run the command again.")
+        raise GitFailed(_command_in(args), complaint_of(completed), hint="Run the command again.")
     if check and completed.returncode != 0:
-        raise GitFailed(os.fspath(args[0]), complaint_of(completed))
+        raise GitFailed(_command_in(args), complaint_of(completed))
     return completed
+
+
+def _command_in(args: Sequence[str | os.PathLike[str]]) -> str:
+    """The name of the command, which settings and options of git itself may come before."""
+    words = iter([os.fspath(word) for word in args])
+    for word in words:
+        if word == "-c":
+            next(words)
+        elif not word.startswith("-"):
+            return word
+    return ""
 
 
 def complaint_of(completed: subprocess.CompletedProcess[bytes]) -> str:

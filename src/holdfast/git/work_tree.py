@@ -8,16 +8,31 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.errors import SandboxError
+from holdfast.git.index import MOST_ASKED_FOR, index_entries
 from holdfast.git.repository import GitRepository
 from holdfast.git.run import complaint_of, run_git
 from holdfast.system.directories import join, split, with_ancestors
 from holdfast.system.trees import make_folders, temporary_folder
 
 _REPOSITORY = b".git"
+_ATTRIBUTES = b".gitattributes"
+_RULES = b".gitignore"
 _SKIPPED = b"S"
 _HERE = b"./"
-_MOST_ASKED_FOR = 500
-"""Asked about more paths than that, git takes as long as for all."""
+
+
+def attributes_for(paths: Iterable[bytes]) -> set[bytes]:
+    """The files that may say what git makes of these paths."""
+    return _on_the_way_to(paths, _ATTRIBUTES)
+
+
+def rules_for(paths: Iterable[bytes]) -> set[bytes]:
+    """The files that may say that git ignores these paths."""
+    return _on_the_way_to(paths, _RULES)
+
+
+def _on_the_way_to(paths: Iterable[bytes], name: bytes) -> set[bytes]:
+    return {join(folder, name) for folder in with_ancestors(split(path)[0] for path in paths)}
 
 
 def ignored_among(
@@ -38,13 +53,17 @@ def _check_ignore(repository: GitRepository, work_tree: Path, paths: Sequence[by
     environment = {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(work_tree)}
     # A name that begins with a colon would be read as a pattern, which GIT_LITERAL_PATHSPECS does not prevent here.
     listed = b"\0".join(_HERE + path for path in paths)
-    answer = run_git(["check-ignore", "-z", "--stdin"], cwd=work_tree, input=listed, env=environment, check=False)
+    # Git needs the whole index only for rules that are not among the files.
+    how = [] if repository.may_leave_out_files() else ["--no-index"]
+    args = ["check-ignore", *how, "-z", "--stdin"]
+    answer = run_git(args, cwd=work_tree, input=listed, env=environment, check=False)
     if answer.returncode > 1:
         raise SandboxError(
             f"git check-ignore failed in {repository.root}: {complaint_of(answer)}.",
             hint="Run `git status` there to see why.",
         )
-    return {path.removeprefix(_HERE) for path in answer.stdout.split(b"\0") if path}
+    found = {path.removeprefix(_HERE) for path in answer.stdout.split(b"\0") if path}
+    return found - with_ancestors(index_entries(repository, found))
 
 
 def behind_symlinks(work_tree: Path, paths: Iterable[bytes]) -> set[bytes]:
@@ -95,28 +114,36 @@ def not_as_committed(repository: GitRepository, paths: Collection[bytes]) -> set
     wanted = set(paths)
     if not wanted:
         return set()
-    below = _asked_for(repository, wanted)
-    args = ["--literal-pathspecs", "ls-files", "-v", "-z", "--", *below]
-    entries = [line for line in run_git(args, cwd=repository.root).stdout.split(b"\0") if line]
+    below = sorted(map(os.fsdecode, wanted)) if len(wanted) <= MOST_ASKED_FOR else []
+    entries = _tagged(repository, below)
+    if below and not _are_folders(repository, _ways_to(wanted), _ways_to(entry[2:] for entry in entries)):
+        below, entries = [], _tagged(repository, [])
     unwatched = {entry[2:] for entry in entries if entry[:1] == _SKIPPED or entry[:1].islower()}
     left_out = {entry[2:] for entry in entries if entry[:1] == _SKIPPED and entry[2:] in wanted}
     left_out = {path for path in left_out if not os.path.lexists(repository.root / os.fsdecode(path))}
     return in_the_way_of(paths, repository.uncommitted(below) | unwatched - left_out)
 
 
-def _asked_for(repository: GitRepository, paths: Collection[bytes]) -> list[str]:
-    """What to ask git about: these paths; or everything, if they are many or a file may be in the place of a folder."""
-    folders = with_ancestors(split(path)[0] for path in paths) - {b""}
-    if len(paths) > _MOST_ASKED_FOR or not _are_folders(repository, folders):
-        return []
-    return sorted(map(os.fsdecode, paths))
+def _tagged(repository: GitRepository, below: Sequence[str]) -> list[bytes]:
+    """What the index lists of these paths, or of all: a letter for what git does with it, a space and the path."""
+    args = ["--literal-pathspecs", "ls-files", "-v", "-z", "--", *below]
+    return [line for line in run_git(args, cwd=repository.root).stdout.split(b"\0") if line]
 
 
-def _are_folders(repository: GitRepository, paths: Collection[bytes]) -> bool:
-    """Whether each of these is a folder, or nothing, in the files, in HEAD and in the index."""
+def _ways_to(paths: Iterable[bytes]) -> set[bytes]:
+    return with_ancestors(split(path)[0] for path in paths) - {b""}
+
+
+def _are_folders(repository: GitRepository, paths: Collection[bytes], in_index: Collection[bytes]) -> bool:
+    """Whether each of these is a folder, or nothing, in the files, in HEAD and in the index.
+
+    ``in_index`` are folders of the index. If HEAD has something else there, what is in them is not committed.
+    """
     if any(os.path.lexists(place := repository.root / os.fsdecode(path)) and not _is_folder(place) for path in paths):
         return False
-    asked = b"".join(place + path + b"\0" for path in paths for place in (b"HEAD:", b":0:"))
+    asked = b"".join(place + path + b"\0" for path in set(paths).difference(in_index) for place in (b"HEAD:", b":0:"))
+    if not asked:
+        return True
     answer = run_git(["cat-file", "-z", "--batch-check=%(objecttype)"], cwd=repository.root, input=asked).stdout
     return b"blob" not in answer.split(b"\n")
 
