@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.errors import SandboxError
 from holdfast.git.index import MOST_ASKED_FOR, index_entries
+from holdfast.git.patterns import check_ignore
 from holdfast.git.repository import GitRepository
-from holdfast.git.run import complaint_of, run_git
+from holdfast.git.run import run_git
 from holdfast.system.directories import join, split, with_ancestors
 from holdfast.system.trees import make_folders, temporary_folder
 
@@ -18,7 +18,6 @@ _REPOSITORY = b".git"
 _ATTRIBUTES = b".gitattributes"
 _RULES = b".gitignore"
 _SKIPPED = b"S"
-_HERE = b"./"
 
 
 def attributes_for(paths: Iterable[bytes]) -> set[bytes]:
@@ -43,27 +42,11 @@ def ignored_among(
         make_folders(work_tree, [*folders, *(split(name)[0] for name in rules)])
         for name, text in rules.items():
             (work_tree / os.fsdecode(name)).write_bytes(text)
-        return _check_ignore(repository, work_tree, paths)
-
-
-def _check_ignore(repository: GitRepository, work_tree: Path, paths: Sequence[bytes]) -> set[bytes]:
-    if not paths:
-        return set()
-    # Not the sandbox's own repository: a step may have changed its config, which can start programs.
-    environment = {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(work_tree)}
-    # A name that begins with a colon would be read as a pattern, which GIT_LITERAL_PATHSPECS does not prevent here.
-    listed = b"\0".join(_HERE + path for path in paths)
-    # Git needs the whole index only for rules that are not among the files.
-    how = [] if repository.may_leave_out_files() else ["--no-index"]
-    args = ["check-ignore", *how, "-z", "--stdin"]
-    answer = run_git(args, cwd=work_tree, input=listed, env=environment, check=False)
-    if answer.returncode > 1:
-        raise SandboxError(
-            f"git check-ignore failed in {repository.root}: {complaint_of(answer)}.",
-            hint="Run `git status` there to see why.",
-        )
-    found = {path.removeprefix(_HERE) for path in answer.stdout.split(b"\0") if path}
-    return found - with_ancestors(index_entries(repository, found))
+        # Not the sandbox's own repository: a step may have changed its config, which can start programs.
+        environment = {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(work_tree)}
+        # Git needs the whole index only for rules that are not among the files.
+        found = check_ignore(paths, with_index=repository.may_leave_out_files(), cwd=work_tree, env=environment)
+        return found - with_ancestors(index_entries(repository, found))
 
 
 def behind_symlinks(work_tree: Path, paths: Iterable[bytes]) -> set[bytes]:
