@@ -43,6 +43,7 @@ Feature: Sandboxes
       from the plan
       README.md
       hook-ran
+      ignored.log
       staged.txt
       version.txt
       """

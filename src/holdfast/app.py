@@ -33,7 +33,7 @@ from holdfast.views.decisions import DecisionViews
 
 if TYPE_CHECKING:
     from holdfast.apply.apply import ApplyResult
-    from holdfast.apply.preview import ApplyPreview
+    from holdfast.apply.preview import ApplyOptions, ApplyPreview
     from holdfast.apply.unapply import UnapplyPreview
     from holdfast.checkpoints.releasing import HeldBack
     from holdfast.checkpoints.service import CheckpointService
@@ -157,10 +157,11 @@ class Holdfast(AbstractContextManager["Holdfast"]):
 
     # Creating and executing
 
-    def create_plan(self, file: Path) -> Plan:
+    def create_plan(self, file: Path, *, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> Plan:
+        """``include``, ``exclude``: patterns of files that the sandboxes get or lack, besides those of the settings."""
         from holdfast.plans.creating import create_plan
 
-        return create_plan(file, self._parts)
+        return create_plan(file, include, exclude, self._parts)
 
     def create_program_plan(
         self,
@@ -170,15 +171,19 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         folder: Path | None = None,
         pass_env: Sequence[str] = (),
         allow_write: Sequence[str] = (),
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
     ) -> Plan:
         """A plan of one step that runs a program in sandboxes of these folders, by default of the project.
 
         ``pass_env`` and ``allow_write`` are what the ``Outfit`` of the execution will say. They are checked now, so
-        that a wrong one leaves no plan behind.
+        that a wrong one leaves no plan behind. ``include`` and ``exclude`` are those of ``create_plan``.
         """
         from holdfast.plans.creating import create_program_plan
 
-        return create_program_plan(argv, resources, folder or Path.cwd(), pass_env, allow_write, self._parts)
+        return create_program_plan(
+            argv, resources, folder or Path.cwd(), pass_env, allow_write, include, exclude, self._parts
+        )
 
     def execute(
         self,
@@ -335,25 +340,44 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         *,
         commit: bool = True,
         branch: str | None = None,
+        include_ignored: Sequence[str] = (),
         confirm: Callable[[ApplyPreview], bool] | None = None,
         listener: Listener | None = None,
     ) -> ApplyResult | Declined:
-        """Bring the result into the real files, or leave it on a new branch of the real repositories."""
-        from holdfast.apply import apply, preview
+        """Bring the result into the real files, or leave it on a new branch of the real repositories.
 
-        options = preview.ApplyOptions(commit, branch, self.settings.include_ignored)
+        ``include_ignored``: patterns of ignored files whose changes are applied, besides those of the settings.
+        """
+        from holdfast.apply import apply
+
+        options = self._apply_options(commit, branch, include_ignored)
         with (
             self._locking.recovered(self._locking.APPLY, reference, listener=listener) as (plan, lease),
             self.service.sandboxes.looking(),
         ):
             return apply.apply_plan(plan, lease, self.service, options, confirm) or Declined()
 
-    def apply_preview(self, reference: str, *, commit: bool = True, branch: str | None = None) -> ApplyPreview:
+    def apply_preview(
+        self, reference: str, *, commit: bool = True, branch: str | None = None, include_ignored: Sequence[str] = ()
+    ) -> ApplyPreview:
         """What ``apply`` would do; changes nothing, and refuses what ``apply`` would refuse."""
-        from holdfast.apply.preview import ApplyOptions, preview_apply
+        from holdfast.apply.preview import preview_apply
 
-        plan = self._locking.idle(self._locking.APPLY, reference)
-        return preview_apply(plan, self.service, ApplyOptions(commit, branch, self.settings.include_ignored))
+        options = self._apply_options(commit, branch, include_ignored)
+        return preview_apply(self._locking.idle(self._locking.APPLY, reference), self.service, options)
+
+    def _apply_options(self, commit: bool, branch: str | None, include_ignored: Sequence[str]) -> ApplyOptions:
+        from holdfast.apply.preview import ApplyOptions
+        from holdfast.plans.creating import refuse_patterns
+
+        refuse_patterns("--include-ignored", include_ignored)
+        if branch is not None and include_ignored:
+            raise UsageError(
+                "A branch holds no file that git ignores: `--branch` and `--include-ignored` exclude each other.",
+                hint="Use one.",
+            )
+        settings = self.settings
+        return ApplyOptions(commit, branch, (*settings.include_ignored, *settings.apply_ignored, *include_ignored))
 
     def unapply(
         self,

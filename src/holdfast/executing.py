@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from holdfast.locking import Locking
 from holdfast.model import Lease, Plan, PlanState
 from holdfast.parts import Outfit, Parts
 from holdfast.recovery import undo_changes_of_dead_processes
+from holdfast.sandbox.protocol import Sandbox, sandbox_for
 from holdfast.system.reserve import full_disk
 from holdfast.system.stopping import Stopped, stoppable
 
@@ -35,10 +37,11 @@ def execute_plan(
     recovered = locking.recovered(locking.EXECUTE, reference, on_stop_request=cancelled.set, listener=listener)
     # The reserve is given up until the lease is released, which takes space as well.
     with ExitStack() as given_up, recovered as (plan, lease):
+        sandboxes = {resource.name: sandbox_for(plan, resource) for resource in plan.resources}
         executor = PlanExecutor(
             parts.service,
             parts.step_runner(outfit),
-            include_ignored=parts.settings.include_ignored,
+            sandboxes=sandboxes,
             choices=choices,
             listener=listener,
             cancelled=cancelled,
@@ -46,7 +49,7 @@ def execute_plan(
         try:
             # A plan that is done can no longer be stopped.
             with nullcontext() if plan.state in _DONE else stoppable(cancelled):
-                plan, made = _begun(plan, lease, parts, tell)
+                plan, made = _begun(plan, lease, parts, tell, sandboxes.values())
         except Stopped:
             return executor.record_stopped_at_start(plan, lease)
         if plan.state in _DONE:
@@ -69,11 +72,13 @@ def execute_plan(
         return replace(result, made_anew=(*made, *result.made_anew))
 
 
-def _begun(plan: Plan, lease: Lease, parts: Parts, listener: Listener) -> tuple[Plan, tuple[str, ...]]:
+def _begun(
+    plan: Plan, lease: Lease, parts: Parts, listener: Listener, sandboxes: Collection[Sandbox]
+) -> tuple[Plan, tuple[str, ...]]:
     """The plan with all its sandboxes, and the resources whose sandboxes were made again; a new plan is checked."""
     plan, made = with_all_sandboxes(plan, lease, parts.service, listener)
     if plan.head_group_id is None:
         check_plan(plan, parts.tools, parts.home)
         refuse_without_same_path(parts.settings.view)
-        check_space(plan, parts.home, parts.settings.include_ignored)
+        check_space(sandboxes, parts.home)
     return plan, made

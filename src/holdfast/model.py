@@ -245,6 +245,29 @@ class Unheld(Record, frozen=True, kw_only=True):
     reason: str
 
 
+class CopyLimit(Record, frozen=True, kw_only=True):
+    """How much of what git ignores is copied into a sandbox without being asked for; None is no limit."""
+
+    size_bytes: int | None = None
+    files: int | None = None
+
+
+DEFAULT_COPY_LIMIT = CopyLimit(size_bytes=2 * 1000**3, files=200_000)
+
+
+class CopyRules(Record, frozen=True, kw_only=True):
+    """Which files that git ignores or does not track a sandbox gets; a plan keeps the rules of its creation.
+
+    Patterns are in the syntax of a ``.gitignore``. A file that git tracks is always copied.
+    """
+
+    include: tuple[str, ...] = ()
+    """Ignored files that are copied whatever the limit and ``exclude`` say."""
+    exclude: tuple[str, ...] = ()
+    """Ignored and untracked files that are left out."""
+    limit: CopyLimit = DEFAULT_COPY_LIMIT
+
+
 class Resource(Record, frozen=True, kw_only=True):
     """A real folder that a plan works on, and its private sandbox; the name is its id in the plan."""
 
@@ -255,7 +278,9 @@ class Resource(Record, frozen=True, kw_only=True):
     base: dict[str, str] = field(default_factory=dict)
     """What the sandbox started from; for git the ``commit`` and the ``branch`` that were checked out."""
     left_out: tuple[Unheld, ...] = ()
-    """What could not be copied into the sandbox; it is not touched by apply either."""
+    """What was not copied into the sandbox; it is not touched by apply either."""
+    copy_rules: CopyRules = CopyRules()
+    """Of a git resource: what its sandbox gets besides the tracked files."""
     view: View | None = None
     """Where the steps of the last execution found the sandbox; None before the first."""
 
@@ -660,6 +685,8 @@ class FileChange(Record, frozen=True, kw_only=True):
     resource: str
     file: str
     action: Literal["restored", "removed", "added", "changed", "merged"]
+    is_ignored: bool = False
+    """Of what a plan changed in its sandbox: git ignores the file."""
 
 
 class Correction(Record, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""How names are shown: of files, which may hold any bytes, and of checkpoints, which are shorter than their ids."""
+"""How names and sizes are shown: names of files may hold any bytes, those of checkpoints are shorter than their ids."""
 
 from __future__ import annotations
 
@@ -27,6 +27,16 @@ def valid_text(text: str) -> str:
 def name_text(name: str) -> str:
     """A file name on one line, with nothing in it that a terminal would obey."""
     return NOT_IN_A_NAME.sub(lambda found: repr(found[0])[1:-1], valid_text(name))
+
+
+def bytes_text(size: float) -> str:
+    if size < 1000:
+        return f"{size:.0f} B"
+    units = iter(("kB", "MB", "GB", "TB"))
+    while (size := size / 1000) >= 999.5:
+        next(units)
+    unit = next(units)
+    return f"{size:.1f} {unit}" if size < 9.95 else f"{size:.0f} {unit}"
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

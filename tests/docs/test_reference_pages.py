@@ -37,8 +37,12 @@ def test_every_setting_is_described_with_its_scope_variable_and_default(key: Key
 
     assert (scope, variable) == (key.scope.value, f"`{key.variable}`")
     shown = load_settings(DOCS, DOCS, {}, {}).get(key.name).shown
-    values = [str(each) for each in shown] if isinstance(shown, list | tuple) else [str(shown).lower()]
+    values = [str(each) for each in shown] if isinstance(shown, list | tuple) else [_as_written(shown)]
     assert default.replace("`", "") == (", ".join(values) or "empty")
+
+
+def _as_written(value: object) -> str:
+    return value if isinstance(value, str) else str(value).lower()
 
 
 def test_every_exit_code_is_described() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.apply.comparison import Comparison
-from holdfast.apply.git_view import FilesForGit, files_of, git_can_hold, texts_of
+from holdfast.apply.git_view import FilesForGit, files_of, folders_in, git_can_hold, ignored_by, texts_of
 from holdfast.apply.other_repositories import (
     outside_of_submodules,
     refuse_other_repositories,
@@ -26,13 +26,14 @@ from holdfast.apply.refusals import (
 )
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.batch import Batch
-from holdfast.content.difference import Difference
+from holdfast.content.difference import Difference, visible
 from holdfast.content.format import DIRECTORY
 from holdfast.errors import StateError, UsageError
 from holdfast.git.branches import branch_name, refuse_a_branch_used_elsewhere, refuse_branch_name
 from holdfast.git.commit import CommitDraft, changed_by, refuse_an_impossible_commit, would_be_made
+from holdfast.git.patterns import matching
 from holdfast.git.repository import GitRepository
-from holdfast.git.work_tree import attributes_for, ignored_among, not_as_committed, rules_for, texts_in
+from holdfast.git.work_tree import attributes_for, not_as_committed, rules_for, texts_in
 from holdfast.model import (
     CheckpointGroup,
     DecisionType,
@@ -44,7 +45,6 @@ from holdfast.model import (
     ResourceType,
     is_within,
 )
-from holdfast.sandbox.git_worktree import matches
 from holdfast.snapshot.selection import links_to_make, same, same_but_for_xattrs
 from holdfast.system.directories import shown
 
@@ -59,6 +59,7 @@ class ApplyOptions:
     branch: str | None = None
     """For git: leave the commit on a new branch of this name, and change nothing else."""
     include_ignored: Collection[str] = ()
+    """Patterns of ignored files whose changes are applied, in the syntax of a ``.gitignore``."""
 
     def __post_init__(self) -> None:
         if self.branch is not None and not self.commit:
@@ -70,7 +71,7 @@ class ResourceChange(RealChange):
     """What applying will do to one real resource; for a branch the differences are from the sandbox's start."""
 
     left_out: tuple[str, ...] = ()
-    """Ignored files the plan made, which stay in the sandbox."""
+    """Ignored files that the plan changed, whose changes stay in the sandbox."""
     ref: str | None = None
     """The branch the commit is for; None if HEAD is detached."""
     commit: CommitDraft | None = None
@@ -223,7 +224,7 @@ class _Analysis:
         real.compare(wanted)
         self._conflicts += labelled(resource, real.conflicts)
         links = links_to_make(state.links, [each.path for each in real.todo if each.path not in real.merged], left_out)
-        planned = ResourceChange(resource, tuple(real.todo), links, real.merged, left_out=_shown(left_out))
+        planned = ResourceChange(resource, tuple(real.todo), links, real.merged, left_out=_shown(differences, left_out))
         if repository is None or not self._options.commit:
             return planned
         head, ref = repository.head(), repository.branch()
@@ -276,13 +277,12 @@ class _Analysis:
         """What git ignores of the plan's change, and which of that stays in the sandbox."""
         if repository is None:
             return set(), set()
-        paths = [difference.path for difference in differences]
-        folders = [path for path, _, new in differences if new is not None and new.kind == DIRECTORY]
-        ignored: set[bytes] = set()
-        for rules in self._rules(resource, paths):
-            ignored |= ignored_among(repository, rules, folders, paths)
-        wanted = () if self._options.branch is not None else self._options.include_ignored
-        return ignored, {path for path in ignored if not matches(path, wanted)}
+        rules = self._rules(resource, [difference.path for difference in differences])
+        ignored = ignored_by(rules, repository, differences)
+        if not ignored or not self._options.include_ignored or self._options.branch is not None:
+            return ignored, ignored
+        patterns = b"".join(os.fsencode(pattern) + b"\n" for pattern in self._options.include_ignored)
+        return ignored, ignored - matching(patterns, ignored, folders_in(differences))
 
     def _rules(self, resource: Resource, changed: Sequence[bytes]) -> list[dict[bytes, bytes]]:
         """The rules for ignored files as they will be; if both changed them, those of each side."""
@@ -308,7 +308,7 @@ class _Analysis:
             for found in differences
             if found.path not in left_out and not same_but_for_xattrs(found.old, found.new)
         ]
-        planned = ResourceChange(resource, tuple(wanted), left_out=_shown(left_out))
+        planned = ResourceChange(resource, tuple(wanted), left_out=_shown(differences, left_out))
         if not wanted:
             return planned
         if repository is None:
@@ -392,8 +392,9 @@ def _refuse_one_repository_twice(planned: Sequence[ResourceChange]) -> None:
             )
 
 
-def _shown(paths: Iterable[bytes]) -> tuple[str, ...]:
-    return tuple(sorted(map(os.fsdecode, paths)))
+def _shown(differences: Sequence[Difference], left_out: Collection[bytes]) -> tuple[str, ...]:
+    """What stays in the sandbox, without folders that hold something, and without files that were only touched."""
+    return tuple(sorted(os.fsdecode(each.path) for each in visible(differences) if each.path in left_out))
 
 
 def _file_change(each: ResourceChange, difference: Difference) -> FileChange:

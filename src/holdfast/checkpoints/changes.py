@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from holdfast.content.difference import Difference, StateReader, visible
@@ -87,8 +87,9 @@ def visible_of_user(plan: Plan, found: Mapping[str, Iterable[Difference]]) -> di
     return {name: visible(of_user(plan, plan.resource(name), listed)) for name, listed in found.items()}
 
 
-def file_change(resource: str, difference: Difference) -> FileChange:
-    return FileChange(resource=resource, file=shown(difference.path), action=status_of(difference))
+def file_change(resource: str, difference: Difference, ignored: Collection[bytes] = ()) -> FileChange:
+    path = difference.path
+    return FileChange(resource=resource, file=shown(path), action=status_of(difference), is_ignored=path in ignored)
 
 
 def status_of(difference: Difference) -> Status:

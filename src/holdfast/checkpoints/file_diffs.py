@@ -32,6 +32,8 @@ class FileDiff:
     note: str
     """What changed besides the text: kind, mode or extended attributes."""
     patch: tuple[str, ...]
+    is_ignored: bool = False
+    """Git ignores the file."""
 
 
 class Contents(Protocol):
@@ -50,6 +52,12 @@ def file_diff(reader: Contents, resource: str, difference: Difference) -> FileDi
     added = sum(line.startswith("+") for line in patch[2:])
     removed = sum(line.startswith("-") for line in patch[2:])
     return FileDiff(resource, path, status, added, removed, False, _note(old, new), patch)
+
+
+def without_lines(resource: str, difference: Difference) -> FileDiff:
+    """That an ignored file differs; its lines are not compared."""
+    note = _note(difference.old, difference.new)
+    return FileDiff(resource, shown(difference.path), status_of(difference), 0, 0, False, note, (), is_ignored=True)
 
 
 def _text(reader: Contents, entry: Entry | None) -> list[str] | None:

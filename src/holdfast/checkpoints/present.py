@@ -7,25 +7,24 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from holdfast.checkpoints.changes import of_user
-from holdfast.checkpoints.file_diffs import FileDiff, file_diff
+from holdfast.checkpoints.file_diffs import Contents
 from holdfast.content.difference import Difference, StateReader, visible
 from holdfast.content.format import FILE, PIECE_BYTES, PIECES, Entry, digest_of, encode_pieces
 from holdfast.errors import SandboxError, described
-from holdfast.model import Plan
+from holdfast.model import Plan, Resource
 from holdfast.names import name_text
 from holdfast.snapshot.manager import CheckpointManager
 
 
-def diff_to_present(plan: Plan, manager: CheckpointManager, states: dict[str, str]) -> list[FileDiff]:
-    """The differences worth showing between these states and the present files."""
-    found = []
+def differences_to_present(
+    plan: Plan, manager: CheckpointManager, states: dict[str, str]
+) -> Iterator[tuple[Resource, list[Difference], Contents]]:
+    """For each resource the differences worth showing between these states and the present files."""
     for resource in plan.resources:
         tree = manager.unstored(Path(resource.sandbox_path))
         differing = tree.reader.differences(tree.reader.state(states[resource.name]), tree.state())
         differences = visible(of_user(plan, resource, differing))
-        contents = _Contents(tree.reader, Path(resource.sandbox_path), differences)
-        found += [file_diff(contents, resource.name, each) for each in differences]
-    return found
+        yield resource, differences, _Contents(tree.reader, Path(resource.sandbox_path), differences)
 
 
 class _Contents:

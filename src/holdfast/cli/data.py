@@ -256,11 +256,32 @@ def diff_data(plan: Plan, files: Iterable[FileDiff], *, with_patch: bool) -> lis
     ]
 
 
+def names_data(plan: Plan, files: Iterable[FileDiff]) -> list[dict[str, Any]]:
+    """Which files differ, without their lines."""
+    return [
+        {
+            "file": file_label(plan, each.resource, each.path),
+            "resource": each.resource,
+            "path": each.path,
+            "status": each.status,
+        }
+        for each in files
+    ]
+
+
 def changes_data(plan: Plan, changes: Iterable[FileChange]) -> list[dict[str, Any]]:
     return [
         {"file": file_label(plan, each.resource, each.file), "action": each.action, "resource": each.resource}
         for each in changes
     ]
+
+
+def changes_with_ignored(plan: Plan, changes: Sequence[FileChange]) -> dict[str, Any]:
+    """What a plan changed in its sandboxes, and what of that git ignores."""
+    return {
+        "changes": changes_data(plan, (each for each in changes if not each.is_ignored)),
+        "ignored_changes": changes_data(plan, (each for each in changes if each.is_ignored)),
+    }
 
 
 def file_label(plan: Plan, resource: str, path: str) -> str:

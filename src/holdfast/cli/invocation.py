@@ -206,6 +206,12 @@ def limit_option(things: str) -> Callable[[Callable[..., Reply]], Callable[..., 
 
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+include_option = click.option(
+    "--include", multiple=True, metavar="PATTERN", help="Files ignored by git that the sandbox gets in any case."
+)
+exclude_option = click.option(
+    "--exclude", multiple=True, metavar="PATTERN", help="Ignored and untracked files that the sandbox does not get."
+)
 
 
 def unless_declined(result: T | Declined) -> T:

@@ -219,16 +219,6 @@ def seconds_text(seconds: float) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 
 
-def bytes_text(size: float) -> str:
-    if size < 1000:
-        return f"{size:.0f} B"
-    units = iter(("kB", "MB", "GB", "TB"))
-    while (size := size / 1000) >= 999.5:
-        next(units)
-    unit = next(units)
-    return f"{size:.1f} {unit}" if size < 9.95 else f"{size:.0f} {unit}"
-
-
 def time_text(moment: datetime) -> str:
     return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
 

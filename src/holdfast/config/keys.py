@@ -13,7 +13,15 @@ from typing import Any
 
 from holdfast.checkpoints.triggers import parse_triggers
 from holdfast.errors import ConfigError
-from holdfast.model import DEFAULT_MAX_CHECKPOINTS, DEFAULT_PASSED_VARIABLES, DEFAULT_TRIGGERS, Trigger, View
+from holdfast.model import (
+    DEFAULT_COPY_LIMIT,
+    DEFAULT_MAX_CHECKPOINTS,
+    DEFAULT_PASSED_VARIABLES,
+    DEFAULT_TRIGGERS,
+    CopyLimit,
+    Trigger,
+    View,
+)
 from holdfast.names import did_you_mean
 from holdfast.process.environment import LONGEST_TIMEOUT_SECONDS, is_variable_pattern
 
@@ -23,6 +31,7 @@ DEFAULT_OUTPUT_LIMIT_BYTES = 64 * 1024
 LARGEST_OUTPUT_LIMIT_BYTES = 64 * 1024**2
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _AUTO = "auto"
+_FILES = re.compile(r"\s*([0-9]{1,15})\s*files?\s*", re.ASCII)
 _UNITS = {"b": 1, "kb": 1000, "kib": 1024, "mb": 1000**2, "mib": 1024**2, "gb": 1000**3, "gib": 1024**3}
 
 
@@ -136,13 +145,16 @@ def _triggers(value: object) -> tuple[Trigger, ...]:
     return parse_triggers(_texts(value))
 
 
-def _globs(value: object) -> tuple[str, ...]:
-    globs = _texts(value)
-    for glob in globs:
-        # A pattern that leads out of the resource would give a plan copies of the user's other files.
-        if not glob or "\0" in glob or PurePosixPath(glob).is_absolute() or ".." in PurePosixPath(glob).parts:
-            raise ConfigError(f'expected patterns inside the resource, found "{glob}"')
-    return tuple(globs)
+def checked_patterns(value: object) -> tuple[str, ...]:
+    """Lines of a ``.gitignore`` that say something; git would skip some of the others without a word."""
+    patterns = _texts(value)
+    for pattern in patterns:
+        parts = PurePosixPath(pattern.removeprefix("!")).parts
+        if not pattern.strip(" !/") or ".." in parts or any(end in pattern for end in "\0\n\r"):
+            raise ConfigError(f'expected patterns inside the resource, found "{pattern}"')
+        if pattern.startswith("#"):
+            raise ConfigError(f'"{pattern}" is a comment', hint=f"Write \\{pattern} for a name that begins with #.")
+    return tuple(patterns)
 
 
 def _variables(value: object) -> tuple[str, ...]:
@@ -181,14 +193,39 @@ def _max_bytes(value: object) -> int | None:
     return None if value in ("", "none") else _bytes(value)
 
 
-def _bytes(value: object, largest: int | None = None) -> int:
+def _bytes(value: object, largest: int | None = None, least: int = 1) -> int:
     if isinstance(value, str):
         match = re.fullmatch(r"([0-9]{1,15})\s*([a-z]*)", value.strip(), re.IGNORECASE | re.ASCII)
         unit = _UNITS.get(match[2].lower() or "b") if match else None
         if match is None or unit is None:
             raise ConfigError('expected a number of bytes, such as 65536, "64KiB" or "1MB"')
         value = int(match[1]) * unit
-    return _whole_number(value, 1, largest)
+    return _whole_number(value, least, largest)
+
+
+def _copy_limit(value: object) -> CopyLimit:
+    if value == "none":
+        return CopyLimit()
+    parts = value.split(",") if isinstance(value, str) else [value]
+    files = [found for found in map(_FILES.fullmatch, map(str, parts)) if found]
+    sizes = [part for part in parts if not _FILES.fullmatch(str(part))]
+    # In "200,000 files" the comma separates thousands.
+    if len(files) > 1 or len(sizes) > 1 or (files and str(*sizes).strip().isdecimal()):
+        raise ConfigError('expected a size, a number of files or both, such as "2GB, 200000 files", or "none"')
+    size_bytes = _bytes(sizes[0], least=0) if sizes else None
+    return CopyLimit(size_bytes=size_bytes, files=int(files[0][1]) if files else None)
+
+
+def _copy_limit_text(limit: CopyLimit) -> str:
+    size = [] if limit.size_bytes is None else [_bytes_text(limit.size_bytes)]
+    files = [] if limit.files is None else [f"{limit.files} files"]
+    return ", ".join([*size, *files]) or "none"
+
+
+def _bytes_text(size_bytes: int) -> str:
+    """The same number with the largest unit that fits."""
+    unit = next(unit for unit in ("gb", "mb", "kb", "b") if size_bytes % _UNITS[unit] == 0)
+    return f"{size_bytes // _UNITS[unit]}{unit.upper()}"
 
 
 def _seconds(value: object) -> float | None:
@@ -243,9 +280,30 @@ KEYS: Mapping[str, Key] = {
         Key(
             "sandbox.include-ignored",
             "include_ignored",
-            Kind("list of globs", _list_from_text, _globs, takes_patterns=True),
+            Kind("list of patterns", _list_from_text, checked_patterns, takes_patterns=True),
             (),
-            "Files that git ignores, but that are copied into a plan's sandbox.",
+            "Ignored files that are always copied into a sandbox, and applied; in the syntax of a .gitignore.",
+        ),
+        Key(
+            "sandbox.exclude",
+            "exclude",
+            Kind("list of patterns", _list_from_text, checked_patterns, takes_patterns=True),
+            (),
+            "Ignored and untracked files that are left out of sandboxes; in the syntax of a .gitignore.",
+        ),
+        Key(
+            "sandbox.copy-ignored-limit",
+            "copy_ignored_limit",
+            Kind("size, files, or none", str.strip, _copy_limit, _copy_limit_text),
+            DEFAULT_COPY_LIMIT,
+            "How much of what git ignores a sandbox gets; beyond that, the largest folders are left out.",
+        ),
+        Key(
+            "apply.include-ignored",
+            "apply_ignored",
+            Kind("list of patterns", _list_from_text, checked_patterns, takes_patterns=True),
+            (),
+            "Ignored files whose changes apply brings into the real files; in the syntax of a .gitignore.",
         ),
         Key(
             "sandbox.pass-env",

@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast.config.keys import KEYS, VARIABLE_PREFIX, Key, Scope, find_key
 from holdfast.errors import ConfigError, UsageError
-from holdfast.model import Policy, Trigger, View
+from holdfast.model import CopyLimit, CopyRules, Policy, Trigger, View
 
 USER_FILE = "config.toml"
 PROJECT_FILE = "holdfast.toml"
@@ -63,6 +63,9 @@ class Settings:
     max_checkpoints: int
     max_bytes: int | None
     include_ignored: tuple[str, ...]
+    exclude: tuple[str, ...]
+    copy_ignored_limit: CopyLimit
+    apply_ignored: tuple[str, ...]
     pass_env: tuple[str, ...]
     confine: bool
     view: View | None
@@ -77,6 +80,14 @@ class Settings:
     def policy(self) -> Policy:
         """What a plan does if its file says nothing else."""
         return Policy(max_checkpoints=self.max_checkpoints, auto_create_on=self.auto_create_on)
+
+    def copy_rules(self, include: Sequence[str], exclude: Sequence[str]) -> CopyRules:
+        """What the sandboxes of a new plan get, with patterns for this plan alone."""
+        return CopyRules(
+            include=(*self.include_ignored, *include),
+            exclude=(*self.exclude, *exclude),
+            limit=self.copy_ignored_limit,
+        )
 
     def get(self, name: str) -> Setting:
         key = find_key(name)

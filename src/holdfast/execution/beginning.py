@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ from holdfast.model import (
     Trigger,
 )
 from holdfast.sandbox.making import fork
-from holdfast.sandbox.protocol import sandbox_for
+from holdfast.sandbox.protocol import Sandbox, sandbox_for
 from holdfast.system.machine import boot_id
 from holdfast.system.stopping import stoppable
 from holdfast.tools import Toolbox
@@ -78,11 +78,11 @@ class Beginning:
         tools: Toolbox,
         choices: Choices,
         *,
-        include_ignored: Collection[str],
+        sandboxes: Mapping[str, Sandbox],
         cancelled: threading.Event,
     ) -> None:
         self._recorder, self._rollbacks, self._tools, self._choices = recorder, rollbacks, tools, choices
-        self._include_ignored, self._cancelled = include_ignored, cancelled
+        self._sandboxes, self._cancelled = sandboxes, cancelled
 
     def begin(self, standing: Standing) -> Begun:
         """Prepare the plan for its next step; raises ``Stopped`` on a stop request while sandboxes are created."""
@@ -155,4 +155,4 @@ class Beginning:
     def _make_sandbox(self, plan: Plan, resource: Resource) -> Resource:
         if plan.parent_plan_id is not None:
             return fork(self._recorder.store.get(Plan, plan.parent_plan_id).resource(resource.name), resource)
-        return sandbox_for(plan, resource, include_ignored=self._include_ignored).create()
+        return (self._sandboxes.get(resource.name) or sandbox_for(plan, resource)).create()

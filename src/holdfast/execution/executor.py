@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -34,6 +34,7 @@ from holdfast.execution.tool_calls import ToolCalls
 from holdfast.execution.validation import Validation
 from holdfast.execution.view import own_path_notice, prepare
 from holdfast.model import Lease, Moment, Plan, PlanState, RunStatus, StepRun
+from holdfast.sandbox.protocol import Sandbox
 from holdfast.system.progress import watched_by
 from holdfast.system.stopping import Stopped
 
@@ -48,13 +49,13 @@ class PlanExecutor:
         service: CheckpointService,
         runner: StepRunner,
         *,
-        include_ignored: Collection[str] = (),
+        sandboxes: Mapping[str, Sandbox] | None = None,
         choices: Choices | None = None,
         listener: Listener | None = None,
         cancelled: threading.Event | None = None,
     ) -> None:
-        """``include_ignored``: files that git ignores and that the sandboxes contain nevertheless."""
-        self._service, self._runner, self._include_ignored = service, runner, include_ignored
+        """``sandboxes``: those that are to be made and were found to fit on the disk, by resource."""
+        self._service, self._runner, self._sandboxes = service, runner, sandboxes or {}
         self._choices, self._listener = choices or Choices(), listener
         self._cancelled = cancelled or threading.Event()
 
@@ -90,7 +91,7 @@ class PlanExecutor:
                 rollbacks,
                 self._runner.tools,
                 self._choices,
-                include_ignored=self._include_ignored,
+                sandboxes=self._sandboxes,
                 cancelled=self._cancelled,
             ).begin(standing)
         except Stopped:
@@ -125,7 +126,6 @@ class PlanExecutor:
             executor = PlanExecutor(
                 service,
                 self._runner,
-                include_ignored=self._include_ignored,
                 choices=self._choices,
                 listener=tell,
                 cancelled=self._cancelled,

@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.errors import HoldfastError, SandboxError, StateError, UsageError
 from holdfast.model import Plan, all_steps
 from holdfast.sandbox.making import clear_away
-from holdfast.sandbox.protocol import sandbox_for
+from holdfast.sandbox.protocol import Sandbox, sandbox_for
 from holdfast.tools import Toolbox
 
 
@@ -18,11 +18,10 @@ def check_plan(plan: Plan, tools: Toolbox, home: Path) -> None:
     _refuse([*_tool_problems(plan, tools), *_resource_problems(plan, home)])
 
 
-def check_space(plan: Plan, home: Path, include_ignored: Collection[str]) -> None:
-    """Refuse a plan whose sandboxes do not fit on the disk; remains of an earlier attempt are removed first."""
-    for resource in plan.resources:
-        clear_away(Path(resource.sandbox_path))
-    sandboxes = [sandbox_for(plan, resource, include_ignored=include_ignored) for resource in plan.resources]
+def check_space(sandboxes: Collection[Sandbox], home: Path) -> None:
+    """Refuse sandboxes that do not fit on the disk; remains of an earlier attempt are removed first."""
+    for sandbox in sandboxes:
+        clear_away(sandbox.path)
     needed_bytes = sum(sandbox.size_bytes() for sandbox in sandboxes)
     free_bytes = shutil.disk_usage(home).free
     if needed_bytes > free_bytes:

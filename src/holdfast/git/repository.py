@@ -10,6 +10,7 @@ from pathlib import Path
 from holdfast.errors import SandboxError
 from holdfast.git.complaints import Cause
 from holdfast.git.run import GitFailed, complaint_of, run_git
+from holdfast.system.directories import ancestors
 
 _IN_PROGRESS = {
     "MERGE_HEAD": "merge",
@@ -24,7 +25,7 @@ _SUBMODULE_MODE, _SPARSE_INDEX = (0o160000).to_bytes(4), b"sdir"
 """As an index file has them: the mode of a submodule, and the extension that says that folders are left folded."""
 _WITHOUT_FLAGS = (2).to_bytes(4)
 """The version of an index file in which no file has a mark of its own, such as that it is left out."""
-_IGNORED = ("ls-files", "--others", "--ignored", "--exclude-standard", "-z")
+_OTHERS = ("ls-files", "--others", "--exclude-standard", "--directory", "-z")
 _PRIVATE_REFS = ("refs/stash", "refs/heads/holdfast/", "refs/bisect/", "refs/worktree/", "refs/rewritten/")
 
 
@@ -110,11 +111,13 @@ class GitRepository:
         return [self.index_path, *self.git_dir.glob("sharedindex.*")]
 
     def ignored_paths(self) -> set[bytes]:
-        """Files that git ignores, and folders in which it ignores everything."""
-        return {path.rstrip(b"/") for path in self._items(*_IGNORED, "--directory")}
+        """Files that git ignores, and folders in which it ignores everything; none of them lies in another."""
+        listed = {path.rstrip(b"/") for path in self._items(*_OTHERS, "--ignored")}
+        return {path for path in listed if listed.isdisjoint(ancestors(path))}
 
-    def ignored_files(self) -> list[bytes]:
-        return [path.rstrip(b"/") for path in self._items(*_IGNORED)]
+    def untracked_paths(self) -> list[bytes]:
+        """Files that git neither tracks nor ignores, and folders in which it tracks nothing."""
+        return [path.rstrip(b"/") for path in self._items(*_OTHERS)]
 
     def may_leave_out_files(self) -> bool:
         """Whether the index may list files that a sparse checkout left out: its oldest version cannot say so."""

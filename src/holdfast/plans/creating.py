@@ -6,9 +6,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.config.keys import checked_patterns
+from holdfast.config.loading import Settings
 from holdfast.errors import ConfigError, UsageError
 from holdfast.execution.preflight import check_plan, check_steps
-from holdfast.model import Decision, Plan, Resource, Revision, Step, now
+from holdfast.model import CopyRules, Decision, Plan, Resource, ResourceType, Revision, Step, now
 from holdfast.parts import Parts
 from holdfast.planfile import PlanDraft, load_plan_file, load_steps_file
 from holdfast.planfile.program import program_draft
@@ -18,8 +20,29 @@ from holdfast.process.environment import passed_variables, refuse_unknown_progra
 from holdfast.system.ids import new_id
 
 
-def create_plan(file: Path, parts: Parts) -> Plan:
-    return _created(load_plan_file(file, defaults=parts.settings.policy, check_step=parts.tools.problems), parts)
+def _copy_rules(draft: PlanDraft, include: Sequence[str], exclude: Sequence[str], settings: Settings) -> CopyRules:
+    refuse_patterns("--include", include)
+    refuse_patterns("--exclude", exclude)
+    if (include or exclude) and not any(each.type is ResourceType.GIT for each in draft.resources):
+        raise UsageError(
+            "A folder that is not a git repository is always copied whole, without `--include` and `--exclude`.",
+            hint="Leave them out.",
+        )
+    return settings.copy_rules(include, exclude)
+
+
+def refuse_patterns(option: str, patterns: Sequence[str]) -> None:
+    """Refuse a pattern that says nothing."""
+    try:
+        checked_patterns(list(patterns))
+    except ConfigError as error:
+        hint = error.hint or "Patterns are in the syntax of a .gitignore."
+        raise UsageError(f"{option}: {error.message}", hint=hint) from error
+
+
+def create_plan(file: Path, include: Sequence[str], exclude: Sequence[str], parts: Parts) -> Plan:
+    draft = load_plan_file(file, defaults=parts.settings.policy, check_step=parts.tools.problems)
+    return _created(draft, _copy_rules(draft, include, exclude, parts.settings), parts)
 
 
 def create_program_plan(
@@ -28,17 +51,20 @@ def create_program_plan(
     folder: Path,
     pass_env: Sequence[str],
     allow_write: Sequence[str],
+    include: Sequence[str],
+    exclude: Sequence[str],
     parts: Parts,
 ) -> Plan:
     settings, environment = parts.settings, parts.environment
     refuse_what_cannot_be_passed(pass_env, environment)
     _refuse_what_cannot_be_written(allow_write, parts)
     draft = program_draft(argv, resources or (project_root(folder),), folder, settings.policy)
+    rules = _copy_rules(draft, include, exclude, settings)
     seen = passed_variables(environment, (*settings.pass_env, *pass_env))
     (step,) = draft.steps
     root = next(each.path for each in draft.resources if each.name == step.resource)
     refuse_unknown_program(argv[0], seen.get("PATH", os.defpath), root / step.args["folder"], root)
-    return _created(draft, parts)
+    return _created(draft, rules, parts)
 
 
 def _refuse_what_cannot_be_written(places: Sequence[str], parts: Parts) -> None:
@@ -49,7 +75,7 @@ def _refuse_what_cannot_be_written(places: Sequence[str], parts: Parts) -> None:
         raise UsageError(error.message, hint=error.hint) from error
 
 
-def _created(draft: PlanDraft, parts: Parts) -> Plan:
+def _created(draft: PlanDraft, rules: CopyRules, parts: Parts) -> Plan:
     store = parts.store
     parts.refuse_read_only()
     plan_id = new_id()
@@ -64,6 +90,7 @@ def _created(draft: PlanDraft, parts: Parts) -> Plan:
                 type=each.type,
                 path=str(each.path),
                 sandbox_path=str(parts.home / "sandboxes" / plan_id / each.name),
+                copy_rules=rules,
             )
             for each in draft.resources
         ),

@@ -286,7 +286,7 @@ def _not_copied(source: Path, completed: subprocess.CompletedProcess[bytes]) -> 
         reason = f"it stayed locked for {PATIENCE_SECONDS} s"
     return SandboxError(
         f"The database {name_text(str(source))} is in use and could not be copied as of one moment: {reason}.",
-        hint="Close the programs that use it, then run the command again.",
+        hint="Close the programs that use it, or leave it out with `--exclude` if git does not track it, and retry.",
     )
 
 

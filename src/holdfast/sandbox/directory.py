@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from holdfast.errors import SandboxError
 from holdfast.model import Resource, Strategy
 from holdfast.sandbox.copying import TreeCopy
 from holdfast.sandbox.making import made_whole
-from holdfast.sandbox.sizing import size_on_disk
+from holdfast.sandbox.sizing import size_of, tree_at
 from holdfast.system.trees import remove_tree
 
 
@@ -29,7 +30,7 @@ class DirectorySandbox:
             )
 
     def size_bytes(self) -> int:
-        return size_on_disk(Path(self.resource.path))
+        return size_of(tree_at(os.fsencode(self.resource.path))).size_bytes
 
     def create(self) -> Resource:
         self.check()

@@ -7,10 +7,9 @@ and index are files of the sandbox, which every snapshot holds like any other fi
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import shutil
-from collections.abc import Collection
+from functools import cached_property
 from pathlib import Path
 
 from holdfast.errors import SandboxError
@@ -19,8 +18,9 @@ from holdfast.git.run import run_git
 from holdfast.model import Resource, Strategy
 from holdfast.sandbox.borrowed import Lender, remove_places
 from holdfast.sandbox.copying import TreeCopy
+from holdfast.sandbox.ignored import Selection, select, wishes_of
 from holdfast.sandbox.making import made_whole
-from holdfast.sandbox.sizing import size_on_disk
+from holdfast.sandbox.sizing import size_of, tree_at
 from holdfast.system.directories import split
 from holdfast.system.trees import remove_tree
 
@@ -36,10 +36,9 @@ _OWN_CONFIG = {"core.bare": "false", "gc.auto": "0", "maintenance.auto": "false"
 class GitWorktreeSandbox:
     strategy = Strategy.GIT_WORKTREE
 
-    def __init__(self, plan_id: str, resource: Resource, *, include_ignored: Collection[str] = ()) -> None:
+    def __init__(self, plan_id: str, resource: Resource) -> None:
         self.resource = resource
         self.branch = _BRANCH.format(plan_id=plan_id)
-        self._include_ignored = include_ignored
 
     @property
     def path(self) -> Path:
@@ -52,31 +51,34 @@ class GitWorktreeSandbox:
             raise SandboxError(
                 f"A {busy} is in progress in {repository.root}.", hint=f"Finish or abort the {busy} first."
             )
+        wishes_of(repository)
 
     def size_bytes(self) -> int:
+        repository, selection = GitRepository.at(Path(self.resource.path)), self._selection
         # The objects are borrowed, not copied.
-        repository = GitRepository.at(Path(self.resource.path))
-        wanted = self._wanted_ignored_files(repository)
-        return size_on_disk(repository.root, skip=_not_copied(repository), also=wanted)
+        skip = {b".git", *selection.skip, *selection.ignored}
+        size = size_of(tree_at(os.fsencode(repository.root), skip=skip))
+        size.add_all(selection.copied)
+        return size.size_bytes
 
     def create(self) -> Resource:
         self.check()
         repository = GitRepository.at(Path(self.resource.path))
         with made_whole(self.path) as unfinished:
-            skip = _not_copied(repository)
+            skip = {b".git", *self._selection.skip}
             copy = TreeCopy(repository.root, unfinished, name=self.resource.name, skip=skip).run()
-            copy.copy_each(self._wanted_ignored_files(repository))
             lender = Lender.of(self.resource, repository.common_dir)
             lender.make_places()
             _borrow(repository, unfinished, self.branch, lender)
             _borrow_inside(repository, unfinished, lender)
             base = {"commit": repository.head() or "", "branch": repository.branch() or ""}
-        return self.resource.model_copy(update={"base": base, "left_out": tuple(copy.left_out)})
+        left_out = (*self._selection.left_out, *copy.left_out)
+        return self.resource.model_copy(update={"base": base, "left_out": left_out})
 
-    def _wanted_ignored_files(self, repository: GitRepository) -> list[bytes]:
-        if not self._include_ignored:
-            return []
-        return [path for path in repository.ignored_files() if matches(path, self._include_ignored)]
+    @cached_property
+    def _selection(self) -> Selection:
+        """Decided once, so that what is copied is what was found to fit on the disk."""
+        return select(GitRepository.at(Path(self.resource.path)), self.resource.copy_rules)
 
     def remove(self) -> None:
         remove_tree(self.path)
@@ -89,17 +91,6 @@ class GitWorktreeSandbox:
     def keeps_index_at(self, path: bytes) -> bool:
         folder, name = split(path)
         return name == b"index" and self.hides(folder)
-
-
-def _not_copied(repository: GitRepository) -> set[bytes]:
-    return {b".git", *repository.ignored_paths()}
-
-
-def matches(path: bytes, globs: Collection[str]) -> bool:
-    """Whether a path, a folder it lies in, or a single name in it matches one of the globs."""
-    parts = os.fsdecode(path).split("/")
-    places = ["/".join(parts[:length]) for length in range(1, len(parts) + 1)] + parts
-    return any(fnmatch.fnmatchcase(place, glob.rstrip("/")) for glob in globs for place in places)
 
 
 def _borrow(repository: GitRepository, work_tree: Path, branch: str | None, lender: Lender) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -45,7 +44,7 @@ class Sandbox(Protocol):
         ...
 
 
-def sandbox_for(plan: Plan, resource: Resource, *, include_ignored: Collection[str] = ()) -> Sandbox:
+def sandbox_for(plan: Plan, resource: Resource) -> Sandbox:
     if resource.type is ResourceType.GIT:
-        return GitWorktreeSandbox(plan.plan_id, resource, include_ignored=include_ignored)
+        return GitWorktreeSandbox(plan.plan_id, resource)
     return DirectorySandbox(resource)

@@ -1,58 +1,98 @@
-"""How much space a copy of a tree takes on the disk."""
+"""How much there is in a tree: which entries, how many files, and how much space a copy of them takes."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator
-from itertools import chain
-from pathlib import Path
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
 
+from holdfast.system.directories import join
 from holdfast.system.stopping import stop_if_asked
 
 _BLOCK_BYTES = 512
 
 
-def size_on_disk(root: Path, *, skip: Collection[bytes] = (), also: Collection[bytes] = ()) -> int:
-    """The space of all files that are copied: all but the paths ``skip``, and of those the files ``also``.
+class Found(NamedTuple):
+    """An entry of a tree."""
 
-    A file with several names counts once. A file that vanished, or that we may not read, is not copied and does not
-    count.
+    path: bytes
+    is_folder: bool
+    size_bytes: int
+    """Its space on the disk."""
+    names: tuple[int, int] | None
+    """What its other names have in common with this one; None if it has no others."""
+
+
+class Size:
+    """How many files there are, and their space on the disk; a file with several names takes it once."""
+
+    def __init__(self) -> None:
+        self.files = 0
+        self.is_least = False
+        """There is more, which was not counted."""
+        self._size_bytes = 0
+        self._linked: dict[tuple[int, int], int] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes + sum(self._linked.values())
+
+    def add(self, found: Found) -> None:
+        self.files += not found.is_folder
+        if found.names is None:
+            self._size_bytes += found.size_bytes
+        else:
+            self._linked[found.names] = found.size_bytes
+
+    def add_all(self, other: Size) -> None:
+        self.files += other.files
+        self.is_least |= other.is_least
+        self._size_bytes += other._size_bytes
+        self._linked.update(other._linked)
+
+
+def size_of(found: Iterable[Found], most_files: int | None = None) -> Size:
+    """``most_files``: of a tree with more files, the rest is not counted."""
+    size = Size()
+    for each in found:
+        if most_files is not None and size.files > most_files:
+            size.is_least = True
+            break
+        size.add(each)
+    return size
+
+
+def tree_at(root: bytes, path: bytes = b"", *, skip: Collection[bytes] = ()) -> Iterator[Found]:
+    """An entry below the root and all that lies in it, a folder before its content, without the paths ``skip``.
+
+    What vanished, or may not be read, is not copied and is not found here.
     """
-    top = os.fsencode(root)
-    counted: set[tuple[int, int]] = set()
-    total = 0
-    for found in chain(_all_in(top, skip), _each_of(top, also)):
-        identity = found.st_dev, found.st_ino
-        if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
-            if identity in counted:
-                continue
-            counted.add(identity)
-        total += found.st_blocks * _BLOCK_BYTES
-    return total
-
-
-def _all_in(top: bytes, skip: Collection[bytes]) -> Iterator[os.stat_result]:
-    pending = [b""]
+    try:
+        top = os.lstat(os.path.join(root, path))
+    except OSError:
+        return
+    if path:
+        yield _found(path, top)
+    pending = [path] if stat.S_ISDIR(top.st_mode) else []
     while pending:
         stop_if_asked()
         directory = pending.pop()
         try:
-            with os.scandir(os.path.join(top, directory)) as entries:
+            with os.scandir(os.path.join(root, directory)) as entries:
                 for entry in entries:
-                    path = os.path.join(directory, entry.name)
-                    if path in skip:
+                    below = join(directory, entry.name)
+                    if below in skip:
                         continue
-                    yield entry.stat(follow_symlinks=False)
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(path)
+                    found = _found(below, entry.stat(follow_symlinks=False))
+                    if found.is_folder:
+                        pending.append(below)
+                    yield found
         except OSError:
             continue
 
 
-def _each_of(top: bytes, paths: Collection[bytes]) -> Iterator[os.stat_result]:
-    for path in paths:
-        try:
-            yield os.lstat(os.path.join(top, path))
-        except OSError:
-            continue
+def _found(path: bytes, found: os.stat_result) -> Found:
+    is_folder = stat.S_ISDIR(found.st_mode)
+    names = (found.st_dev, found.st_ino) if found.st_nlink > 1 and not is_folder else None
+    return Found(path, is_folder, found.st_blocks * _BLOCK_BYTES, names)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.errors import NotFoundError
-from holdfast.model import Checkpoint, CheckpointGroup, FileChange, Moment, Plan
+from holdfast.errors import NotFoundError, SandboxError
+from holdfast.model import Checkpoint, CheckpointGroup, FileChange, Moment, Plan, Resource, ResourceType
 from holdfast.parts import Parts
 from holdfast.plans.finding import Plans
 from holdfast.system.place import is_there
@@ -15,9 +17,10 @@ from holdfast.system.sqlite import damage_in
 from holdfast.views.checkpoints import CheckpointView, CheckpointViews
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.file_diffs import FileDiff
+    from holdfast.checkpoints.file_diffs import Contents, FileDiff
     from holdfast.checkpoints.releasing import HeldBack
     from holdfast.checkpoints.verification import VerifyResult
+    from holdfast.content.difference import Difference
 
 # What a function imports is not needed by most commands: they start without it.
 
@@ -35,7 +38,11 @@ class ContentViews:
         store = self._parts.store
         first, head = store.groups.first(plan.plan_id), store.get(CheckpointGroup, plan.head_group_id)
         changes = self._parts.service.changes.between(plan, first.states, head.states)
-        return [file_change(name, difference) for name, listed in changes.items() for difference in listed]
+        found = []
+        for name, listed in changes.items():
+            ignored = self._ignored(plan.resource(name), listed, head.states[name])
+            found += [file_change(name, each, ignored) for each in listed]
+        return found
 
     def changed_files(self, view: CheckpointView) -> list[FileDiff]:
         """What changed between the group before this one and this one."""
@@ -43,28 +50,59 @@ class ContentViews:
         plan = store.get(Plan, view.checkpoint.plan_id)
         self._parts.refuse_without_content(plan)
         parent = store.find(CheckpointGroup, view.group.parent_group_id) if view.group.parent_group_id else None
-        return [] if parent is None else self._diffs(plan, parent.states, view.group.states)
+        if parent is None:
+            return []
+        changes, reader = self._parts.service.changes, self._parts.service.manager.reader
+        found = changes.between(plan, parent.states, view.group.states)
+        return [each for name, listed in found.items() for each in _file_diffs(reader, name, listed)]
 
-    def diff(self, reference: str, old: str | None = None, new: str | None = None) -> list[FileDiff]:
-        """What differs between two checkpoints; by default between the first one and the present files."""
+    def diff(
+        self, reference: str, old: str | None = None, new: str | None = None, *, with_ignored: bool = True
+    ) -> list[FileDiff]:
+        """What differs between two checkpoints; by default between the first one and the present files.
+
+        ``with_ignored``: compare the lines of files that git ignores, too; otherwise they are only named.
+        """
         plan = self._plans.find_plan(reference)
         if plan.head_group_id is None:
             return []
         self._parts.refuse_without_content(plan)
         before = self._parts.store.groups.first(plan.plan_id).states if old is None else self._states_at(plan, old)
         if new is None and self._parts.is_read_only and _has_all_sandboxes(plan):
-            from holdfast.checkpoints.present import diff_to_present
-
-            return diff_to_present(plan, self._parts.service.manager, before)
+            return list(self._to_present(plan, before, with_ignored))
         after = self._states_now(plan) if new is None else self._states_at(plan, new)
-        return self._diffs(plan, before, after)
+        return list(self._between(plan, before, after, with_ignored))
 
-    def _diffs(self, plan: Plan, old: dict[str, str], new: dict[str, str]) -> list[FileDiff]:
-        from holdfast.checkpoints.file_diffs import file_diff
+    def _to_present(self, plan: Plan, old: dict[str, str], with_ignored: bool) -> Iterator[FileDiff]:
+        from holdfast.checkpoints.present import differences_to_present
 
-        changes = self._parts.service.changes.between(plan, old, new)
+        for resource, listed, contents in differences_to_present(plan, self._parts.service.manager, old):
+            ignored = self._ignored(resource, listed, None)
+            yield from _file_diffs(contents, resource.name, listed, ignored, with_ignored=with_ignored)
+
+    def _between(self, plan: Plan, old: dict[str, str], new: dict[str, str], with_ignored: bool) -> Iterator[FileDiff]:
         reader = self._parts.service.manager.reader
-        return [file_diff(reader, name, difference) for name, listed in changes.items() for difference in listed]
+        for name, listed in self._parts.service.changes.between(plan, old, new).items():
+            ignored = self._ignored(plan.resource(name), listed, new[name])
+            yield from _file_diffs(reader, name, listed, ignored, with_ignored=with_ignored)
+
+    def _ignored(self, resource: Resource, differences: Sequence[Difference], state: str | None) -> set[bytes]:
+        """What git ignores of a change, by the rules of the state after it; without a state, of the sandbox as it is.
+
+        Without the real repository nothing is known to be ignored.
+        """
+        from holdfast.apply.git_view import ignored_by, texts_of
+        from holdfast.git.repository import GitRepository
+        from holdfast.git.work_tree import rules_for, texts_in
+
+        if resource.type is not ResourceType.GIT or not differences:
+            return set()
+        names, reader = rules_for(each.path for each in differences), self._parts.service.manager.reader
+        present = Path(resource.sandbox_path)
+        rules = texts_in(present, names) if state is None else texts_of(reader, reader.state(state), names)
+        with suppress(SandboxError):
+            return ignored_by([rules], GitRepository.at(Path(resource.path)), differences)
+        return set()
 
     def _states_at(self, plan: Plan, reference: str) -> dict[str, str]:
         return self._parts.store.get(
@@ -117,6 +155,25 @@ class ContentViews:
     def content_bytes(self) -> int:
         """How much space all saved content takes."""
         return self._parts.service.manager.objects.content_bytes()
+
+
+def _file_diffs(
+    contents: Contents,
+    resource: str,
+    differences: Sequence[Difference],
+    ignored: Collection[bytes] = (),
+    *,
+    with_ignored: bool = True,
+) -> Iterator[FileDiff]:
+    from holdfast.checkpoints.file_diffs import file_diff, without_lines
+
+    for each in differences:
+        if each.path not in ignored:
+            yield file_diff(contents, resource, each)
+        elif with_ignored:
+            yield replace(file_diff(contents, resource, each), is_ignored=True)
+        else:
+            yield without_lines(resource, each)
 
 
 def _has_all_sandboxes(plan: Plan) -> bool:

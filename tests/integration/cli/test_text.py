@@ -9,7 +9,6 @@ import pytest
 from holdfast.cli.output import (
     PlainScreen,
     Row,
-    bytes_text,
     cell_width,
     first_line,
     output_lines,
@@ -17,7 +16,7 @@ from holdfast.cli.output import (
     shortened,
     table_rows,
 )
-from holdfast.names import name_text, valid_text
+from holdfast.names import bytes_text, name_text, valid_text
 
 
 @pytest.mark.parametrize(

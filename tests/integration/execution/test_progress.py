@@ -87,21 +87,18 @@ def test_copying_a_sandbox_and_every_big_snapshot_are_told(many: Workshop) -> No
     assert whole(Work.SAVING, FILES, FILES * len(CONTENT + b"more\n")) in later
 
 
-def test_a_repository_is_copied_without_what_git_ignores_but_with_what_is_wanted_of_it(workshop: Workshop) -> None:
+def test_what_is_left_out_of_a_repository_does_not_count(workshop: Workshop) -> None:
     for folder in ("kept", "ignored", "wanted"):
         (workshop.app / folder).mkdir()
         for number in range(FILES):
             (workshop.app / folder / f"{number}").write_bytes(CONTENT)
     (workshop.app / ".gitignore").write_text("ignored\nwanted\n")
     told: list[Event] = []
-    holdfast = workshop.open(sandbox__include_ignored="wanted")
+    holdfast = workshop.open(sandbox__include_ignored="wanted", sandbox__copy_ignored_limit="0 files")
     plan = holdfast.create_plan(workshop.plan_file(run("true")))
     holdfast.execute(plan.plan_id, listener=told.append)
     copied = [each for each in ends(told) if each[0] == Work.COPYING]
-    assert [each[:4] for each in copied] == [
-        ("copying", "app", FILES + 2, FILES + 2),
-        ("copying", "app", FILES, FILES),
-    ]
+    assert [each[:4] for each in copied] == [("copying", "app", 2 * FILES + 2, 2 * FILES + 2)]
 
 
 def test_a_snapshot_read_by_several_processes_is_told_alike(many: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:

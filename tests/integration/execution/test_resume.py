@@ -419,16 +419,22 @@ def test_what_is_not_copied_takes_no_space(workshop: Workshop, monkeypatch: pyte
     (workshop.app / "built").mkdir()
     for name in ("built/large", "large.log"):
         (workshop.app / name).write_bytes(bytes(3_000_000))
-    plan = workshop.create(run("true"))
-    leftover = workshop.sandbox(plan, "app").with_name(".app.unfinished")
+
+    def create(**settings: str) -> Plan:
+        return workshop.open(**settings).create_plan(workshop.plan_file(run("true")))
+
+    one, both = create(sandbox__exclude="built"), create()
+    none = create(sandbox__copy_ignored_limit="2MB")
+    leftover = workshop.sandbox(one, "app").with_name(".app.unfinished")
     leftover.mkdir(parents=True)
     usage = type("Usage", (), {"free": 1_000_000})()
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
-    with pytest.raises(SandboxError, match=r"The sandboxes need 3 MB"):
-        workshop.open(sandbox__include_ignored="*.log").execute(plan.plan_id)
+    for plan, size in ((one, "3 MB"), (both, "6 MB")):
+        with pytest.raises(SandboxError, match=f"The sandboxes need {size}"):
+            workshop.open().execute(plan.plan_id)
     assert not leftover.exists()
-    assert workshop.open().execute(plan.plan_id).succeeded
-    assert not (workshop.sandbox(plan, "app") / "built").exists()
+    assert workshop.open().execute(none.plan_id).succeeded
+    assert not (workshop.sandbox(none, "app") / "built").exists()
 
 
 def test_a_plan_whose_sandboxes_do_not_fit_on_the_disk_does_not_start(

@@ -155,6 +155,27 @@ def test_a_timeout_is_seconds_or_none(home: Path, text: str, expected: float | N
     assert load(home, HOLDFAST_STEP_TIMEOUT=text).step_timeout_seconds == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "size_bytes", "files", "shown"),
+    [
+        ("2GB, 200000 files", 2_000_000_000, 200_000, "2GB, 200000 files"),
+        ("10 files,1MiB", 1 << 20, 10, "1048576B, 10 files"),
+        ("500MB", 500_000_000, None, "500MB"),
+        ("1 file", None, 1, "1 files"),
+        ("0", 0, None, "0GB"),
+        ("none", None, None, "none"),
+    ],
+)
+def test_a_limit_is_a_size_or_a_number_of_files_or_both(
+    home: Path, text: str, size_bytes: int | None, files: int | None, shown: str
+) -> None:
+    settings = load(home, HOLDFAST_SANDBOX_COPY_IGNORED_LIMIT=text)
+    limit = settings.copy_ignored_limit
+    assert (limit.size_bytes, limit.files) == (size_bytes, files)
+    assert settings.get("sandbox.copy-ignored-limit").shown == shown
+    assert load(home, HOLDFAST_SANDBOX_COPY_IGNORED_LIMIT=shown).copy_ignored_limit == limit
+
+
 WRONG_VALUES = [
     (AUTO, "on_eror", 'unknown trigger "on_eror" (valid: before_step, '),
     (AUTO, "on_error,", 'unknown trigger "" (valid: before_step, '),
@@ -168,7 +189,13 @@ WRONG_VALUES = [
     (MAX, "", "expected a whole number of at least 2"),
     ("sandbox.include-ignored", "../secret", 'expected patterns inside the resource, found "../secret"'),
     ("sandbox.include-ignored", "a/../../b", 'expected patterns inside the resource, found "a/../../b"'),
-    ("sandbox.include-ignored", "/etc/*", 'expected patterns inside the resource, found "/etc/*"'),
+    ("sandbox.include-ignored", "#x", '"#x" is a comment'),
+    ("sandbox.exclude", "!", 'expected patterns inside the resource, found "!"'),
+    ("apply.include-ignored", "!../x", 'expected patterns inside the resource, found "!../x"'),
+    ("sandbox.copy-ignored-limit", "2GB, 3GB", "expected a size, a number of files or both"),
+    ("sandbox.copy-ignored-limit", "200,000 files", "expected a size, a number of files or both"),
+    ("sandbox.copy-ignored-limit", "200,100 files", "expected a size, a number of files or both"),
+    ("sandbox.copy-ignored-limit", "many files", "expected a number of bytes"),
     ("sandbox.include-ignored", "a,,b", 'expected patterns inside the resource, found ""'),
     ("step.output-limit", "64K", 'expected a number of bytes, such as 65536, "64KiB" or "1MB"'),
     ("step.output-limit", "-5", "expected a number of bytes"),

@@ -132,27 +132,6 @@ def test_the_users_commits_branches_tags_and_settings_are_in_it(sandbox: Sandbox
     assert git(sandbox.path, "fsck", "--no-progress") == ""
 
 
-def test_ignored_files_are_not_in_it_unless_a_glob_names_them(bench: Bench, repository: Path):
-    write(repository / ".gitignore", "*.log\nbuild/\n.env\nfolder/secret\n")
-    for name in ("x.log", "folder/y.log", "build/out/deep.bin", ".env", "folder/secret"):
-        write(repository / name, name)
-    plain = bench.git(repository)
-    plain.create()
-    ignored = {"x.log", "folder/y.log", "build/out/deep.bin", ".env", "folder/secret"}
-    assert not [name for name in ignored if (plain.path / name).exists()]
-    assert not (plain.path / "build").exists()
-
-    some = bench.git(repository, include_ignored=(".env", "build/"))
-    some.create()
-    assert {name for name in ignored if (some.path / name).exists()} == {".env", "build/out/deep.bin"}
-    assert (some.path / "build" / "out" / "deep.bin").read_text() == "build/out/deep.bin"
-
-    every = bench.git(repository, include_ignored=("*",))
-    every.create()
-    assert {name for name in ignored if (every.path / name).exists()} == ignored
-    assert status(every.path) == status(repository)
-
-
 def test_tracked_files_that_a_rule_ignores_are_in_it(sandbox: Sandbox, repository: Path):
     write(repository / "kept.log", "x")
     write(repository / ".gitignore", "*.log\n")
@@ -165,9 +144,7 @@ def test_tracked_files_that_a_rule_ignores_are_in_it(sandbox: Sandbox, repositor
 
 def test_the_users_private_rules_of_what_to_ignore_hold_in_it(sandbox: Sandbox, repository: Path):
     write(repository / ".git" / "info" / "exclude", "private-*\n")
-    write(repository / "private-notes", "x")
     sandbox.create()
-    assert not (sandbox.path / "private-notes").exists()
     write(sandbox.path / "private-too", "x")
     assert status(sandbox.path) == []
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast import Outfit, Passthrough
-from holdfast.cli.data import changes_data, plan_data, resources_data
+from holdfast.cli.data import changes_with_ignored, plan_data, resources_data
 from holdfast.cli.interrupts import interruptible
-from holdfast.cli.invocation import Invocation, command
+from holdfast.cli.invocation import Invocation, command, exclude_option, include_option
 from holdfast.cli.output import Next, Reply, Screen, counted, show_next, show_sentence
 from holdfast.cli.screen.diff import show_diff
 from holdfast.cli.screen.listeners import RepairListener, own_path_messages
@@ -76,6 +76,8 @@ class Duration(click.ParamType[float]):
 @click.option(
     "--allow-write", multiple=True, metavar="PATH", help="Where else the program may write; rollback does not cover it."
 )
+@include_option
+@exclude_option
 @click.argument("argv", nargs=-1, required=True, metavar="COMMAND...")
 def run(
     invocation: Invocation,
@@ -83,6 +85,8 @@ def run(
     settle: float,
     pass_env: tuple[str, ...],
     allow_write: tuple[str, ...],
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
     argv: tuple[str, ...],
 ) -> Reply:
     """Run any program, such as a coding agent or a script, in a sandbox of the current project.
@@ -97,7 +101,13 @@ def run(
     invocation.output_is_taken = True
     with invocation.opened() as holdfast:
         plan = holdfast.create_program_plan(
-            argv, resources=resources, folder=invocation.project, pass_env=pass_env, allow_write=allow_write
+            argv,
+            resources=resources,
+            folder=invocation.project,
+            pass_env=pass_env,
+            allow_write=allow_write,
+            include=include,
+            exclude=exclude,
         )
         screen = invocation.screen
         if not invocation.is_for_programs:
@@ -137,13 +147,13 @@ def _passthrough(invocation: Invocation, on_signal: Callable[[int], None]) -> It
                 fcntl.ioctl(descriptor, termios.TIOCSWINSZ, fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8)))
 
     def on_terminal(descriptor: int) -> None:
+        tty.setraw(0)
         ours.append(descriptor)
         resize()
 
     settings = termios.tcgetattr(0)
     previous = signal.signal(signal.SIGWINCH, resize)
     try:
-        tty.setraw(0)
         yield Passthrough(
             stdin=0,
             output=1,
@@ -164,8 +174,9 @@ def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) 
     runs = holdfast.runs(plan.plan_id)
     last = runs[-1] if runs else None  # none if it was stopped while the sandboxes were made
     changes = holdfast.changes(plan)
+    has_visible = any(not each.is_ignored for each in changes)
     was_cut_short = last is not None and last.status is RunStatus.INTERRUPTED
-    files = holdfast.diff(plan.plan_id)
+    files = [each for each in holdfast.diff(plan.plan_id, with_ignored=False) if not each.is_ignored]
     checkpoints = holdfast.checkpoints(plan.plan_id)
     commands = [
         Next("roll back", f"holdfast checkpoint list {plan.plan_id}"),
@@ -175,15 +186,16 @@ def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) 
         commands.insert(0, Next("status", f"holdfast plan status {plan.plan_id}"))
         if was_cut_short:
             commands.insert(0, Next("keep its work", f"holdfast plan resume --skip {plan.plan_id}"))
-    elif changes:
+    elif has_visible:
         commands.insert(0, Next("apply", f"holdfast plan apply {plan.plan_id}"))
     if changes:
-        commands.insert(0, Next("see changes", f"holdfast plan diff --patch {plan.plan_id}"))
+        options = "--patch" if has_visible else "--patch --ignored"
+        commands.insert(0, Next("see changes", f"holdfast plan diff {options} {plan.plan_id}"))
     data = {
         **plan_data(plan),
         "resources": resources_data(plan),
         "program_exit_code": last.exit_code if last is not None else None,
-        "changes": changes_data(plan, changes),
+        **changes_with_ignored(plan, changes),
         "checkpoints": [each.checkpoint.checkpoint_id for each in checkpoints],
         "next_commands": [each.command for each in commands],
     }

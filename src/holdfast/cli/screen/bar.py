@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.cli.output import Row, Screen, Span, bytes_text, cell_width, shortened
-from holdfast.names import name_text
+from holdfast.cli.output import Row, Screen, Span, cell_width, shortened
+from holdfast.names import bytes_text, name_text
 
 if TYPE_CHECKING:
     from holdfast.events import Working

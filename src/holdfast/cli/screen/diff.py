@@ -18,18 +18,28 @@ MOST_FILES_SHOWN = 30
 _SIGNS = {"added": ("A", "good"), "removed": ("D", "bad"), "changed": ("M", "warn"), "restored": ("restored", "good")}
 
 
-def show_diff(screen: Screen, plan: Plan, files: Sequence[FileDiff], style: DiffStyle) -> None:
+def show_diff(screen: Screen, plan: Plan, files: Sequence[FileDiff], style: DiffStyle, folded: int = 0) -> None:
+    """``folded``: how many ignored files differ besides these; they are told in one line of the counts."""
     if style == "names":
         for each in files:
             screen.line(name_text(file_label(plan, each.resource, each.path)))
-        return
-    if not files:
+    elif not files and not folded:
         screen.line("Nothing changed.")
-        return
-    if style == "patch":
+    elif style == "patch":
         for each in files:
             _show_patch(screen, plan, each)
-        return
+    else:
+        _show_stat(screen, plan, files)
+    # A program may read the names or the patch, which is not the place for a remark.
+    if folded and (style == "stat" or screen.width is not None):
+        screen.line((f"{folded_text(folded)}; `--ignored` shows them.", "dim"))
+
+
+def folded_text(count: int) -> str:
+    return f"and {counted(count, 'ignored file')}"
+
+
+def _show_stat(screen: Screen, plan: Plan, files: Sequence[FileDiff]) -> None:
     rows = [_stat_row(plan, each) for each in files]
     show_table(screen, rows, flexible=1)
     added, removed = (sum(getattr(each, name) for each in files) for name in ("added_lines", "removed_lines"))

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 from holdfast.cli.invocation import Invocation
 from holdfast.cli.output import Row, first_line
 from holdfast.cli.screen.bar import Bar
-from holdfast.events import EffectsOutside, Event, RealFilesPutBack, SeenAtOwnPath, SetAside, Working
+from holdfast.cli.screen.plans import left_out_texts
+from holdfast.events import (
+    EffectsOutside,
+    Event,
+    RealFilesPutBack,
+    SandboxMade,
+    SeenAtOwnPath,
+    SetAside,
+    Working,
+)
 from holdfast.model import RollbackImpact, SideEffect
 from holdfast.names import name_text
 
@@ -19,7 +28,7 @@ class RepairListener:
     """Prints what a command repairs or undoes besides its own work, and shows the progress of long work."""
 
     def __init__(self, invocation: Invocation, *, waits: bool = False) -> None:
-        """``waits``: print nothing before ``say``, because until then the terminal belongs to another program."""
+        """``waits``: once the sandboxes are made, print nothing before ``say``: the terminal belongs to a program."""
         self._screen, self._is_for_programs, self._waits = invocation.screen, invocation.is_for_programs, waits
         self._bar = Bar(self._screen) if self._screen.is_live else None
         self._lines: list[Row] = []
@@ -29,6 +38,9 @@ class RepairListener:
         match event:
             case Working() if self._bar is not None:
                 self._bar(event)
+            case SandboxMade(resource):
+                self._lines += [[("left out ", "warn"), text] for text in left_out_texts(resource)]
+                self.say()  # no program runs yet
             case RealFilesPutBack():
                 self._lines.append([("restored ", "warn"), put_back_text(event)])
             case EffectsOutside():

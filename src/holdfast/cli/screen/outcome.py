@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.data import changes_data, conflicts_data, plan_data, resources_data, steps_data, switched_off
+from holdfast.cli.data import changes_with_ignored, conflicts_data, plan_data, resources_data, steps_data, switched_off
 from holdfast.cli.output import Next, Reply, Screen, output_lines, show_next, show_sentence, wrapped
 from holdfast.cli.screen.listeners import own_path_messages
 from holdfast.cli.screen.plans import changes_text, show_conflicts, show_tail
@@ -71,7 +71,7 @@ def _succeeded(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     commands = [Next("see changes", f"holdfast plan diff {plan.plan_id}")]
     if plan.state is PlanState.COMPLETE:
         commands.append(Next("apply", f"holdfast plan apply {plan.plan_id}"))
-    data = {**_execution_data(result, commands), "changes": changes_data(plan, changes)}
+    data = {**_execution_data(result, commands), **changes_with_ignored(plan, changes)}
 
     def show(screen: Screen) -> None:
         if not was_done:

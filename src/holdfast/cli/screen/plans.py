@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli.output import Next, Screen, Span, counted, output_lines, wrapped
-from holdfast.model import Conflict, FileChange, OperationKind, Plan, PlanState, RunStatus
+from holdfast.cli.screen.diff import folded_text
+from holdfast.model import Conflict, FileChange, OperationKind, Plan, PlanState, Resource, RunStatus
 from holdfast.names import name_text
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ RUN_WORDS: Mapping[str, tuple[str, str]] = {
     RunStatus.CONSTRAINED: ("conflict", "bad"),
 }
 """The result of a step's run as a word and its style."""
+_MOST_LEFT_OUT = 5
 FINISHED_LATER = (OperationKind.ROLLBACK, OperationKind.RESTORE_PATHS)
 """Operations that are finished if they were cut short; the others are undone."""
 
@@ -58,12 +60,23 @@ def show_tail(screen: Screen, output: str, most_lines: int) -> None:
         screen.line(("  | ", "dim"), line)
 
 
-def changes_text(changes: list[FileChange]) -> str:
+def changes_text(changes: Sequence[FileChange]) -> str:
+    """What a plan changed in its sandboxes; what git ignores is only counted."""
+    ignored = sum(each.is_ignored for each in changes)
+    changes = [each for each in changes if not each.is_ignored]
     if not changes:
-        return "No file changed."
+        return f"Only {counted(ignored, 'ignored file')} changed." if ignored else "No file changed."
+    also = f", {folded_text(ignored)}" if ignored else ""
     counts = {action: sum(each.action == action for each in changes) for action in ("changed", "added", "removed")}
     parts = ", ".join(f"{count} {action}" for action, count in counts.items() if count)
-    return f"{counted(len(changes), 'file')}: {parts}; your own files are untouched."
+    return f"{counted(len(changes), 'file')}: {parts}{also}; your own files are untouched."
+
+
+def left_out_texts(resource: Resource) -> list[str]:
+    """What the sandbox of a resource does not have, and why; a long list is cut."""
+    named = [f"{name_text(each.path)}: {each.reason}" for each in resource.left_out[:_MOST_LEFT_OUT]]
+    count = len(resource.left_out)
+    return [*named, f"{count} in all; see `plan status --format json`"] if count > _MOST_LEFT_OUT else named
 
 
 def commands_below_checkpoints(holdfast: Holdfast, plan: Plan, *, has_checkpoints: bool) -> list[Next]:

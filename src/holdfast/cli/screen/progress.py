@@ -9,7 +9,7 @@ from holdfast.cli.data import duration_seconds
 from holdfast.cli.output import NARROWEST, Screen, Span, cell_width, counted, output_lines, seconds_text, shortened
 from holdfast.cli.screen.bar import SHOWN_AFTER_SECONDS, Bar, label_text, percent_text
 from holdfast.cli.screen.listeners import effect_lines, own_path_lines, put_back_text
-from holdfast.cli.screen.plans import RUN_WORDS
+from holdfast.cli.screen.plans import RUN_WORDS, left_out_texts
 from holdfast.events import (
     CheckpointTaken,
     Compensating,
@@ -41,7 +41,6 @@ _VALIDATE = "validate"
 _WIDEST_NAME = 72
 _ROOM_BESIDE_NAME = 31
 _OUTPUT_KEPT = 4096
-_MOST_LEFT_OUT = 5
 _SUBPLAN_ENDINGS = {PlanState.COMPLETE: "ok", PlanState.CANCELLED: "stopped", PlanState.CONSTRAINED: "conflict"}
 
 
@@ -125,10 +124,8 @@ class Progress:
         name = f"{resource.name:<{self._resource_width}}"
         origin = f"{resource.strategy} of {name_text(resource.path)}"
         self._screen.line(("sandbox  ", "dim"), f"{name}  ", (origin, "dim"))
-        for each in resource.left_out[:_MOST_LEFT_OUT]:
-            self._screen.line(("left out ", "warn"), f"{name_text(each.path)}: {each.reason}")
-        if (count := len(resource.left_out)) > _MOST_LEFT_OUT:
-            self._screen.line(("left out ", "warn"), f"{count} in all; see `plan status --format json`")
+        for text in left_out_texts(resource):
+            self._screen.line(("left out ", "warn"), text)
 
     def _start(self, index: int, count: int, run: StepRun) -> None:
         if self._went_back is not None:

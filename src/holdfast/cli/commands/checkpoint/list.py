@@ -17,7 +17,6 @@ from holdfast.cli.output import (
     Row,
     Screen,
     Span,
-    bytes_text,
     fits,
     show_next,
     show_older,
@@ -26,6 +25,7 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.screen.plans import commands_below_checkpoints
 from holdfast.model import Checkpoint, DamagedCheckpoint
+from holdfast.names import bytes_text
 
 if TYPE_CHECKING:
     from holdfast import CheckpointView

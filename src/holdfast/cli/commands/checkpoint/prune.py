@@ -7,7 +7,8 @@ import click
 from holdfast.cli.completion import complete_plan
 from holdfast.cli.data import unfreed
 from holdfast.cli.invocation import Invocation, command
-from holdfast.cli.output import Reply, bytes_text, counted
+from holdfast.cli.output import Reply, counted
+from holdfast.names import bytes_text
 
 
 @command("prune")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from holdfast.cli.data import unfreed
 from holdfast.cli.invocation import Invocation, command, yes_option
-from holdfast.cli.output import Reply, bytes_text, counted, show_table
+from holdfast.cli.output import Reply, counted, show_table
+from holdfast.names import bytes_text
 
 
 @command("release")

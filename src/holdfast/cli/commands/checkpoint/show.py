@@ -10,10 +10,10 @@ import click
 from holdfast.cli.completion import complete_checkpoint
 from holdfast.cli.data import diff_data, full_checkpoint_data
 from holdfast.cli.invocation import Invocation, command
-from holdfast.cli.output import Next, Reply, Screen, bytes_text, counted, show_facts, show_next, show_table, time_text
+from holdfast.cli.output import Next, Reply, Screen, counted, show_facts, show_next, show_table, time_text
 from holdfast.cli.screen.diff import show_diff
 from holdfast.model import GitHead, Plan
-from holdfast.names import name_text
+from holdfast.names import bytes_text, name_text
 
 if TYPE_CHECKING:
     from holdfast import CheckpointView, FileDiff

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,18 +34,31 @@ _REMARKS = {"merged": " (merged with your change)"}
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--no-commit", is_flag=True, help="In git repositories, change the files but commit nothing.")
 @click.option("--branch", metavar="NAME", help="Commit the result to a new branch, and change nothing else.")
+@click.option(
+    "--include-ignored", multiple=True, metavar="PATTERN", help="Files ignored by git whose changes are applied, too."
+)
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
-def apply(invocation: Invocation, yes: bool, dry_run: bool, no_commit: bool, branch: str | None, plan: str) -> Reply:
+def apply(
+    invocation: Invocation,
+    yes: bool,
+    dry_run: bool,
+    no_commit: bool,
+    branch: str | None,
+    include_ignored: tuple[str, ...],
+    plan: str,
+) -> Reply:
     """Bring the result of a complete plan into the real files: of all resources, or of none.
 
     If you changed other lines of the same file meanwhile, both changes are kept; if you changed the same lines, apply
-    refuses. In a git repository the result becomes one commit. `holdfast plan unapply` undoes it.
+    refuses. In a git repository the result becomes one commit; changes of files that git ignores stay in the sandbox,
+    unless a pattern names them. `holdfast plan unapply` undoes it.
     """
     if not dry_run:
         invocation.refuse_to_guess(yes)
     with invocation.opened() as holdfast:
         if dry_run:
-            return _preview_reply(holdfast.apply_preview(plan, commit=not no_commit, branch=branch))
+            preview = holdfast.apply_preview(plan, commit=not no_commit, branch=branch, include_ignored=include_ignored)
+            return _preview_reply(preview, include_ignored)
 
         def question(preview: ApplyPreview) -> str:
             show_changes(invocation.screen, preview.plan, preview.changes)
@@ -54,6 +68,7 @@ def apply(invocation: Invocation, yes: bool, dry_run: bool, no_commit: bool, bra
             plan,
             commit=not no_commit,
             branch=branch,
+            include_ignored=include_ignored,
             confirm=invocation.asking(question, yes),
             listener=RepairListener(invocation),
         )
@@ -123,7 +138,7 @@ def _reply(result: ApplyResult) -> Reply:
     return Reply(data, show)
 
 
-def _preview_reply(preview: ApplyPreview) -> Reply:
+def _preview_reply(preview: ApplyPreview, include_ignored: Sequence[str]) -> Reply:
     plan, options = preview.plan, preview.options
     drafts = preview.commits()
     commits = {
@@ -131,6 +146,7 @@ def _preview_reply(preview: ApplyPreview) -> Reply:
         for name, draft in drafts.items()
     }
     options_text = f" --branch {options.branch}" if options.branch else "" if options.commit else " --no-commit"
+    options_text += "".join(f" --include-ignored {shlex.quote(pattern)}" for pattern in include_ignored)
     commands = [Next("apply", f"holdfast plan apply{options_text} {plan.plan_id}")]
     data = {
         **common_data(plan, preview.changes, commands),

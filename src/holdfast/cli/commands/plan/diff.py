@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.completion import complete_checkpoint, complete_plan
-from holdfast.cli.data import diff_data
+from holdfast.cli.data import diff_data, names_data
 from holdfast.cli.invocation import Invocation, command
 from holdfast.cli.output import Reply
 from holdfast.cli.screen.diff import DiffStyle, show_diff
@@ -18,6 +18,7 @@ from holdfast.cli.screen.diff import DiffStyle, show_diff
 @click.option(
     "--attempt", "attempts", type=int, nargs=2, metavar="A B", help="Compare the results of two attempts instead."
 )
+@click.option("--ignored", "with_ignored", is_flag=True, help="Show files that git ignores, too.")
 @click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
 @click.argument("old", metavar="[FROM]", required=False, shell_complete=complete_checkpoint)
 @click.argument("new", metavar="[TO]", required=False, shell_complete=complete_checkpoint)
@@ -25,13 +26,15 @@ def diff(
     invocation: Invocation,
     style: DiffStyle,
     attempts: tuple[int, int] | None,
+    with_ignored: bool,
     plan: str,
     old: str | None,
     new: str | None,
 ) -> Reply:
     """Show what a plan changed so far, or since checkpoint FROM, or between the checkpoints FROM and TO.
 
-    Every correction begins a new attempt; `--attempt 1 2` shows how their results differ.
+    Files that git ignores are only counted, unless you ask for them with --ignored. Every correction begins a new
+    attempt; `--attempt 1 2` shows how their results differ.
     """
     if attempts and old is not None:
         raise click.UsageError("--attempt compares attempts, and takes no checkpoints.")
@@ -45,7 +48,9 @@ def diff(
                 for each in (old, new)
                 if each is not None
             ]
-        files = holdfast.diff(found.plan_id, *ends)
+        differing = holdfast.diff(found.plan_id, *ends, with_ignored=with_ignored)
+    ignored = [each for each in differing if each.is_ignored]
+    files = differing if with_ignored else [each for each in differing if not each.is_ignored]
     data = {
         "plan_id": found.plan_id,
         "attempts": attempts,
@@ -53,7 +58,9 @@ def diff(
         "to_checkpoint_id": ends[1] if len(ends) > 1 else None,
         "files": diff_data(found, files, with_patch=style == "patch"),
         "files_changed": len(files),
+        "ignored_files": names_data(found, ignored),
         "added_lines": sum(each.added_lines for each in files),
         "removed_lines": sum(each.removed_lines for each in files),
     }
-    return Reply(data, lambda screen: show_diff(screen, found, files, style), is_long=True)
+    folded = 0 if with_ignored else len(ignored)
+    return Reply(data, lambda screen: show_diff(screen, found, files, style, folded), is_long=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import click
 from holdfast.app import LATEST
 from holdfast.cli.completion import complete_plan_or_file
 from holdfast.cli.interrupts import interruptible
-from holdfast.cli.invocation import FileOrInput, Invocation, command
+from holdfast.cli.invocation import FileOrInput, Invocation, command, exclude_option, include_option
 from holdfast.cli.output import Reply, show_plan
 from holdfast.cli.screen.outcome import outcome_reply
 from holdfast.cli.screen.progress import Progress
@@ -25,20 +26,24 @@ _PLAN_FILE_ENDINGS = (".yaml", ".yml")
 
 
 @command("execute")
+@include_option
+@exclude_option
 @click.argument("plan", metavar="PLAN_ID|FILE", shell_complete=complete_plan_or_file)
-def execute(invocation: Invocation, plan: str) -> Reply:
+def execute(invocation: Invocation, include: tuple[str, ...], exclude: tuple[str, ...], plan: str) -> Reply:
     """Run a plan, or continue it where it stopped; with a plan file (- is standard input), create the plan first.
 
     All work is done in private sandboxes. Ctrl-C stops the current step; run execute again to continue.
     """
     with invocation.opened() as holdfast:
-        return run_plan(invocation, holdfast, _plan_or_new(holdfast, plan))
+        return run_plan(invocation, holdfast, _plan_or_new(holdfast, plan, include, exclude))
 
 
-def _plan_or_new(holdfast: Holdfast, named: str) -> Plan:
+def _plan_or_new(holdfast: Holdfast, named: str, include: Sequence[str], exclude: Sequence[str]) -> Plan:
     # Anything but a folder is a file, for example a pipe.
     if named == "-" or named.endswith(_PLAN_FILE_ENDINGS) or (os.path.exists(named) and not os.path.isdir(named)):
-        return holdfast.create_plan(Path(os.fsdecode(FileOrInput()(named))))
+        return holdfast.create_plan(Path(os.fsdecode(FileOrInput()(named))), include=include, exclude=exclude)
+    if include or exclude:
+        raise click.UsageError("--include and --exclude are for a new plan, so name a plan file.")
     try:
         return holdfast.find_plan(named)
     except NotFoundError as error:

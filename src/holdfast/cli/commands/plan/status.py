@@ -26,7 +26,14 @@ from holdfast.cli.output import (
     show_table,
     time_text,
 )
-from holdfast.cli.screen.plans import FINISHED_LATER, RUN_WORDS, show_conflicts, show_tail, state_span
+from holdfast.cli.screen.plans import (
+    FINISHED_LATER,
+    RUN_WORDS,
+    left_out_texts,
+    show_conflicts,
+    show_tail,
+    state_span,
+)
 from holdfast.model import Decision, Plan, PlanState, RunStatus, View
 from holdfast.names import name_text
 
@@ -136,6 +143,8 @@ def _facts(status: PlanStatus, last: str | None) -> Iterable[tuple[str, str]]:
         yield "sandbox", name_text(resource.sandbox_path)
         if resource.view is View.OWN_PATH:
             yield "seen at", "the sandbox's own path, not the real folder's"
+        for text in left_out_texts(resource):
+            yield "left out", text
 
 
 def _confinement_text(status: PlanStatus) -> str:
