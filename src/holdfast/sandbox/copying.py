@@ -73,12 +73,6 @@ class TreeCopy:
                 directories.extend(self._copy_directory(directories.pop()))
         return self
 
-    def copy_each(self, paths: Collection[bytes]) -> None:
-        """Copy entries that were skipped, and make the directories they lie in."""
-        with self._at_work(lambda: (len(paths), None)):
-            for path in paths:
-                self._copy_one(path)
-
     @contextmanager
     def _at_work(self, totals: Totals) -> Iterator[None]:
         """Opens both trees; at the end the new directories get their attributes."""
@@ -143,37 +137,6 @@ class TreeCopy:
             else:
                 self._copy_entry(path, source, found)
         return below
-
-    def _copy_one(self, path: bytes) -> None:
-        directory, name = split(path)
-        try:
-            self._make_way_to(directory)
-            with unless_moved():
-                source = self._from.open(directory)
-                found = os.stat(name, dir_fd=source, follow_symlinks=False)
-        except PermissionError:
-            self._leave_out(path, _UNREADABLE)
-        except Moved:
-            self._tell_if_replaced(path)
-        else:
-            self._copy_entry(path, source, found)
-
-    def _make_way_to(self, directory: bytes) -> None:
-        missing = []
-        while not self._is_made(directory):
-            missing.append(directory)
-            directory = split(directory)[0]
-        for each in reversed(missing):
-            self._make_directory(each)
-
-    def _is_made(self, directory: bytes) -> bool:
-        try:
-            self._to.open(directory)
-        except FileNotFoundError:
-            return False
-        except NotADirectoryError as error:
-            raise Moved from error  # it was not a directory when it was copied
-        return True
 
     def _make_directory(self, directory: bytes) -> int | None:
         """Make one directory; the descriptor of its original, or None if we may not read that."""

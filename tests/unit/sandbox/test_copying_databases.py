@@ -159,16 +159,6 @@ def test_the_logs_of_a_database_go_with_it_also_if_they_are_to_be_skipped(source
     assert sum_in(target / "shop.db") == TOTAL + 7
 
 
-def test_asked_for_by_name_it_is_copied_as_of_one_moment_too(source: Path, target: Path):
-    database = make_database(source / "deep" / "shop.db", "wal")
-    with open_connection(database) as program:
-        program.execute("UPDATE account SET amount = amount + 7 WHERE id = 3")
-        copied = TreeCopy(source, target, name="app", skip={b"deep"}).run()
-        copied.copy_each([b"deep/shop.db", b"deep/shop.db-shm", b"deep/shop.db-wal"])
-    assert os.listdir(target / "deep") == ["shop.db"]
-    assert sum_in(target / "deep" / "shop.db") == TOTAL + 7
-
-
 def test_the_copy_keeps_mode_times_attributes_and_links(source: Path, target: Path):
     database = make_database(source / "shop.db")
     os.link(database, source / "again.db")

@@ -67,26 +67,6 @@ def test_the_copy_is_not_copied_into_itself(source: Path):
     ]  # fmt: skip
 
 
-def test_entries_asked_for_by_name_are_copied_with_the_directories_on_their_way(source: Path, target: Path):
-    leaf = make_deep(source, 20, name=b"n" * 250)
-    write(source / "closed" / "wanted", "x")
-    write(source / "closed" / "not wanted", "x")
-    (source / "closed").chmod(0o555)
-    os.utime(source / "closed", ns=(0, 0))
-    try:
-        copy = TreeCopy(source, target, name="app", skip={b"closed", leaf.split(b"/")[0]}).run()
-        copy.copy_each([leaf, b"closed/wanted", b"closed/gone", b"gone/too"])
-        assert read_deep(target, leaf) == b"at the bottom"
-        assert compare(describe(source / "closed", without=[b"not wanted"]), describe(target / "closed")) == [], (
-            "a directory has its time and its mode when all is in it"
-        )
-        assert sorted(os.listdir(target)) == ["closed", "n" * 250]
-        assert copy.left_out == []
-    finally:
-        remove_tree(source)
-        remove_tree(target)
-
-
 def test_names_of_one_file_in_many_directories_stay_names_of_one_file(source: Path, target: Path):
     first = write(source / "0" / "name", "one file")
     for number in range(1, 200):
