@@ -108,6 +108,18 @@ Any Program Is Run, Its Good Moment Is Brought Back, And That Is Applied
     ${version}=    Read File    app/version.txt
     Should Be Equal    ${version}    1\n
 
+The Files That Git Ignores Are There, And Stay Mine Until They Are Asked For
+    Write File    app/server.log    mine\n
+    Holdfast    run    --    sh    -c    cat server.log > seen.txt; echo new > server.log
+    Holdfast    plan    apply    --yes    latest
+    ${seen}=    Read File    app/seen.txt
+    ${log}=    Read File    app/server.log
+    Should Be Equal    ${seen}${log}    mine\nmine\n
+    Holdfast    plan    unapply    --yes    latest
+    Holdfast    plan    apply    --yes    --include-ignored    *.log    latest
+    ${log}=    Read File    app/server.log
+    Should Be Equal    ${log}    new\n
+
 *** Keywords ***
 Begin
     ${made}=    Make A Scratch Project
