@@ -283,7 +283,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
                 if only:
                     return paths.preview_restore(plan, self.service, wanted, only)
                 decision = rollback.decide_rollback(plan, self.service, wanted, keeps_present=keeps_present)
-                return rollback.preview_rollback(decision, self.service, self.tools)
+                return rollback.preview_rollback(decision, self.service, self._parts)
 
     def correct(
         self,
@@ -491,8 +491,10 @@ def _preview_correction(
 ) -> CorrectionPreview:
     from holdfast.plans.creating import load_steps
 
+    if mode not in tuple(CorrectionMode):
+        raise UsageError(f"{mode!r} is not a way to correct.", hint=f"It is one of {', '.join(CorrectionMode)}.")
     steps = load_steps(steps_file, plan, parts) if steps_file is not None else None
-    if CorrectionMode(mode) is not CorrectionMode.APPEND:
+    if mode != CorrectionMode.APPEND:
         return parts.corrections.preview_revert(plan, decision, steps)
     if steps is None:
         raise UsageError("Appending needs new steps.", hint="Give them with `--with FILE`.")

@@ -162,6 +162,10 @@ DEFAULT_PASSED_VARIABLES = (
 SUBPLANS_TOOL = "subplans"
 PROGRAM_TOOL = "program"
 SHELL_TOOL = "shell"
+BUILT_IN_TOOLS = frozenset(
+    (SHELL_TOOL, PROGRAM_TOOL, "write_file", "edit_file", "delete_file", "apply_patch", "python")
+)
+"""None of them declares side effects."""
 
 
 class ResourceType(StrEnum):

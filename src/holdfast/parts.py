@@ -14,7 +14,7 @@ from holdfast.content.keeping import kept_records
 from holdfast.db.store import FILE as RECORDS_FILE
 from holdfast.db.store import Store, open_store
 from holdfast.errors import ContentError, DatabaseError, HoldfastError, SandboxError, StateError
-from holdfast.model import Lease, Plan
+from holdfast.model import BUILT_IN_TOOLS, Lease, Plan
 from holdfast.names import name_text
 from holdfast.system.once import once
 from holdfast.system.place import is_there
@@ -139,6 +139,11 @@ class Parts:
         from holdfast.tools import Toolbox
 
         return Toolbox.standard()
+
+    def has_side_effects(self, tool: str) -> bool:
+        """As the tool declares it; importing the built-in tools takes longer than all else that a rollback shows."""
+        is_built_in = tool in BUILT_IN_TOOLS and "tools" not in vars(self)
+        return not is_built_in and self.tools.has_side_effects(tool)
 
     @property
     def user_home(self) -> Path:

@@ -105,12 +105,24 @@ def write_changed_tree(
     """
     change = _TreeChange(before)
     root = change.run(entries)
-    if change.made and _stored(repository, list(change.made.values()), environment) != list(change.made):
+    made = change.made
+    if "GIT_OBJECT_DIRECTORY" in environment:
+        # Git marks an object that it need not write as used: that would change the repository.
+        missing = _missing(repository, made)
+        made = {digest: content for digest, content in made.items() if digest in missing}
+    if made and _stored(repository, list(made.values()), environment) != list(made):
         raise SandboxError(
             f"Git stored folders of the commit in {repository.root} under other names; nothing was changed.",
             hint="See with `git fsck` what is wrong with the repository.",
         )
     return root.digest.hex()
+
+
+def _missing(repository: GitRepository, digests: Iterable[bytes]) -> set[bytes]:
+    """Those of these objects that the repository does not have."""
+    asked = "".join(f"{digest.hex()}\n" for digest in digests).encode()
+    answer = run_git(["cat-file", "--batch-check"], cwd=repository.root, input=asked).stdout
+    return {bytes.fromhex(line.split()[0].decode()) for line in answer.splitlines() if line.endswith(b" missing")}
 
 
 def _stored(repository: GitRepository, contents: Sequence[bytes], environment: Mapping[str, str]) -> list[bytes]:

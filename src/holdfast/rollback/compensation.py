@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.checkpoints.consequences import Consequences
 from holdfast.checkpoints.service import CheckpointService
@@ -27,9 +27,15 @@ from holdfast.model import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.tools import Toolbox, ToolResult
+    from holdfast.tools import ToolResult
 
 RunTool = Callable[[Plan, Step, StepRun], "ToolResult"]
+
+
+class ToolEffects(Protocol):
+    """Knows which tools do something outside of the sandboxes; raises a UsageError for a tool that it does not know."""
+
+    def has_side_effects(self, tool: str) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,7 @@ def _note(lease: Lease, service: CheckpointService, run: StepRun, note: str, *, 
 
 
 def effects_outside(
-    plan: Plan, service: CheckpointService, tools: Toolbox, consequences: Consequences
+    plan: Plan, service: CheckpointService, tools: ToolEffects, consequences: Consequences
 ) -> EffectsOutside:
     """Of the steps that are undone: all that they did outside of the sandboxes, with what became of it."""
     effects = list(_all_effects(plan, service, tools, consequences))
@@ -117,7 +123,7 @@ def effects_outside(
 
 
 def _all_effects(
-    plan: Plan, service: CheckpointService, tools: Toolbox, consequences: Consequences
+    plan: Plan, service: CheckpointService, tools: ToolEffects, consequences: Consequences
 ) -> Iterator[tuple[SideEffect, bool]]:
     """Each with whether it is undone, now or by the rollback."""
     for run, step in _with_effects(_undone(plan, consequences), tools):
@@ -132,7 +138,7 @@ def _all_effects(
         subplans += [(each, f"{name}: {each.name}") for each in service.store.plans.below(subplan.plan_id)]
 
 
-def _with_effects(runs: Iterable[tuple[StepRun, Step]], tools: Toolbox) -> Iterator[tuple[StepRun, Step]]:
+def _with_effects(runs: Iterable[tuple[StepRun, Step]], tools: ToolEffects) -> Iterator[tuple[StepRun, Step]]:
     for run, step in runs:
         if step.compensate is not None or _has_side_effects(step, tools):
             yield run, step
@@ -142,11 +148,11 @@ def _effect(run: StepRun, note: str, where: str = "") -> SideEffect:
     return SideEffect(step=where + run.step, step_index=run.step_index, run_id=run.run_id, note=note)
 
 
-def _has_side_effects(step: Step, tools: Toolbox) -> bool:
+def _has_side_effects(step: Step, tools: ToolEffects) -> bool:
     if step.side_effects is not None or step.tool == SUBPLANS_TOOL:
         return bool(step.side_effects)
     try:
-        return tools.get_tool(step.tool).declaration.side_effects
+        return tools.has_side_effects(step.tool)
     except UsageError:
         return True  # the tool is gone, and what it did is not known
 

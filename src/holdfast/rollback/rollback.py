@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from holdfast.checkpoints.consequences import Consequences
 from holdfast.checkpoints.rollback import Compensate, RollbackDecision
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.errors import StateError
 from holdfast.model import Checkpoint, CheckpointGroup, Correction, Lease, Plan, RollbackImpact, RollbackResult
-from holdfast.rollback.compensation import effects_outside, with_effects
-
-if TYPE_CHECKING:
-    from holdfast.tools import Toolbox
+from holdfast.rollback.compensation import ToolEffects, effects_outside, with_effects
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ def decide_rollback(
     return service.rollback.decide(plan, checkpoint, keeps_present=keeps_present)
 
 
-def preview_rollback(decision: RollbackDecision, service: CheckpointService, tools: Toolbox) -> RollbackPreview:
+def preview_rollback(decision: RollbackDecision, service: CheckpointService, tools: ToolEffects) -> RollbackPreview:
     """The outcome of the decision; refuses whatever carrying it out would refuse."""
     expected = service.rollback.expected(decision)
     impact = full_impact(decision.plan, service, tools, decision.consequences)
@@ -55,7 +51,7 @@ def roll_back(
     plan: Plan,
     lease: Lease,
     service: CheckpointService,
-    tools: Toolbox,
+    tools: ToolEffects,
     checkpoint: Checkpoint,
     compensate: Compensate,
     confirm: Callable[[RollbackPreview], bool] | None,
@@ -87,7 +83,7 @@ def carry_out(
     decision: RollbackDecision,
     lease: Lease,
     service: CheckpointService,
-    tools: Toolbox,
+    tools: ToolEffects,
     compensate: Compensate,
     *,
     reason: str,
@@ -114,6 +110,8 @@ def refuse_if_disabled(plan: Plan) -> None:
         )
 
 
-def full_impact(plan: Plan, service: CheckpointService, tools: Toolbox, consequences: Consequences) -> RollbackImpact:
+def full_impact(
+    plan: Plan, service: CheckpointService, tools: ToolEffects, consequences: Consequences
+) -> RollbackImpact:
     """With the effects outside of the sandboxes: those that stay, and those that steps undo themselves."""
     return with_effects(consequences.impact_on(plan), effects_outside(plan, service, tools, consequences))

@@ -59,6 +59,9 @@ class Toolbox:
             self.register(_load(entry_point))
         return self._tools[name]
 
+    def has_side_effects(self, name: str) -> bool:
+        return self.get_tool(name).declaration.side_effects
+
     def declaration_for(self, step: Step) -> ToolDeclaration:
         """The tool's declaration, with what the step overrides."""
         if step.subplans:

@@ -61,6 +61,13 @@ def test_a_checkpoint_is_taken_without_what_only_plan_files_and_tools_need(proje
     assert "holdfast.checkpoints.recorder" in modules
 
 
+def test_what_a_rollback_would_do_is_shown_without_importing_the_tools(project: Project) -> None:
+    project.run("plan", "execute", str(project.plan(STEPS)))
+    modules = imported(project, "plan", "rollback", "--dry-run", "latest", project.checkpoint_before(0))
+    assert not packages(modules) & {"pydantic", "alembic", "sqlalchemy", "psycopg", "rich", "yaml", "tomlkit"}
+    assert not {module for module in modules if module.startswith(("holdfast.tools", "holdfast.planfile"))}
+
+
 def test_help_imports_click_and_nothing_else(project: Project) -> None:
     modules = imported(project, "--help")
     assert not packages(modules) & {"pydantic", "rich", "sqlite3", "pysqlite3", "yaml"}

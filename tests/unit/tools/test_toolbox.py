@@ -9,7 +9,7 @@ import pytest
 from pydantic import Field, ValidationError
 
 from holdfast.errors import UsageError
-from holdfast.model import Step
+from holdfast.model import BUILT_IN_TOOLS, Step
 from holdfast.tools import NoArgs, ToolArgs, Toolbox, ToolContext, ToolDeclaration, ToolResult
 
 BUILT_IN = ("apply_patch", "delete_file", "edit_file", "python", "shell", "write_file")
@@ -218,3 +218,10 @@ def test_a_tool_that_returns_no_result_is_not_taken_for_one_that_ran(tmp_path, r
     toolbox = Toolbox([tool])
     with pytest.raises(UsageError, match=r"the tool own returned .* instead of a ToolResult"):
         toolbox.run(step("own"), context(tmp_path))
+
+
+def test_the_built_in_tools_do_nothing_outside_of_the_sandboxes() -> None:
+    """A rollback relies on it instead of importing them."""
+    standard = Toolbox.standard()
+    assert set(standard.names) >= BUILT_IN_TOOLS >= set(BUILT_IN)
+    assert not any(standard.has_side_effects(name) for name in BUILT_IN_TOOLS)
