@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 from holdfast.checkpoints.changes import Changes
 from holdfast.checkpoints.damage import get_sound_checkpoint
@@ -28,9 +29,11 @@ from holdfast.model import (
     Lease,
     Plan,
     Record,
+    Resource,
     RollbackResult,
     Trigger,
 )
+from holdfast.sandbox.bulk import CopySink
 from holdfast.snapshot.manager import CheckpointManager
 
 
@@ -77,6 +80,10 @@ class CheckpointService:
         self.manager.objects.close()
 
     # Taking
+
+    def learning(self, resource: Resource) -> AbstractContextManager[CopySink]:
+        """Store what is copied into the new sandbox of a resource meanwhile; its first checkpoint names it."""
+        return self.manager.learning(Path(resource.sandbox_path), self._max_bytes)
 
     def create_checkpoint(
         self,

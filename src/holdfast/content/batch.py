@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from holdfast.content.catalogue import Snapshot
@@ -27,6 +27,7 @@ class Batch:
     def __init__(self, store: ObjectStore, limit_bytes: int | None, sandbox: str | None = None) -> None:
         self._store = store
         self.finding = store.damage.finding
+        self.generation = store.holding.generation
         self._when_stored: list[Callable[[], None]] = []
         self._limit_bytes = limit_bytes
         self._room_bytes = 0 if limit_bytes is None else limit_bytes - store.content_bytes()
@@ -77,9 +78,18 @@ class Batch:
 
     def add_packed(self, objects: Sequence[Row]) -> None:
         """Add objects that another process has read and packed."""
-        known = self._store.known_among([digest for digest, _, _ in objects])
+        new = self.new_among([digest for digest, _, _ in objects])
+        self.add_new([each for each in objects if each[0] in new])
+
+    def new_among(self, digests: Iterable[bytes]) -> set[bytes]:
+        """Those whose content has to be added; so only that must be packed. Any thread may ask."""
+        asked = {digest for digest in digests if digest not in self._waiting and not self._is_queued(digest)}
+        return asked - self._store.known_among(list(asked))
+
+    def add_new(self, objects: Iterable[Row]) -> None:
+        """Add packed objects that were among the new ones."""
         for digest, size, data in objects:
-            if digest not in known and not self._is_queued(digest) and digest not in self._waiting:
+            if digest not in self._waiting and not self._is_queued(digest):
                 self._queue(digest, size, data)
 
     def begin_parcel(self) -> None:

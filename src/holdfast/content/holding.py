@@ -31,7 +31,8 @@ class Holding:
         self._mutex = threading.Lock()
         self._lock = -1
         self._holders = 0
-        self._generation: bytes | None = None
+        self.generation: bytes | None = None
+        """What was there when the store was last held stays there until this changes."""
         self.present: set[bytes] = set()
         """States found in the store, or added to it, in this generation."""
 
@@ -62,10 +63,10 @@ class Holding:
 
     def _read_generation(self) -> None:
         generation = os.pread(self._lock, _GENERATION_BYTES, 0)
-        if generation != self._generation:
+        if generation != self.generation:
             self.present.clear()
             self._damage.load()
-            self._generation = generation
+            self.generation = generation
 
     @contextmanager
     def collecting(self) -> Iterator[None]:

@@ -13,10 +13,10 @@ def new_compressor(*, is_thorough: bool = False) -> zstandard.ZstdCompressor:
     return zstandard.ZstdCompressor(level=_THOROUGH_LEVEL if is_thorough else _LEVEL)
 
 
-def pack(content: bytes, compressor: zstandard.ZstdCompressor) -> bytes:
+def pack(content: bytes | memoryview, compressor: zstandard.ZstdCompressor) -> bytes:
     """The content, compressed if that makes it smaller."""
     small = compressor.compress(content)
-    return _ZSTD + small if len(small) < len(content) else _RAW + content
+    return _ZSTD + small if len(small) < len(content) else _RAW + bytes(content)
 
 
 def unpack(data: object, most_bytes: object, decompressor: zstandard.ZstdDecompressor) -> bytes | None:

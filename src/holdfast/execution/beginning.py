@@ -6,7 +6,6 @@ import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 
 from holdfast.apply.real_folders import reading
 from holdfast.checkpoints.missing import make_sandboxes, recreate_missing
@@ -32,6 +31,7 @@ from holdfast.model import (
     StepRun,
     Trigger,
 )
+from holdfast.sandbox.bulk import CopySink
 from holdfast.sandbox.making import fork
 from holdfast.sandbox.protocol import Sandbox, sandbox_for
 from holdfast.system.machine import boot_id
@@ -144,15 +144,15 @@ class Beginning:
         is_of_real_folders = plan.parent_plan_id is None
         with reading(plan.resources, service) if is_of_real_folders else nullcontext():
             for resource in plan.resources:
-                service.manager.forget(Path(resource.sandbox_path))
-                resources.append(self._make_sandbox(plan, resource))
+                with service.learning(resource) as sink:
+                    resources.append(self._make_sandbox(plan, resource, sink))
                 self._recorder.tell(SandboxMade(resources[-1]))
         # The content store may have been replaced since the plan was created.
         plan = plan.changed(resources=tuple(resources), store_id=service.manager.objects.store_id)
         occasion = Occasion((Moment.PRE_EXECUTE,), source="execute", reason="before the first step")
         return self._recorder.checkpoint(plan, occasion)
 
-    def _make_sandbox(self, plan: Plan, resource: Resource) -> Resource:
+    def _make_sandbox(self, plan: Plan, resource: Resource, sink: CopySink) -> Resource:
         if plan.parent_plan_id is not None:
-            return fork(self._recorder.store.get(Plan, plan.parent_plan_id).resource(resource.name), resource)
-        return (self._sandboxes.get(resource.name) or sandbox_for(plan, resource)).create()
+            return fork(self._recorder.store.get(Plan, plan.parent_plan_id).resource(resource.name), resource, sink)
+        return (self._sandboxes.get(resource.name) or sandbox_for(plan, resource)).create(sink)

@@ -13,13 +13,14 @@ import os
 import secrets
 import stat
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from holdfast.errors import SandboxError
 from holdfast.model import Unheld
 from holdfast.names import name_text
 from holdfast.sandbox.attributes import Attributes, attributes_of, entry_in
+from holdfast.sandbox.bulk import BulkCopy, CopySink
 from holdfast.sandbox.databases import (
     COMPANIONS,
     Users,
@@ -42,18 +43,26 @@ class TreeCopy:
 
     ``is_ours``: the source is a sandbox; what we have no permission for is made accessible for a moment.
 
-    ``name`` is shown with the progress; afterwards ``left_out`` has what could not be copied, and why. The target
-    itself is never copied, even if a mount makes it appear inside the source. An entry that vanishes before it is
-    copied counts as if it had never been there.
+    ``name`` is shown with the progress, and ``sink`` what is in the copy; afterwards ``left_out`` has what could not be
+    copied, and why. The target itself is never copied, even if a mount makes it appear inside the source. An entry that
+    vanishes before it is copied counts as if it had never been there.
     """
 
     _from: Descent
     _to: Descent
+    _bulk: BulkCopy
 
     def __init__(
-        self, source: Path, target: Path, *, name: str, skip: Collection[bytes] = (), is_ours: bool = False
+        self,
+        source: Path,
+        target: Path,
+        *,
+        name: str,
+        skip: Collection[bytes] = (),
+        is_ours: bool = False,
+        sink: CopySink | None = None,
     ) -> None:
-        self._source, self._target, self._is_ours = source, target, is_ours
+        self._source, self._target, self._is_ours, self._sink = source, target, is_ours, sink
         self._name, self._skip = name, skip
         self._entries = EntryCopy(is_ours=is_ours)
         self._target_is = (-1, -1)
@@ -79,7 +88,11 @@ class TreeCopy:
         source = Descent(self._source, opens_up=self._is_ours, is_sandbox=self._is_ours)
         with source as self._from, Descent(self._target) as self._to:
             with meter_of(Work.COPYING, self._name, totals) as self._entries.meter:
-                yield
+                self._bulk = BulkCopy(self._sink)
+                with closing(self._bulk):
+                    yield
+                    self._bulk.finish()
+                self._copy_rest()
                 self._copy_databases()
             # Deepest first, and after everything below: making an entry changes the time of its directory.
             while self._made:
@@ -117,26 +130,67 @@ class TreeCopy:
             return below
         if source is None:
             return below
+        self._note(directory)
         with os.scandir(source) as listing:
-            entries = list(listing)
-        for entry in entries:
-            path = join(directory, os.fsencode(entry.name))
+            entries = {os.fsencode(entry.name): entry for entry in listing}
+        small: list[bytes] = []
+        on_their_own = _of_databases(entries)
+        for name, entry in entries.items():
+            path = join(directory, name)
             if path in self._skip:
                 continue
-            try:
-                found = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            except PermissionError:
-                self._leave_out(path, _UNREADABLE)
-                continue
-            if _identity(found) == self._target_is:
-                self._leave_out(path, "the sandbox that is being made")
-            elif stat.S_ISDIR(found.st_mode):
+            if name not in on_their_own and _is_file(entry):
+                small.append(name)
+            elif self._is_directory_to_copy(path, source, entry):
                 below.append(path)
-            else:
-                self._copy_entry(path, source, found)
+        if small:
+            self._bulk.add(directory, source, self._to.open(directory), small)
+        self._copy_rest()
         return below
+
+    def _is_directory_to_copy(self, path: bytes, source: int, entry: os.DirEntry[str]) -> bool:
+        """Whether the entry is a directory; anything else is copied."""
+        try:
+            found = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        except PermissionError:
+            self._leave_out(path, _UNREADABLE)
+            return False
+        if _identity(found) == self._target_is:
+            self._leave_out(path, "the sandbox that is being made")
+        elif stat.S_ISDIR(found.st_mode):
+            return True
+        else:
+            self._copy_entry(path, source, found)
+        return False
+
+    def _note(self, directory: bytes) -> None:
+        if self._sink is not None:
+            self._sink.note_directory(directory, os.fstat(self._to.open(directory)).st_ino)
+
+    def _copy_rest(self) -> None:
+        """Copy what was left of the directories that are done."""
+        for files, size_bytes, (directory, names) in self._bulk.results():
+            self._entries.meter.advance(files, size_bytes)
+            for name in names:
+                self._copy_named(join(directory, name), is_file=True)
+
+    def _copy_named(self, path: bytes, *, is_file: bool = False) -> None:
+        """Copy an entry into a directory that was made; ``is_file``: it was listed as a regular file."""
+        directory, name = split(path)
+        try:
+            with unless_moved():
+                source = self._from.open(directory)
+                found = os.stat(name, dir_fd=source, follow_symlinks=False)
+            if is_file and not stat.S_ISREG(found.st_mode):
+                raise Moved
+        except PermissionError:
+            self._leave_out(path, _UNREADABLE)
+        except Moved:
+            self._tell_if_replaced(path)
+        else:
+            self._copy_entry(path, source, found)
 
     def _make_directory(self, directory: bytes) -> int | None:
         """Make one directory; the descriptor of its original, or None if we may not read that."""
@@ -310,6 +364,19 @@ class TreeCopy:
 
 def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def _of_databases(names: Collection[bytes]) -> set[bytes]:
+    """The names among these of logs of databases, and of the databases."""
+    companions = {name for name in names if name.endswith(COMPANIONS)}
+    return companions | {database for name in companions if (database := database_of(name))}
 
 
 def _is_file_in(directory: int, name: bytes) -> bool:

@@ -17,6 +17,7 @@ from holdfast.git.repository import GitRepository
 from holdfast.git.run import run_git
 from holdfast.model import Resource, Strategy
 from holdfast.sandbox.borrowed import Lender, remove_places
+from holdfast.sandbox.bulk import CopySink
 from holdfast.sandbox.copying import TreeCopy
 from holdfast.sandbox.ignored import Selection, select, wishes_of
 from holdfast.sandbox.making import made_whole
@@ -61,12 +62,12 @@ class GitWorktreeSandbox:
         size.add_all(selection.copied)
         return size.size_bytes
 
-    def create(self) -> Resource:
+    def create(self, sink: CopySink | None = None) -> Resource:
         self.check()
         repository = GitRepository.at(Path(self.resource.path))
         with made_whole(self.path) as unfinished:
             skip = {b".git", *self._selection.skip}
-            copy = TreeCopy(repository.root, unfinished, name=self.resource.name, skip=skip).run()
+            copy = TreeCopy(repository.root, unfinished, name=self.resource.name, skip=skip, sink=sink).run()
             lender = Lender.of(self.resource, repository.common_dir)
             lender.make_places()
             _borrow(repository, unfinished, self.branch, lender)

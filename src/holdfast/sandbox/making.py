@@ -8,6 +8,7 @@ from pathlib import Path
 
 from holdfast.errors import HoldfastError, SandboxError
 from holdfast.model import Resource
+from holdfast.sandbox.bulk import CopySink
 from holdfast.sandbox.copying import TreeCopy
 from holdfast.system.place import refuse_replaced
 from holdfast.system.stopping import Stopped
@@ -52,12 +53,12 @@ def _unfinished(path: Path) -> Path:
     return path.with_name(f".{path.name}.unfinished")
 
 
-def fork(parent: Resource, child: Resource) -> Resource:
+def fork(parent: Resource, child: Resource, sink: CopySink | None = None) -> Resource:
     """Make a subplan's sandbox: an exact copy of what its parent has at this moment.
 
     Returns the child with what could not be copied.
     """
     refuse_replaced(Path(parent.sandbox_path))
     with made_whole(Path(child.sandbox_path)) as unfinished:
-        copy = TreeCopy(Path(parent.sandbox_path), unfinished, name=child.name, is_ours=True).run()
+        copy = TreeCopy(Path(parent.sandbox_path), unfinished, name=child.name, is_ours=True, sink=sink).run()
     return child.model_copy(update={"left_out": (*child.left_out, *copy.left_out)})

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.model import Plan, Resource, ResourceType, Strategy
+from holdfast.sandbox.bulk import CopySink
 from holdfast.sandbox.directory import DirectorySandbox
 from holdfast.sandbox.git_worktree import GitWorktreeSandbox
 
@@ -29,8 +30,11 @@ class Sandbox(Protocol):
         """How much space the sandbox will take: only of what is copied."""
         ...
 
-    def create(self) -> Resource:
-        """Make the sandbox, whole or not at all; returns the resource with what it started from."""
+    def create(self, sink: CopySink | None = None) -> Resource:
+        """Make the sandbox, whole or not at all; returns the resource with what it started from.
+
+        ``sink`` is shown what is copied.
+        """
         ...
 
     def remove(self) -> None: ...

@@ -18,6 +18,7 @@ from holdfast.content.garbage import Claims, collect
 from holdfast.content.store import ObjectStore
 from holdfast.errors import CheckpointNotFoundError, ContentError, SandboxError
 from holdfast.model import Phase, Unheld, now
+from holdfast.sandbox.bulk import CopySink
 from holdfast.snapshot.looks import Looks
 from holdfast.snapshot.restore.decide import plan_restore, unheld_name
 from holdfast.snapshot.restore.recoverable import unrecoverable_objects
@@ -25,6 +26,7 @@ from holdfast.snapshot.restore.restoration import Restoration, refreshed
 from holdfast.snapshot.restore.staging import Stagings
 from holdfast.snapshot.restore.write import Restored, RestoreOptions
 from holdfast.snapshot.scan.changes import names_in
+from holdfast.snapshot.scan.copied_tree import CopiedTree
 from holdfast.snapshot.scan.index import TreeIndex
 from holdfast.snapshot.scan.watching import ChangeTracker, TrackerGroup
 from holdfast.snapshot.taken import TakenSnapshot
@@ -117,6 +119,17 @@ class CheckpointManager:
     def _storing_from(self, path: Path) -> AbstractContextManager[Batch]:
         """For content that no record names; it counts with the next checkpoint of that sandbox."""
         return storing(self.objects, None, _sandbox_at(path))
+
+    @contextmanager
+    def learning(self, path: Path, limit_bytes: int | None = None) -> Iterator[CopySink]:
+        """Store what is copied into a new sandbox meanwhile, so that its first snapshot need not read it again."""
+        self.forget(path)
+        with storing(self.objects, limit_bytes, _sandbox_at(path)) as batch:
+            copied = CopiedTree(batch)
+            yield copied
+            known = copied.learned()
+            if known is not None:
+                self._index(path).learn(known, batch)
 
     def create_checkpoint(
         self,

@@ -13,9 +13,11 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SECOND_NS 1000000000LL
@@ -455,6 +457,283 @@ static PyObject *events_in(PyObject *module, PyObject *const *arguments, Py_ssiz
     return list;
 }
 
+/* Copying the small files of a directory. */
+#define CLONE _IOW(0x94, 9, int) /* FICLONE, which linux/fs.h defines together with much that clashes */
+#define MOST_NAMES_BYTES 256
+#define MOST_LABEL_BYTES 4096
+static const char DATABASE_BEGINS[16] = "SQLite format 3";
+static const char LABEL[] = "security.selinux";
+
+enum outcome { COPIED, ON_ITS_OWN, NO_ROOM };
+
+struct copying {
+    int source, target, clones, is_root;
+    const char *groups; /* that this user may give files to; not aligned */
+    size_t group_count, most;
+    char *room;
+    size_t left;
+    struct timespec settled; /* what changed before this moment shows every later change in its times */
+};
+struct copied {
+    struct stat original, copy;
+    int is_steady, has_attributes;
+};
+
+static int is_before(const struct timespec *one, const struct timespec *other)
+{
+    return one->tv_sec < other->tv_sec || (one->tv_sec == other->tv_sec && one->tv_nsec < other->tv_nsec);
+}
+
+static int is_same_time(const struct timespec *one, const struct timespec *other)
+{
+    return one->tv_sec == other->tv_sec && one->tv_nsec == other->tv_nsec;
+}
+
+static int is_unchanged(const struct stat *before, const struct stat *after)
+{
+    return before->st_size == after->st_size && is_same_time(&before->st_mtim, &after->st_mtim) &&
+           is_same_time(&before->st_ctim, &after->st_ctim);
+}
+
+/* Whether it has extended attributes beside its security label, which every file of some systems has. */
+static int has_other_attributes(int descriptor, int *has_label)
+{
+    char names[MOST_NAMES_BYTES];
+    ssize_t size = flistxattr(descriptor, names, sizeof names);
+    *has_label = size == (ssize_t)sizeof LABEL && !memcmp(names, LABEL, sizeof LABEL);
+    return size > 0 ? !*has_label : size < 0 && errno == ERANGE;
+}
+
+/* Reads exactly that many bytes, and finds that no more follow. */
+static int is_read_whole(int descriptor, char *room, size_t size)
+{
+    size_t done = 0;
+    while (done <= size) {
+        ssize_t got = pread(descriptor, room + done, size + 1 - done, (off_t)done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return got == 0 && done == size;
+        done += (size_t)got;
+    }
+    return 0;
+}
+
+static int is_written(int descriptor, const char *content, size_t size)
+{
+    size_t done = 0;
+    while (done < size) {
+        ssize_t written = pwrite(descriptor, content + done, size - done, (off_t)done);
+        if (written > 0)
+            done += (size_t)written;
+        else if (written == 0)
+            errno = EIO;
+        if (written == 0 || (written < 0 && errno != EINTR))
+            return 0;
+    }
+    return 1;
+}
+
+/* Share the blocks of the original, if what was read from it is certainly what they hold. */
+static int is_cloned(struct copying *work, int original, int copy, const struct copied *found)
+{
+    struct stat after;
+    if (!work->clones || !found->is_steady || !is_before(&found->original.st_ctim, &work->settled))
+        return 0;
+    if (ioctl(copy, CLONE, original)) {
+        work->clones = 0;
+        return 0;
+    }
+    if (!fstat(original, &after) && is_unchanged(&found->original, &after))
+        return 1;
+    return ftruncate(copy, 0) ? -1 : 0;
+}
+
+static int is_ignored(int code)
+{
+    return code == EPERM || code == EACCES || code == EOPNOTSUPP || code == ENODATA;
+}
+
+static int is_labelled(int original, int copy)
+{
+    char label[MOST_LABEL_BYTES];
+    ssize_t size = fgetxattr(original, LABEL, label, sizeof label);
+    if (size < 0)
+        return is_ignored(errno);
+    return !fsetxattr(copy, LABEL, label, (size_t)size, 0) || is_ignored(errno);
+}
+
+static int is_given_away(const struct copying *work, int copy, const struct stat *original)
+{
+    struct stat found;
+    size_t number;
+    if (work->is_root)
+        return !fchown(copy, original->st_uid, original->st_gid);
+    if (fstat(copy, &found))
+        return 0;
+    for (number = 0; found.st_gid != original->st_gid && number < work->group_count; number++) {
+        uint32_t group;
+        memcpy(&group, work->groups + number * sizeof group, sizeof group);
+        if (group == original->st_gid)
+            return !fchown(copy, (uid_t)-1, original->st_gid);
+    }
+    return 1;
+}
+
+/* Fills and describes the new file; 0 with errno if that fails. */
+static int is_made(struct copying *work, int original, int copy, int has_label, struct copied *found)
+{
+    struct timespec times[2] = {found->original.st_atim, found->original.st_mtim};
+    size_t size = (size_t)found->original.st_size;
+    int label, cloned = size ? is_cloned(work, original, copy, found) : 1;
+    if (cloned < 0 || (!cloned && !is_written(copy, work->room, size)) ||
+        !is_given_away(work, copy, &found->original) || (has_label && !is_labelled(original, copy)) ||
+        fchmod(copy, found->original.st_mode & 07777) || futimens(copy, times) || fstat(copy, &found->copy))
+        return 0;
+    found->has_attributes = has_other_attributes(copy, &label);
+    return 1;
+}
+
+/* The original is open. Nothing is made before all of it is read, so what cannot be read leaves nothing behind. */
+static int outcome_of(struct copying *work, int original, const char *name, struct copied *found)
+{
+    struct stat before;
+    int copy, has_label, made;
+    size_t size;
+    if (fstat(original, &before) || !S_ISREG(before.st_mode) || before.st_nlink != 1 || before.st_size < 0 ||
+        (uintmax_t)before.st_size > work->most || (int64_t)before.st_blocks * 512 < before.st_size ||
+        has_other_attributes(original, &has_label))
+        return ON_ITS_OWN;
+    size = (size_t)before.st_size;
+    if (size >= work->left)
+        return NO_ROOM;
+    if (!is_read_whole(original, work->room, size) ||
+        (size >= sizeof DATABASE_BEGINS && !memcmp(work->room, DATABASE_BEGINS, sizeof DATABASE_BEGINS)) ||
+        fstat(original, &found->original) || found->original.st_size != before.st_size)
+        return ON_ITS_OWN;
+    found->is_steady = is_unchanged(&before, &found->original);
+    copy = openat(work->target, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (copy < 0)
+        return -errno;
+    made = is_made(work, original, copy, has_label, found) ? 0 : -errno;
+    if (close(copy) && !made)
+        made = -errno;
+    work->room += size, work->left -= size;
+    return made;
+}
+
+static int copied_from(struct copying *work, const char *name, struct copied *found)
+{
+    int outcome, original = openat(work->source, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (original < 0)
+        return ON_ITS_OWN;
+    outcome = outcome_of(work, original, name, found);
+    close(original);
+    return outcome;
+}
+
+/* How many of the names were dealt with; the last of them may have failed. */
+static Py_ssize_t copied_names(struct copying *work, const char **names, Py_ssize_t count, int *outcomes,
+                               struct copied *found)
+{
+    Py_ssize_t number;
+    clock_gettime(CLOCK_REALTIME, &work->settled);
+    work->settled.tv_sec -= 1;
+    for (number = 0; number < count; number++) {
+        outcomes[number] = copied_from(work, names[number], found + number);
+        if (outcomes[number] == NO_ROOM)
+            break;
+        if (outcomes[number] < 0)
+            return number + 1;
+    }
+    return number;
+}
+
+static PyObject *copied_as(int outcome, const struct copied *found)
+{
+    if (outcome == ON_ITS_OWN)
+        Py_RETURN_NONE;
+    {
+        PyObject *items[] = {PyBool_FromLong(found->is_steady), status_from(&found->original, 0),
+                             status_from(&found->copy, found->has_attributes)};
+        return tuple_of(items, sizeof items / sizeof *items);
+    }
+}
+
+static PyObject *list_of_copied(PyObject *names, const int *outcomes, const struct copied *found, Py_ssize_t count)
+{
+    PyObject *list = PyList_New(0);
+    Py_ssize_t number;
+    for (number = 0; list && number < count; number++) {
+        PyObject *item;
+        if (outcomes[number] < 0) {
+            errno = -outcomes[number];
+            PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, PyTuple_GetItem(names, number));
+            item = NULL;
+        } else
+            item = copied_as(outcomes[number], found + number);
+        if (!item || PyList_Append(list, item) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
+static PyObject *copied_into(struct copying *work, PyObject *names)
+{
+    Py_ssize_t number, done, count = PyTuple_Size(names);
+    PyObject *list = NULL;
+    const char **texts;
+    int *outcomes;
+    struct copied *found;
+    if (count < 0)
+        return NULL;
+    texts = PyMem_Malloc((size_t)count * sizeof *texts);
+    outcomes = PyMem_Malloc((size_t)count * sizeof *outcomes);
+    found = PyMem_Malloc((size_t)count * sizeof *found);
+    if (!texts || !outcomes || !found) {
+        PyErr_NoMemory();
+        goto end;
+    }
+    for (number = 0; number < count; number++)
+        if (!(texts[number] = name_of(PyTuple_GetItem(names, number))))
+            goto end;
+    Py_BEGIN_ALLOW_THREADS
+    done = copied_names(work, texts, count, outcomes, found);
+    Py_END_ALLOW_THREADS
+    list = list_of_copied(names, outcomes, found, done);
+end:
+    PyMem_Free(texts);
+    PyMem_Free(outcomes);
+    PyMem_Free(found);
+    return list;
+}
+
+static PyObject *copy_files(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    struct copying work = {.clones = 1};
+    Py_buffer room, groups = {.obj = NULL};
+    PyObject *list = NULL;
+    (void)module;
+    if (!count_is(count, 6) || !descriptor_of(arguments[0], &work.source) ||
+        !descriptor_of(arguments[1], &work.target))
+        return NULL;
+    work.most = PyLong_AsSize_t(arguments[4]);
+    if (PyErr_Occurred() || PyObject_GetBuffer(arguments[3], &room, PyBUF_WRITABLE) < 0)
+        return NULL;
+    work.is_root = arguments[5] == Py_None;
+    if (work.is_root || !PyObject_GetBuffer(arguments[5], &groups, PyBUF_SIMPLE)) {
+        work.groups = groups.obj ? groups.buf : NULL;
+        work.group_count = groups.obj ? (size_t)groups.len / sizeof(uint32_t) : 0;
+        work.room = room.buf, work.left = (size_t)room.len;
+        list = copied_into(&work, arguments[2]);
+        if (groups.obj)
+            PyBuffer_Release(&groups);
+    }
+    PyBuffer_Release(&room);
+    return list;
+}
+
 static PyMethodDef methods[] = {
     {"open_beneath", (PyCFunction)(void (*)(void))open_beneath, METH_FASTCALL, NULL},
     {"rename_specially", (PyCFunction)(void (*)(void))rename_specially, METH_FASTCALL, NULL},
@@ -462,6 +741,7 @@ static PyMethodDef methods[] = {
     {"fill", (PyCFunction)(void (*)(void))fill, METH_FASTCALL, NULL},
     {"status_of", (PyCFunction)(void (*)(void))status_of, METH_FASTCALL, NULL},
     {"status_through", (PyCFunction)(void (*)(void))status_through, METH_FASTCALL, NULL},
+    {"copy_files", (PyCFunction)(void (*)(void))copy_files, METH_FASTCALL, NULL},
     {"compare_stamps", (PyCFunction)(void (*)(void))compare_stamps, METH_FASTCALL, NULL},
     {"events_in", (PyCFunction)(void (*)(void))events_in, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},

@@ -1,4 +1,5 @@
 from holdfast.system.plain_calls import compare_stamps as compare_stamps
+from holdfast.system.plain_calls import copy_files as copy_files
 from holdfast.system.plain_calls import events_in as events_in
 from holdfast.system.plain_calls import fill as fill
 from holdfast.system.plain_calls import open_beneath as open_beneath

@@ -5,6 +5,7 @@ from __future__ import annotations
 try:
     from holdfast.system._calls import (
         compare_stamps,
+        copy_files,
         events_in,
         fill,
         open_beneath,
@@ -18,6 +19,7 @@ try:
 except ImportError:
     from holdfast.system.plain_calls import (
         compare_stamps,
+        copy_files,
         events_in,
         fill,
         open_beneath,
@@ -32,6 +34,7 @@ except ImportError:
 __all__ = [
     "ARE_COMPILED",
     "compare_stamps",
+    "copy_files",
     "events_in",
     "fill",
     "open_beneath",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
+import stat
 import struct
 import sys
+import time
 
 _OPENAT2 = 437  # the same on every architecture
 _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x04, 0x08
@@ -18,6 +21,12 @@ its inode, seconds of its ctime."""
 STAMPS_ROW = struct.Struct("=QqqqII")
 """A file: inode, size, seconds of ctime and mtime, nanoseconds of both."""
 _SECOND_NS = 1_000_000_000
+_TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_TO_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CLONE = 0x40049409
+_DATABASE_BEGINS = b"SQLite format 3\0"
+_LABEL = "security.selinux"
+"""Every file of some systems has one."""
 Status = tuple[int, int, int, int, int, int, int, int, int, int]
 """Mode, user, group, mtime, size, device, inode, number of names, ctime; then, only for a descriptor, whether it has
 extended attributes. Making an ``os.stat_result`` takes twice as long as the system call."""
@@ -113,6 +122,128 @@ def status_from(found: os.stat_result, *, has_attributes: bool = False) -> Statu
         found.st_ctime_ns,
         int(has_attributes),
     )
+
+
+CopiedFile = tuple[bool, Status, Status]
+"""Whether the original stayed as it was while it was read; its status; and that of the copy, which has attributes only
+if it got other ones than a security label."""
+
+
+def copy_files(
+    source: int,
+    target: int,
+    names: tuple[bytes, ...],
+    room: bytearray | memoryview,
+    most_bytes: int,
+    groups: bytes | None,
+) -> list[CopiedFile | None]:
+    """Copy small files, with their attributes, from one open directory into another, in which they are new.
+
+    Their contents are put into ``room``, one after the other: exactly what is in the copies. The list ends early, when
+    there is no room left for the next file. None stands for what has to be copied on its own: it cannot be read, is not
+    a regular file, is larger than ``most_bytes``, or has several names, holes, extended attributes or the beginning of
+    a SQLite database. ``groups``: those that files may be given to, as packed numbers; None for root.
+    """
+    done: list[CopiedFile | None] = []
+    place = 0
+    given = None if groups is None else frozenset(memoryview(groups).cast("I"))
+    for name in names:
+        _refuse_null(name)
+        try:
+            original = os.open(name, _TO_READ, dir_fd=source)
+        except OSError:
+            done.append(None)
+            continue
+        try:
+            before = os.fstat(original)
+            content = _small_content(original, before, most_bytes)
+            if content is not None and len(content) >= len(room) - place:
+                break
+            after = os.fstat(original)
+            if content is None or after.st_size != before.st_size:
+                done.append(None)
+                continue
+            room[place : place + len(content)] = content
+            place += len(content)
+            is_steady = _moment(before) == _moment(after)
+            copied = _made_copy(original, content, after, (target, name), given, is_steady=is_steady)
+            done.append((is_steady, status_from(after), copied))
+        finally:
+            os.close(original)
+    return done
+
+
+def _small_content(original: int, found: os.stat_result, most_bytes: int) -> bytes | None:
+    """All of an open file; None if it has to be copied on its own."""
+    is_plain = stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_blocks * 512 >= found.st_size
+    if not is_plain or found.st_size > most_bytes or set(_attributes(original)) - {_LABEL}:
+        return None
+    try:
+        content = os.pread(original, found.st_size + 1, 0)
+    except OSError:
+        return None
+    return None if len(content) != found.st_size or content.startswith(_DATABASE_BEGINS) else content
+
+
+def _made_copy(
+    original: int,
+    content: bytes,
+    found: os.stat_result,
+    place: tuple[int, bytes],
+    groups: frozenset[int] | None,
+    *,
+    is_steady: bool,
+) -> Status:
+    target, name = place
+    copy = os.open(name, _TO_MAKE, 0o600, dir_fd=target)
+    try:
+        written = len(content) if is_steady and _is_cloned(original, copy, found) else 0
+        while written < len(content):
+            written += os.pwrite(copy, memoryview(content)[written:], written)
+        if groups is None:
+            os.fchown(copy, found.st_uid, found.st_gid)
+        elif found.st_gid in groups and os.fstat(copy).st_gid != found.st_gid:
+            os.fchown(copy, -1, found.st_gid)
+        if _LABEL in _attributes(original):
+            _copy_label(original, copy)
+        os.fchmod(copy, stat.S_IMODE(found.st_mode))
+        os.utime(copy, ns=(found.st_atime_ns, found.st_mtime_ns))
+        return status_from(os.fstat(copy), has_attributes=bool(set(_attributes(copy)) - {_LABEL}))
+    finally:
+        os.close(copy)
+
+
+def _is_cloned(original: int, copy: int, found: os.stat_result) -> bool:
+    """Share the blocks of the original, if what was read from it is certainly what they hold."""
+    if found.st_ctime_ns >= time.time_ns() - _SECOND_NS:
+        return False  # a change in this moment may not show in its times
+    try:
+        fcntl.ioctl(copy, _CLONE, original)
+    except OSError:
+        return False
+    if _moment(os.fstat(original)) == _moment(found):
+        return True
+    os.ftruncate(copy, 0)
+    return False
+
+
+def _attributes(descriptor: int) -> list[str]:
+    try:
+        return os.listxattr(descriptor)
+    except OSError:
+        return []  # this file system has no extended attributes
+
+
+def _copy_label(original: int, copy: int) -> None:
+    try:
+        os.setxattr(copy, _LABEL, os.getxattr(original, _LABEL))
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENODATA):
+            raise
+
+
+def _moment(found: os.stat_result) -> tuple[int, int, int]:
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def compare_stamps(root: int, packed: bytes | memoryview) -> bytes:

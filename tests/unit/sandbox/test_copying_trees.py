@@ -5,19 +5,41 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from holdfast.errors import HoldfastError
+from holdfast.sandbox.bulk import CopiedFile
 from holdfast.sandbox.copying import TreeCopy
+from holdfast.system.directories import join
 from holdfast.system.trees import remove_tree
 from tests.support.limits import few_open_files
 from tests.support.moments import just_before
-from tests.support.trees import IS_ROOT, compare, describe, difference_of, make_deep, read_deep, write
+from tests.support.trees import IS_ROOT, compare, describe, difference_of, make_deep, make_odd_tree, read_deep, write
 from tests.support.unprivileged import NOBODY, folder_for_nobody, run_unprivileged
 
 REPLACED = "replaced while it was being copied"
+LARGE = b"copied on its own " * 20_000
+
+
+class Meanwhile:
+    """A sink that does something when the first files of many were copied, and keeps what it is shown."""
+
+    def __init__(self, action: Callable[[], object] = lambda: None) -> None:
+        self._action: Callable[[], object] | None = action
+        self.contents: dict[bytes, bytes] = {}
+        self.directories: dict[bytes, int] = {}
+
+    def note_directory(self, path: bytes, inode: int) -> None:
+        self.directories[path] = inode
+
+    def note_files(self, files: Sequence[CopiedFile]) -> None:
+        self.contents |= {join(file.directory, file.name): bytes(file.content) for file in files}
+        if self._action is not None:
+            self._action()
+            self._action = None
 
 
 @pytest.fixture
@@ -81,15 +103,29 @@ def test_names_of_one_file_in_many_directories_stay_names_of_one_file(source: Pa
 
 def test_a_file_that_vanishes_is_as_if_it_had_been_gone_before(source: Path, target: Path):
     for number in range(20):
-        write(source / "directory" / f"file {number}", "x")
+        write(source / "directory" / f"file {number}", LARGE)
     last = os.listdir(source / "directory")[-1]
     for moment, name in (("open", last), ("open", os.listdir(source / "directory")[0])):
-        write(source / "directory" / last, "x")
+        write(source / "directory" / last, LARGE)
         with just_before(moment, name, (source / "directory" / last).unlink):
             assert copy(source, target) == []
         assert sorted(os.listdir(target / "directory")) == sorted(os.listdir(source / "directory"))
         assert last not in os.listdir(target / "directory")
         remove_tree(target)
+
+
+@pytest.fixture
+def many(source: Path) -> list[str]:
+    """The names of many small files, in the order in which they are copied."""
+    for number in range(700):
+        write(source / "directory" / f"file {number}", f"{number}")
+    return os.listdir(source / "directory")
+
+
+def test_a_small_file_that_vanishes_is_as_if_it_had_been_gone_before(source: Path, target: Path, many: list[str]):
+    meanwhile = Meanwhile((source / "directory" / many[-1]).unlink)
+    assert TreeCopy(source, target, name="app", sink=meanwhile).run().left_out == []
+    assert sorted(os.listdir(target / "directory")) == sorted(many[:-1])
 
 
 def test_a_directory_that_vanishes_is_as_if_it_had_been_gone_before(source: Path, target: Path):
@@ -118,7 +154,7 @@ def directory(path: Path, outside: Path) -> None:
 def test_what_is_swapped_in_for_a_file_is_left_out_and_listed(
     source: Path, target: Path, outside: Path, put: Callable[[Path, Path], None]
 ):
-    write(source / "swapped", "ours")
+    write(source / "swapped", LARGE)
     write(source / "other", "kept")
 
     def swap() -> None:
@@ -128,6 +164,53 @@ def test_what_is_swapped_in_for_a_file_is_left_out_and_listed(
     with just_before("open", "swapped", swap):
         assert copy(source, target) == [("swapped", REPLACED)]
     assert os.listdir(target) == ["other"]
+
+
+@pytest.mark.parametrize("put", [symlink, fifo, directory])
+def test_what_is_swapped_in_for_a_small_file_is_left_out_and_listed(
+    source: Path, target: Path, outside: Path, many: list[str], put: Callable[[Path, Path], None]
+):
+    swapped = source / "directory" / many[-1]
+
+    def swap() -> None:
+        swapped.unlink()
+        put(swapped, outside)
+
+    left_out = TreeCopy(source, target, name="app", sink=Meanwhile(swap)).run().left_out
+    assert [(each.path, each.reason) for each in left_out] == [(f"directory/{many[-1]}", REPLACED)]
+    assert sorted(os.listdir(target / "directory")) == sorted(many[:-1])
+
+
+def test_a_sink_is_shown_exactly_what_is_in_the_copies(source: Path, target: Path):
+    """With enough files for several threads, and with files too large, or of a kind, to be copied with others."""
+    make_odd_tree(source)
+    for number in range(3_000):
+        write(source / f"directory {number % 40}" / f"file {number}", f"content {number}" * (number % 90))
+    write(source / "directory 1" / "large", LARGE)
+    shown = Meanwhile()
+    copied = TreeCopy(source, target, name="app", is_ours=True, sink=shown).run()
+    assert copied.left_out == []
+    assert difference_of(source, target) == []
+    assert len(shown.contents) >= 3_000
+    assert b"directory 1/large" not in shown.contents
+    for path, content in shown.contents.items():
+        assert (target / os.fsdecode(path)).read_bytes() == content
+    assert shown.directories == {
+        b"" if path == target else os.fsencode(path.relative_to(target)): path.stat().st_ino
+        for path in [target, *target.rglob("*")]
+        if path.is_dir() and not path.is_symlink()
+    }
+
+
+def test_what_goes_wrong_in_a_thread_ends_the_copy(source: Path, target: Path):
+    for number in range(3_000):
+        write(source / f"directory {number % 40}" / f"file {number}", "x")
+
+    def fail() -> None:
+        raise HoldfastError("No more of this.")
+
+    with pytest.raises(HoldfastError, match=r"No more of this\."):
+        TreeCopy(source, target, name="app", sink=Meanwhile(fail)).run()
 
 
 def test_a_symlink_swapped_in_for_a_directory_is_not_followed(source: Path, target: Path, outside: Path):

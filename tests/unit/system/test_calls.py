@@ -392,3 +392,76 @@ def test_what_follows_something_expected_is_told(calls: ModuleType):
 def test_wrong_arguments_are_refused(function: str, arguments: tuple[object, ...]):
     with pytest.raises((TypeError, ValueError, OverflowError)):
         getattr(compiled(), function)(*arguments)
+
+
+# Copying
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> Iterator[int]:
+    (tmp_path / "copies").mkdir()
+    descriptor = os.open(tmp_path / "copies", os.O_RDONLY)
+    yield descriptor
+    os.close(descriptor)
+
+
+OWN_GROUPS = None if os.geteuid() == 0 else struct.pack("=I", os.getegid())
+
+
+def test_small_files_are_copied_with_all_they_have(calls: ModuleType, tmp_path: Path, folder: int, copies: int):
+    write(tmp_path / "plain", "content", mode=0o640, mtime_ns=FAR_PAST_NS)
+    write(tmp_path / "set-user-id", "x" * 5000, mode=0o4755)
+    write(tmp_path / "empty")
+    write(tmp_path / "of the future", "later", mtime_ns=FAR_FUTURE_NS)
+    names = (b"plain", b"set-user-id", b"empty", b"of the future")
+    room = bytearray(10_000)
+    done = calls.copy_files(folder, copies, names, room, 5000, OWN_GROUPS)
+    assert bytes(room[:5013]) == b"content" + b"x" * 5000 + b"later" + b"\0"
+    for name, (is_steady, original, copy) in zip(names, done, strict=True):
+        assert is_steady
+        assert original[:9] == calls.status_of(folder, name)[:9]
+        assert copy[:9] == calls.status_of(copies, name)[:9]
+        assert copy[:5] == original[:5]
+        assert (tmp_path / "copies" / os.fsdecode(name)).read_bytes() == (tmp_path / os.fsdecode(name)).read_bytes()
+
+
+def test_whatever_is_not_a_small_plain_file_is_left_to_the_caller(
+    calls: ModuleType, tmp_path: Path, folder: int, copies: int
+):
+    write(tmp_path / "large", "x" * 5001)
+    write(tmp_path / "database", b"SQLite format 3\0" + bytes(100))
+    write(tmp_path / "coloured", "x")
+    os.setxattr(tmp_path / "coloured", "user.color", b"blue")
+    write(tmp_path / "linked", "x")
+    os.link(tmp_path / "linked", tmp_path / "linked too")
+    with open(tmp_path / "holes", "wb") as file:
+        file.truncate(5000)
+    os.symlink("large", tmp_path / "symlink")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "directory").mkdir()
+    odd = ("large", "database", "coloured", "linked", "linked too", "holes", "symlink", "fifo", "directory", "missing")
+    names = tuple(map(os.fsencode, odd))
+    assert calls.copy_files(folder, copies, names, bytearray(10_000), 5000, OWN_GROUPS) == [None] * len(odd)
+    assert os.listdir(copies) == []
+
+
+def test_copying_ends_when_there_is_no_room_for_more(calls: ModuleType, tmp_path: Path, folder: int, copies: int):
+    for name in ("one", "two", "three"):
+        write(tmp_path / name, name)
+    names = (b"one", b"two", b"three")
+    for room_bytes, count in ((0, 0), (3, 0), (4, 1), (7, 2), (11, 2), (12, 3)):
+        room = bytearray(room_bytes)
+        assert len(calls.copy_files(folder, copies, names, room, 100, OWN_GROUPS)) == count
+        assert sorted(map(os.fsencode, os.listdir(copies))) == sorted(names[:count])
+        for name in os.listdir(copies):
+            os.unlink(name, dir_fd=copies)
+
+
+def test_a_copy_replaces_nothing(calls: ModuleType, tmp_path: Path, folder: int, copies: int):
+    write(tmp_path / "file", "new")
+    os.symlink(tmp_path / "elsewhere", tmp_path / "copies" / "file")
+    with pytest.raises(FileExistsError):
+        calls.copy_files(folder, copies, (b"file",), bytearray(100), 100, OWN_GROUPS)
+    assert not (tmp_path / "elsewhere").exists()
+    with pytest.raises(ValueError, match="null"):
+        calls.copy_files(folder, copies, (b"fi\0le",), bytearray(100), 100, OWN_GROUPS)

@@ -35,11 +35,22 @@ class TreeIndex:
         self._finding: str | None = ""
         """``Damage.finding`` at the time when everything known was certainly in the store; None if that is in doubt."""
         self.known = KnownTree()
+        self._learned_in: bytes | None = None
+        """The generation of the store in which what is known was learned; None once a state needs it."""
         self._file: IndexFile | None = None
 
     def forget(self) -> None:
         """Start from nothing: the next refresh reads everything."""
+        self._learned_in = None
         self.state, self.known = None, KnownTree(links=HardLinks(left=self.known.links.left))
+
+    def learn(self, known: KnownTree, batch: Batch) -> None:
+        """Know files whose content the batch has stored, so that the next refresh need not read them.
+
+        No state needs that content yet. So it counts only until something may have been collected.
+        """
+        self.state, self.known = None, known
+        self._finding, self._learned_in = batch.finding, batch.generation
 
     def refresh(self, batch: Batch, report: ChangeReport) -> bytes:
         """Scan what was reported, or the whole tree if the report may be incomplete; returns the state hash."""
@@ -54,6 +65,7 @@ class TreeIndex:
             for _ in range(_SCAN_TRIES):
                 try:
                     self.state = self._refreshed(batch, report)
+                    self._learned_in = None
                     return self.state
                 except Moved:
                     report = report._replace(is_complete=False)
@@ -68,6 +80,8 @@ class TreeIndex:
     def _is_outdated(self, batch: Batch) -> bool:
         # A state object is collected together with the content it needs, so if it is there, so is the content. After
         # new damage was found, everything is read again, which stores the damaged content again.
+        if self._learned_in not in (None, batch.generation):
+            return True
         return self._finding != batch.finding or (self.state is not None and not batch.has_state(self.state))
 
     def missing(self) -> SandboxError:
