@@ -72,6 +72,8 @@ class TreeCopy:
         self._companions: list[bytes] = []
         """Files with the name of a database's log or index; databases and companions are copied after all others."""
         self.left_out: list[Unheld] = []
+        self.not_byte_for_byte: set[bytes] = set()
+        """Databases that SQLite copied as of one moment."""
 
     def run(self) -> TreeCopy:
         os.mkdir(self._target, 0o700)
@@ -266,6 +268,8 @@ class TreeCopy:
             os.link(first_name, name, src_dir_fd=above, dst_dir_fd=self._to.open(directory), follow_symlinks=False)
         finally:
             os.close(above)
+        if first in self.not_byte_for_byte:
+            self.not_byte_for_byte.add(path)
         self._entries.meter.advance(size_bytes=found.st_size)
         return True
 
@@ -351,6 +355,7 @@ class TreeCopy:
                 raise Moved
             attributes_of(original, copied).give_to(os.fsencode(place))
         os.rename(place, name, dst_dir_fd=self._to.open(directory))
+        self.not_byte_for_byte.add(path)
         self._remember(path, copied)
         self._entries.meter.advance(size_bytes=copied.st_size)
         return True

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from functools import cached_property
+import stat
+from collections.abc import Collection
 from pathlib import Path
 
 from holdfast.errors import SandboxError
+from holdfast.git.index_stats import carried_over
 from holdfast.git.repository import GitRepository
 from holdfast.git.run import run_git
 from holdfast.model import Resource, Strategy
@@ -22,7 +24,8 @@ from holdfast.sandbox.copying import TreeCopy
 from holdfast.sandbox.ignored import Selection, select, wishes_of
 from holdfast.sandbox.making import made_whole
 from holdfast.sandbox.sizing import size_of, tree_at
-from holdfast.system.directories import split
+from holdfast.system.directories import Descent, split
+from holdfast.system.once import once
 from holdfast.system.trees import remove_tree
 
 _BRANCH = "holdfast/{plan_id}"
@@ -70,13 +73,13 @@ class GitWorktreeSandbox:
             copy = TreeCopy(repository.root, unfinished, name=self.resource.name, skip=skip, sink=sink).run()
             lender = Lender.of(self.resource, repository.common_dir)
             lender.make_places()
-            _borrow(repository, unfinished, self.branch, lender)
-            _borrow_inside(repository, unfinished, lender)
+            _borrow(repository, unfinished, self.branch, lender, copy.not_byte_for_byte)
+            _borrow_inside(repository, unfinished, lender, copy.not_byte_for_byte)
             base = {"commit": repository.head() or "", "branch": repository.branch() or ""}
         left_out = (*self._selection.left_out, *copy.left_out)
         return self.resource.model_copy(update={"base": base, "left_out": left_out})
 
-    @cached_property
+    @once
     def _selection(self) -> Selection:
         """Decided once, so that what is copied is what was found to fit on the disk."""
         return select(GitRepository.at(Path(self.resource.path)), self.resource.copy_rules)
@@ -94,8 +97,13 @@ class GitWorktreeSandbox:
         return name == b"index" and self.hides(folder)
 
 
-def _borrow(repository: GitRepository, work_tree: Path, branch: str | None, lender: Lender) -> None:
-    """Give ``work_tree`` a repository of its own that sees all the user's commits and refs."""
+def _borrow(
+    repository: GitRepository, work_tree: Path, branch: str | None, lender: Lender, inexact: Collection[bytes]
+) -> None:
+    """Give ``work_tree`` a repository of its own that sees all the user's commits and refs.
+
+    ``inexact``: files in it that are not exact copies.
+    """
     git_dir = work_tree / ".git"
     args = ["init", "--quiet", "--template=", f"--object-format={repository.object_format()}"]
     run_git(args, cwd=work_tree, env=_REFS_IN_FILES)
@@ -114,11 +122,30 @@ def _borrow(repository: GitRepository, work_tree: Path, branch: str | None, lend
         _copy_if_there(repository.git_dir / name, git_dir / name)
     for index in repository.index_files():
         _copy_if_there(index, git_dir / index.name)
-    # The copied index has the inodes of the originals; without this the first `git status` would read every file.
-    run_git(["update-index", "-q", "--refresh"], cwd=work_tree, check=False)
+    if not _is_carried_over(repository, work_tree, inexact):
+        # Without this, programs that read the index would take files for changed that are not.
+        run_git(["update-index", "-q", "--refresh"], cwd=work_tree, check=False)
 
 
-def _borrow_inside(repository: GitRepository, work_tree: Path, lender: Lender) -> None:
+def _is_carried_over(repository: GitRepository, work_tree: Path, inexact: Collection[bytes]) -> bool:
+    """Give the copied index the stat data of the copied files; False if git has to look at some of them."""
+    try:
+        with repository.index_path.open("rb") as file:
+            found, content = os.fstat(file.fileno()), file.read()
+    except FileNotFoundError:
+        return True
+    with Descent(repository.root, opens_up=False) as original, Descent(work_tree) as copy:
+        carried = carried_over(content, int(found.st_mtime), original.open(b""), copy.open(b""), inexact)
+    if carried is None:
+        return False
+    index = work_tree / ".git" / "index"
+    index.unlink(missing_ok=True)  # it may be read-only, as the original
+    index.write_bytes(carried.content)
+    index.chmod(stat.S_IMODE(found.st_mode))
+    return carried.is_complete
+
+
+def _borrow_inside(repository: GitRepository, work_tree: Path, lender: Lender, inexact: Collection[bytes]) -> None:
     """Give submodules and linked work trees their own repositories: their ``.git`` is a file that names the user's."""
     for path in [*repository.submodules(), *repository.work_trees_inside()]:
         place = work_tree / os.fsdecode(path)
@@ -126,8 +153,9 @@ def _borrow_inside(repository: GitRepository, work_tree: Path, lender: Lender) -
         if link.is_file():
             link.unlink()
             inner = GitRepository.at(repository.root / os.fsdecode(path))
-            _borrow(inner, place, None, lender)
-            _borrow_inside(inner, place, lender)
+            inside = {each.removeprefix(path + b"/") for each in inexact if each.startswith(path + b"/")}
+            _borrow(inner, place, None, lender, inside)
+            _borrow_inside(inner, place, lender, inside)
 
 
 def _set_head(git_dir: Path, commit: str | None, branch: str | None) -> None:

@@ -14,7 +14,7 @@ from holdfast.errors import SandboxError
 from holdfast.sandbox.protocol import Sandbox
 from tests.support.repositories import git, head, log, make_repository, status
 from tests.support.snapshots import Place
-from tests.support.trees import compare, describe, write
+from tests.support.trees import A_MOMENT_NS, compare, describe, write
 from tests.unit.sandbox.conftest import Bench
 
 WORK = """
@@ -113,6 +113,23 @@ def test_uncommitted_work_of_every_kind_is_in_it_and_looks_the_same_to_git(sandb
     assert status(sandbox.path) == expected
     assert git(sandbox.path, "diff", "--cached") == git(repository, "diff", "--cached")
     assert git(sandbox.path, "diff") == git(repository, "diff")
+
+
+def test_git_need_not_read_a_file_of_it_to_know_that_it_is_unchanged(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Without asking git: it would read every file."""
+    repository = tmp_path / "settled"
+    for name in ("a.txt", "folder/b.txt"):
+        write(repository / name, name, mtime_ns=A_MOMENT_NS)
+    make_repository(repository, {})
+    tools, real = tmp_path / "tools", shutil.which("git")
+    write(tools / "git", f'#!/bin/sh\ncase "$*" in *--refresh*) kill -9 $$;; esac\nexec {real} "$@"\n', mode=0o755)
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+    sandbox = bench.git(repository)
+    sandbox.create()
+    assert git(sandbox.path, "diff-files") == ""
+    assert status(sandbox.path) == status(repository) == []
 
 
 def test_the_users_commits_branches_tags_and_settings_are_in_it(sandbox: Sandbox, repository: Path):
