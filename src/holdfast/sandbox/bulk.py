@@ -19,7 +19,7 @@ from holdfast.system.directories import IS_ROOT, OWN_GROUPS
 from holdfast.system.plain_calls import Status
 from holdfast.system.stopping import stop_if_asked
 
-_ROOM_BYTES, _MOST_BYTES = 1 << 20, 1 << 18
+_ROOM_BYTES, _MOST_BYTES = 4 << 20, 2 << 20
 """The room for contents in each thread, and the largest file that is copied with others."""
 _FILES_AT_ONCE = 500
 _ALONE_BELOW_FILES = 1000

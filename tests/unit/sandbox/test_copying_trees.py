@@ -21,7 +21,11 @@ from tests.support.trees import IS_ROOT, compare, describe, difference_of, make_
 from tests.support.unprivileged import NOBODY, folder_for_nobody, run_unprivileged
 
 REPLACED = "replaced while it was being copied"
-LARGE = b"copied on its own " * 20_000
+
+
+def write_to_be_copied_alone(path: Path) -> None:
+    write(path, "ours")
+    os.setxattr(path, "user.color", b"blue")
 
 
 class Meanwhile:
@@ -103,10 +107,10 @@ def test_names_of_one_file_in_many_directories_stay_names_of_one_file(source: Pa
 
 def test_a_file_that_vanishes_is_as_if_it_had_been_gone_before(source: Path, target: Path):
     for number in range(20):
-        write(source / "directory" / f"file {number}", LARGE)
+        write_to_be_copied_alone(source / "directory" / f"file {number}")
     last = os.listdir(source / "directory")[-1]
     for moment, name in (("open", last), ("open", os.listdir(source / "directory")[0])):
-        write(source / "directory" / last, LARGE)
+        write_to_be_copied_alone(source / "directory" / last)
         with just_before(moment, name, (source / "directory" / last).unlink):
             assert copy(source, target) == []
         assert sorted(os.listdir(target / "directory")) == sorted(os.listdir(source / "directory"))
@@ -154,7 +158,7 @@ def directory(path: Path, outside: Path) -> None:
 def test_what_is_swapped_in_for_a_file_is_left_out_and_listed(
     source: Path, target: Path, outside: Path, put: Callable[[Path, Path], None]
 ):
-    write(source / "swapped", LARGE)
+    write_to_be_copied_alone(source / "swapped")
     write(source / "other", "kept")
 
     def swap() -> None:
@@ -186,7 +190,7 @@ def test_a_sink_is_shown_exactly_what_is_in_the_copies(source: Path, target: Pat
     make_odd_tree(source)
     for number in range(3_000):
         write(source / f"directory {number % 40}" / f"file {number}", f"content {number}" * (number % 90))
-    write(source / "directory 1" / "large", LARGE)
+    write(source / "directory 1" / "large", b"x" * (3 << 20))
     shown = Meanwhile()
     copied = TreeCopy(source, target, name="app", is_ours=True, sink=shown).run()
     assert copied.left_out == []
