@@ -35,6 +35,7 @@ _CHANGED = 10
 _STEP_COSTS = Path(__file__).with_name("step_costs.py")
 _STEPS_IN_A_WINDOW = 100
 _KEPT, _CHECKPOINTS_OF_A_STEP = 50, 2
+_DIVIDED_FILES, _SUBPLANS = 20_000, 16
 _SETTINGS = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     **{
@@ -232,6 +233,67 @@ class LargeTree:
         return Row(deleted, removed, None)
 
 
+# New sandboxes
+
+
+class NewSandboxes:
+    """A repository of that many files, and as many ignored ones, of which sandboxes are made."""
+
+    def __init__(self, folder: Path, files: int, ignored: int) -> None:
+        say(f"making {files:,} files and {ignored:,} ignored ones")
+        self._folder, project = folder, folder / "project"
+        make_source_tree(project, files)
+        (project / ".gitignore").write_text("/node_modules/\n")
+        if ignored:
+            make_source_tree(project / "node_modules", ignored)
+        self._place = Place(project, folder / "home")
+        for words in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "start"]):
+            self._place.run("git", *words)
+        self._place.run("git", "status")
+
+    def measured(self, rounds: int) -> Iterable[Row]:
+        place, copy = self._place, str(self._folder / "copy")
+        copied, added, looked = Timed("`cp -a`"), Timed("`git worktree add`"), Timed("`git status`")
+        first, second = Timed("`run -- true`, first"), Timed("`run -- true`, second")
+        for number in range(rounds):
+            say(f"round {number + 1} of {rounds}")
+            copied.runs.append(place.run("cp", "-a", str(place.folder), copy))
+            shutil.rmtree(copy)
+            added.runs.append(place.run("git", "worktree", "add", "--quiet", "--detach", copy))
+            place.run("git", "worktree", "remove", "--force", copy)
+            looked.runs.append(place.run("git", "status"))
+            first.runs.append(place.holdfast("run", "--", "true"))
+            second.runs.append(place.holdfast("run", "--", "true"))
+            shutil.rmtree(place.home)
+        yield Row(first, copied, 1.5)
+        yield Row(first, added, None)
+        yield Row(second, looked, 3.0)
+
+    def divided(self, subplans: int) -> Row:
+        """A step with so many subplans, all at the same time, beside a step with one."""
+        many, one = (Timed(f"{count} subplans" if count > 1 else "one") for count in (subplans, 1))
+        for count, timed in ((subplans, many), (1, one)):
+            each = [{"name": f"part {number}", "steps": [{"run": "true"}]} for number in range(count)]
+            divide = {"name": "divide", "parallel": count, "subplans": each}
+            resources = {"app": {"type": "git", "path": str(self._place.folder)}}
+            plan = self._folder / "plan.yaml"
+            plan.write_text(json.dumps({"name": "divided", "resources": resources, "steps": [divide]}))
+            timed.runs.append(self._place.holdfast("plan", "execute", str(plan)))
+            shutil.rmtree(self._place.home)
+        return Row(many, one, 4.0)
+
+
+def new_sandboxes(folder: Path, sizes: Sequence[str], rounds: int) -> Iterable[Row]:
+    """``sizes``: numbers of files, each with that of ignored ones after a plus sign."""
+    for size in sizes:
+        files, _, ignored = size.partition("+")
+        yield from NewSandboxes(folder / size, int(files), int(ignored or 0)).measured(rounds)
+        shutil.rmtree(folder / size)
+    if sizes:
+        yield NewSandboxes(folder / "divided", _DIVIDED_FILES, 0).divided(_SUBPLANS)
+        shutil.rmtree(folder / "divided")
+
+
 # Long histories
 
 
@@ -339,6 +401,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.whole_commands", description=__doc__)
     parser.add_argument("--files", type=int, nargs="*", default=[80_000, 500_000], help="sizes of generated trees")
     parser.add_argument("--tree", type=Path, help="a real repository to clone and measure in place of generated ones")
+    parser.add_argument(
+        "--sandboxes", nargs="*", default=["80000", "50000+30000"], help="files, + ignored files, to make sandboxes of"
+    )
     parser.add_argument("--steps", type=int, nargs="*", default=[50, 500, 5_000], help="lengths of histories")
     parser.add_argument("--long-plans", type=int, nargs="*", default=[10_000], help="lengths of plans to execute")
     parser.add_argument("--plans", type=int, nargs="*", default=[10, 2_000], help="numbers of plans in a home")
@@ -354,7 +419,8 @@ def _sections(folder: Path, options: argparse.Namespace) -> Iterable[tuple[str, 
         tree = LargeTree(folder / f"tree{files}", files, options.tree)
         yield f"{tree.files:,} files", list(tree.measured(options.rounds))
         shutil.rmtree(folder / f"tree{files}")
-    parts: list[tuple[str, Callable[..., Iterable[Row]], Sequence[int]]] = [
+    parts: list[tuple[str, Callable[..., Iterable[Row]], Sequence[int | str]]] = [
+        ("New sandboxes", new_sandboxes, options.sandboxes),
         ("Long histories", long_histories, options.steps),
         ("Many plans", many_plans, options.plans),
     ]

@@ -27,6 +27,7 @@ _ALONE_BELOW_FILES = 1000
 _MOST_THREADS = 4 if ARE_COMPILED else 1
 _MOST_WAITING = 8
 """Two directories stay open for each of them."""
+_LOOK_SECONDS = 0.05
 _GROUPS = None if IS_ROOT else array.array("I", OWN_GROUPS).tobytes()
 
 
@@ -53,13 +54,6 @@ class CopySink(Protocol):
         ...
 
 
-class NotCopied(NamedTuple):
-    """Names in a directory that have to be copied one by one."""
-
-    directory: bytes
-    names: list[bytes]
-
-
 class _Names(NamedTuple):
     """Names in a directory that are to be copied; both descriptors are closed after that."""
 
@@ -73,21 +67,25 @@ class _Names(NamedTuple):
         os.close(self.target)
 
 
-class _Done(NamedTuple):
+class Done(NamedTuple):
+    """What came out of copying some names of a directory."""
+
     files: int
     size_bytes: int
-    rest: NotCopied
+    directory: bytes
+    rest: list[bytes]
+    """Names that have to be copied one by one."""
 
 
 class BulkCopy:
-    """Copies what is added; ``results`` has what came out of it so far, and raises what went wrong."""
+    """Copies what is added, soon."""
 
     def __init__(self, sink: CopySink | None) -> None:
         self._sink = sink
         self._here = _Copier(sink)
         self._files = 0
         self._waiting: queue.Queue[_Names | None] = queue.Queue(_MOST_WAITING)
-        self._done: queue.SimpleQueue[_Done | BaseException] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 
     def add(self, directory: bytes, source: int, target: int, names: Sequence[bytes]) -> None:
@@ -100,7 +98,8 @@ class BulkCopy:
             self._waiting.put(wanted)
             return
         try:
-            self._done.put(self._here.copy(wanted))
+            for done in self._here.copy(wanted):
+                self._done.put(done)
         finally:
             wanted.close()
 
@@ -118,7 +117,8 @@ class BulkCopy:
         while (wanted := self._waiting.get()) is not None:
             try:
                 if not is_failed:
-                    self._done.put(copier.copy(wanted))
+                    for done in copier.copy(wanted):
+                        self._done.put(done)
             except BaseException as error:  # noqa: BLE001 - raised again by ``results``
                 self._done.put(error)
                 is_failed = True
@@ -129,20 +129,35 @@ class BulkCopy:
         except BaseException as error:  # noqa: BLE001 - the same
             self._done.put(error)
 
-    def results(self) -> Iterator[_Done]:
+    def results(self) -> Iterator[Done]:
+        """What came out of the copying since the last call; raises what went wrong."""
         with suppress(queue.Empty):
             while True:
-                done = self._done.get_nowait()
-                if isinstance(done, BaseException):
-                    raise done
-                yield done
+                yield self._sound(self._done.get_nowait())
 
-    def finish(self) -> None:
-        """Wait until all that was added is copied and shown."""
-        self.close()
+    def last_results(self) -> Iterator[Done]:
+        """The same until all that was added is copied and shown."""
+        for _ in self._threads:
+            self._waiting.put(None)
+        while any(thread.is_alive() for thread in self._threads):
+            with suppress(queue.Empty):
+                yield self._sound(self._done.get(timeout=_LOOK_SECONDS))
+        self._threads.clear()
         self._here.show()
+        yield from self.results()
+
+    def _sound(self, done: Done | BaseException) -> Done:
+        if isinstance(done, BaseException):
+            raise done
+        return done
 
     def close(self) -> None:
+        """End the threads; what still waits is not copied."""
+        with suppress(queue.Empty):
+            while self._threads:
+                wanted = self._waiting.get_nowait()
+                if wanted is not None:
+                    wanted.close()
         for _ in self._threads:
             self._waiting.put(None)
         for thread in self._threads:
@@ -159,11 +174,11 @@ class _Copier:
         self._used = 0
         self._files: list[CopiedFile] = []
 
-    def copy(self, wanted: _Names) -> _Done:
-        names, rest = wanted.names, list[bytes]()
-        files, size_bytes = 0, 0
+    def copy(self, wanted: _Names) -> Iterator[Done]:
+        names = wanted.names
         while names:
             stop_if_asked()
+            rest, files, size_bytes = list[bytes](), 0, 0
             names, asked = names[_FILES_AT_ONCE:], names[:_FILES_AT_ONCE]
             room = self._room[self._used :]
             copied = copy_files(wanted.source, wanted.target, asked, room, _MOST_BYTES, _GROUPS)
@@ -179,7 +194,7 @@ class _Copier:
             names = asked[len(copied) :] + names
             if len(copied) < len(asked) or len(self._files) >= _FILES_AT_ONCE:
                 self.show()
-        return _Done(files, size_bytes, NotCopied(wanted.directory, rest))
+            yield Done(files, size_bytes, wanted.directory, rest)
 
     def show(self) -> None:
         """Show what was copied; then its room is free again."""

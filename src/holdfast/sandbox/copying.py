@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from holdfast.errors import SandboxError
 from holdfast.model import Unheld
 from holdfast.names import name_text
 from holdfast.sandbox.attributes import Attributes, attributes_of, entry_in
-from holdfast.sandbox.bulk import BulkCopy, CopySink
+from holdfast.sandbox.bulk import BulkCopy, CopySink, Done
 from holdfast.sandbox.databases import (
     COMPANIONS,
     Users,
@@ -93,8 +93,7 @@ class TreeCopy:
                 self._bulk = BulkCopy(self._sink)
                 with closing(self._bulk):
                     yield
-                    self._bulk.finish()
-                self._copy_rest()
+                    self._copy_rest(self._bulk.last_results())
                 self._copy_databases()
             # Deepest first, and after everything below: making an entry changes the time of its directory.
             while self._made:
@@ -147,7 +146,7 @@ class TreeCopy:
                 below.append(path)
         if small:
             self._bulk.add(directory, source, self._to.open(directory), small)
-        self._copy_rest()
+        self._copy_rest(self._bulk.results())
         return below
 
     def _is_directory_to_copy(self, path: bytes, source: int, entry: os.DirEntry[str]) -> bool:
@@ -171,11 +170,12 @@ class TreeCopy:
         if self._sink is not None:
             self._sink.note_directory(directory, os.fstat(self._to.open(directory)).st_ino)
 
-    def _copy_rest(self) -> None:
-        """Copy what was left of the directories that are done."""
-        for files, size_bytes, (directory, names) in self._bulk.results():
+    def _copy_rest(self, results: Iterable[Done]) -> None:
+        """Copy what the copying of many files left to be copied one by one."""
+        for files, size_bytes, directory, rest in results:
+            stop_if_asked()
             self._entries.meter.advance(files, size_bytes)
-            for name in names:
+            for name in rest:
                 self._copy_named(join(directory, name), is_file=True)
 
     def _copy_named(self, path: bytes, *, is_file: bool = False) -> None:
