@@ -1,9 +1,9 @@
 # `make demo` and `make test` need git, make and Python 3.11 or newer with venv; everything else is installed into .venv.
 
 PYTHON ?= python3
-UV ?= uv
 VENV := .venv
 BIN := $(VENV)/bin
+UV ?= $(BIN)/uv
 LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
 NOX := $(BIN)/nox
@@ -65,7 +65,7 @@ docs: $(INSTALLED)  ## make the generated pages and the site of the documentatio
 	@$(BIN)/python -m tools.docs.commands
 	@$(BIN)/python -m tools.docs.site
 
-lock:  ## renew both locks after a change of dependencies (needs uv; FLAGS=--upgrade for newer versions)
+lock: $(INSTALLED)  ## renew both locks after a change of dependencies (FLAGS=--upgrade for newer versions)
 	$(COMPILE) --group dev -o requirements.lock pyproject.toml $(FLAGS) >/dev/null
 	$(COMPILE) --constraints requirements.lock -o requirements-runtime.lock pyproject.toml >/dev/null
 
