@@ -27,6 +27,7 @@ from holdfast.parts import Outfit, Parts
 from holdfast.plans.finding import LATEST, Plans, PlanStatus, project_root
 from holdfast.system.once import once
 from holdfast.system.progress import watched_by
+from holdfast.system.reserve import is_short_of_space
 from holdfast.views.checkpoints import CheckpointView, CheckpointViews, Timeline
 from holdfast.views.content import ContentViews
 from holdfast.views.decisions import DecisionViews
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from holdfast.tools import Toolbox
 
 __all__ = ["LATEST", "CheckpointView", "Declined", "Holdfast", "Outfit", "PlanStatus", "Timeline"]
+
+_COLLECTED_AT_ONCE_BYTES = 4 << 20
+"""Of more content, a collection may take longer than a person who deletes a plan wants to wait."""
 
 # What a function imports is not needed by most commands: they start without it.
 
@@ -428,8 +432,11 @@ class Holdfast(AbstractContextManager["Holdfast"]):
 
         with self._parts.reserve.given_up():
             with self._locking.locked(self._locking.DELETE, reference) as (plan, _, lease):
-                delete_plan(plan, list(self._plans.below(plan)), lease, self._parts)
-            self.service.garbage.collect()
+                given_up_bytes = delete_plan(plan, list(self._plans.below(plan)), lease, self._parts)
+            if given_up_bytes < _COLLECTED_AT_ONCE_BYTES or is_short_of_space(self.home):
+                self.service.garbage.collect()
+            else:
+                self._parts.start_collecting()
         return plan
 
     def delete_damaged(self, plan_id: str) -> None:

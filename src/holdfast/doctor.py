@@ -32,16 +32,17 @@ from holdfast.git.run import run_git
 from holdfast.model import Plan, PlanState, View
 from holdfast.parts import has_sandbox
 from holdfast.process.confinement import Confinement, confinement_of, gaps, landlock_abi
+from holdfast.sandbox.sizing import size_of, tree_at
 from holdfast.system.calls import ARE_COMPILED
 from holdfast.system.place import is_missing
-from holdfast.system.reserve import Reserve
+from holdfast.system.reserve import LITTLE_SPACE_BYTES, Reserve
 from holdfast.system.sqlite import SAFE_VERSION, damage_in, is_empty, sqlite_is_safe, sqlite_version
+from holdfast.system.trash import TRASH, Trash
 
 Level = Literal["ok", "warning", "problem"]
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_GIT = (2, 38)
-LITTLE_SPACE_BYTES = 1 << 30
 NO_SPACE_BYTES = 50 << 20
 _MOST_NAMED = 10
 _FROM_A_BACKUP = "Copy the file, then restore it from a backup. Until then, what is not damaged can still be read."
@@ -83,6 +84,7 @@ def examine(holdfast: Holdfast) -> list[Finding]:
         plans = _all_plans(store)
         findings += _plans(store, plans)
         findings += _sandboxes(holdfast, plans, kept_plans(holdfast.home / "objects.db"))
+        findings += _trash(holdfast.home / "sandboxes")
         findings += _content(holdfast, store, plans, is_malformed=bool(malformed))
     except DatabaseError as error:
         findings.append(_problem("plans", error))
@@ -331,13 +333,21 @@ def _sandboxes(holdfast: Holdfast, plans: Sequence[Plan], kept: Collection[str])
             )
     known = {*kept, *(plan.plan_id for plan in plans)}
     folder = holdfast.home / "sandboxes"
-    present = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
+    present = sorted(each.name for each in folder.iterdir() if each.name != TRASH) if folder.is_dir() else []
     unknown = [name for name in present if name not in known]
     if unknown:
         detail = f"{len(unknown)} in {folder} belong to no plan: {_named(unknown)}"
         yield Finding("sandboxes", "warning", detail, "Remove them if no other database uses this home.")
     else:
         yield Finding("sandboxes", "ok", f"{len(present)} on disk, each belongs to a plan")
+
+
+def _trash(folder: Path) -> Iterator[Finding]:
+    if waiting := Trash(folder).waiting():
+        size_bytes = sum(size_of(tree_at(os.fsencode(each))).size_bytes for each in waiting)
+        detail = f"{size_bytes / 1e6:,.1f} MB of deleted sandboxes are still to be removed"
+        hint = f"A process removes them, or the next command starts one. If neither can, remove {folder / TRASH}."
+        yield Finding("trash", "ok", detail, hint)
 
 
 # The content

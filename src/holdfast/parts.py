@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from holdfast.config.keys import KEYS
 from holdfast.config.loading import Settings
 from holdfast.content.keeping import kept_records
 from holdfast.db.store import FILE as RECORDS_FILE
@@ -16,10 +17,12 @@ from holdfast.db.store import Store, open_store
 from holdfast.errors import ContentError, DatabaseError, HoldfastError, SandboxError, StateError
 from holdfast.model import BUILT_IN_TOOLS, Lease, Plan
 from holdfast.names import name_text
+from holdfast.system.detached import start_detached
 from holdfast.system.once import once
 from holdfast.system.place import is_there
 from holdfast.system.reserve import Reserve
 from holdfast.system.sqlite import is_empty, is_read_only
+from holdfast.system.trash import Trash
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.service import CheckpointService
@@ -50,13 +53,14 @@ class Outfit:
 class Parts:
     def __init__(self, project_root: Path, home: Path, settings: Settings, environment: Mapping[str, str]) -> None:
         self.project_root, self.home, self.settings, self.environment = project_root, home, settings, environment
-        self.reserve = Reserve(home)
+        self.reserve, self.trash = Reserve(home), Trash(home / "sandboxes")
 
     def close(self) -> None:
         if "service" in self.__dict__:
             self.service.close()
         if "store" in self.__dict__:
             self.store.close()
+            self.trash.tidy()
             self.reserve.keep()
 
     # The home
@@ -122,6 +126,12 @@ class Parts:
             return
         with store:
             yield (store,)
+
+    def start_collecting(self) -> None:
+        """Collect garbage in a process that no command waits for."""
+        # Not as an argument, which other users may see: it can contain a password.
+        variables = {KEYS["database.url"].variable: self.settings.database_url or "none"}
+        start_detached("holdfast.collecting", str(self.project_root), str(self.home), more_environment=variables)
 
     def _opened(self, opening: Callable[[], T]) -> T:
         """Open a database. On a full disk give up the reserve: SQLite writes an index even to read its log."""

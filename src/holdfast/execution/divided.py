@@ -26,7 +26,7 @@ from holdfast.model import (
     now,
 )
 from holdfast.system.ids import new_id
-from holdfast.system.trees import remove_tree
+from holdfast.system.trash import Trash
 
 
 class DividedStep:
@@ -72,8 +72,10 @@ class DividedStep:
     def _start(self, plan: Plan, index: int) -> tuple[Plan, StepRun, Decision]:
         """Record that the step starts; if the step states a decision, that comes before the one to divide it."""
         step, triggers = plan.steps[index], [Trigger.BEFORE_STEP, Trigger.ON_DECISION]
+        trash = Trash(plan_folder(plan).parent)
         for subplan in self._store.plans.below(plan.plan_id):
-            remove_tree(plan_folder(subplan))  # the sandbox of an earlier try; its checkpoints stay
+            trash.put(plan_folder(subplan))  # the sandbox of an earlier try; its checkpoints stay
+        trash.tidy()
         if step.decision is None:
             return self._records.start(plan, index, _spawn_spec(step), [*triggers, Trigger.ON_SUBPLAN_SPAWN])
         return self._records.start(plan, index, step.decision, triggers)

@@ -16,6 +16,7 @@ from holdfast.sandbox.protocol import sandbox_for
 from holdfast.snapshot.merge import Merged, PathConflict, merge_states
 from holdfast.snapshot.selection import change
 from holdfast.system.directories import shown, with_ancestors
+from holdfast.system.trash import Trash
 from holdfast.system.trees import remove_tree
 
 
@@ -106,10 +107,11 @@ def conflict_text(subplan: Plan, conflicts: Sequence[Conflict]) -> str:
 
 def clear_away(plan: Plan, merged: Sequence[Plan]) -> None:
     """Remove the sandboxes of merged subplans, and the versions of files whose conflicts are resolved."""
-    kept = conflict_folder(plan)
+    kept, trash = conflict_folder(plan), Trash(plan_folder(plan).parent)
     for subplan in merged:
-        remove_tree(plan_folder(subplan))
+        trash.put(plan_folder(subplan))
         remove_tree(kept / subplan.plan_id)
+    trash.tidy()
     if kept.is_dir() and not any(kept.iterdir()):
         kept.rmdir()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -10,6 +9,8 @@ from holdfast.errors import HoldfastError, SandboxError, StateError, UsageError
 from holdfast.model import Plan, all_steps
 from holdfast.sandbox.making import clear_away
 from holdfast.sandbox.protocol import Sandbox, sandbox_for
+from holdfast.system.reserve import free_bytes
+from holdfast.system.trash import Trash
 from holdfast.tools import Toolbox
 
 
@@ -23,10 +24,11 @@ def check_space(sandboxes: Collection[Sandbox], home: Path) -> None:
     for sandbox in sandboxes:
         clear_away(sandbox.path)
     needed_bytes = sum(sandbox.size_bytes() for sandbox in sandboxes)
-    free_bytes = shutil.disk_usage(home).free
-    if needed_bytes > free_bytes:
+    if needed_bytes > free_bytes(home):
+        Trash(home / "sandboxes").empty()
+    if needed_bytes > (left_bytes := free_bytes(home)):
         raise SandboxError(
-            f"The sandboxes need {_megabytes(needed_bytes)}, and {home} has {_megabytes(free_bytes)} left.",
+            f"The sandboxes need {_megabytes(needed_bytes)}, and {home} has {_megabytes(left_bytes)} left.",
             hint="Free some space, delete plans that are done, or set HOLDFAST_HOME to a folder on a larger disk.",
         )
 

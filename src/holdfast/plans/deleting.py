@@ -13,16 +13,19 @@ from holdfast.apply.real_folders import unmark_settled
 from holdfast.db.lease import leased
 from holdfast.db.store import Store
 from holdfast.errors import ContentError, DatabaseError, StateError
-from holdfast.model import Lease, Plan
+from holdfast.model import Checkpoint, Lease, Plan
 from holdfast.parts import Parts
 from holdfast.plans.finding import family_of
 from holdfast.process.leftovers import end_leftovers, mark_of
 from holdfast.recovery import Recovery
-from holdfast.system.trees import remove_tree, sync_directory
+from holdfast.system.trees import sync_directory
 
 
-def delete_plan(plan: Plan, below: Sequence[Plan], lease: Lease, parts: Parts) -> None:
-    """``below``: all its subplans. What a dead process left half done outside of the sandboxes is undone first."""
+def delete_plan(plan: Plan, below: Sequence[Plan], lease: Lease, parts: Parts) -> int:
+    """``below``: all its subplans. What a dead process left half done outside of the sandboxes is undone first.
+
+    Returns how much content its checkpoints had added, as far as that is known.
+    """
     service, home = parts.service, parts.home
     Recovery(service, lease, parts.compensator).recover_before_deletion(plan.plan_id)
     unmark_settled(plan, service)
@@ -31,16 +34,17 @@ def delete_plan(plan: Plan, below: Sequence[Plan], lease: Lease, parts: Parts) -
         service.manager.forget(Path(resource.sandbox_path))
     # The records go last: killed before that, the plan can be deleted again.
     for each in family:
-        remove_tree(home / "sandboxes" / each.plan_id)
+        parts.trash.put(home / "sandboxes" / each.plan_id)
     sync_directory(home / "sandboxes")
     with suppress(ContentError):  # a damaged content store is no reason to keep the plan, and frees nothing
         service.release.let_go(plan.plan_id)
+    gone: list[Checkpoint] = []
     with service.store.transaction(lease):
         with suppress(DatabaseError):  # a damaged record is no reason to keep the plan
-            service.garbage.note_given_up(
-                [each for one in family for each in service.store.checkpoints.of(one.plan_id)]
-            )
+            gone = [each for one in family for each in service.store.checkpoints.of(one.plan_id)]
+            service.garbage.note_given_up(gone)
         service.store.delete(Plan, plan.plan_id)
+    return sum(checkpoint.size_bytes for checkpoint in gone)
 
 
 def delete_damaged_plan(plan_id: str, parts: Parts) -> None:
@@ -63,7 +67,7 @@ def delete_damaged_plan(plan_id: str, parts: Parts) -> None:
                     end_leftovers(mark_of(run.run_id, store.home))
         # The records go last: killed before that, the plan can be deleted again.
         for folder in sandboxes:
-            remove_tree(folder)
+            parts.trash.put(folder)
         with suppress(FileNotFoundError):
             sync_directory(home / "sandboxes")
         with suppress(ContentError):  # a damaged content store is no reason to keep the plan, and frees nothing

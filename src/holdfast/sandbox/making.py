@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, SandboxError
@@ -12,30 +12,27 @@ from holdfast.sandbox.bulk import CopySink
 from holdfast.sandbox.copying import TreeCopy
 from holdfast.system.place import refuse_replaced
 from holdfast.system.stopping import Stopped
-from holdfast.system.trees import remove_tree
-
-_AT_ONCE_SECONDS = 0.5
+from holdfast.system.trash import trash_for
 
 
 @contextmanager
 def made_whole(path: Path) -> Iterator[Path]:
     """A place to build the sandbox in; it is renamed to ``path`` when it is complete."""
-    unfinished = _unfinished(path)
+    unfinished, trash = _unfinished(path), trash_for(path)
     clear_away(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         yield unfinished
         unfinished.rename(path)
     except HoldfastError:
-        remove_tree(unfinished)
+        trash.put(unfinished)
         raise
     except Stopped:
-        # The user does not want to wait: the next attempt removes the rest, or deleting the plan does.
-        with suppress(OSError):
-            remove_tree(unfinished, within_seconds=_AT_ONCE_SECONDS)
+        # The user does not want to wait. What cannot be taken away is removed by the next attempt.
+        trash.take(unfinished)
         raise
     except OSError as error:
-        remove_tree(unfinished)
+        trash.put(unfinished)
         raise SandboxError(
             f"The sandbox {path} could not be made: {error.strerror or error}.",
             hint="Check the space on the disk and your permissions, then run the command again.",
@@ -45,8 +42,8 @@ def made_whole(path: Path) -> Iterator[Path]:
 def clear_away(path: Path) -> None:
     """Remove a sandbox that is to be made again, and an unfinished one."""
     refuse_replaced(path)
-    remove_tree(_unfinished(path))
-    remove_tree(path)
+    for each in (_unfinished(path), path):
+        trash_for(path).put(each)
 
 
 def _unfinished(path: Path) -> Path:

@@ -14,6 +14,9 @@ RESERVE_BYTES = 512 << 10
 """Enough for the indexes of two write-ahead logs, and the pages that change when a large plan is deleted."""
 _LEAST_BYTES = 128 << 10
 NEARLY_FULL_BYTES = 16 << 20
+LITTLE_SPACE_BYTES = 1 << 30
+_FEW_FILES = 100_000
+"""A large sandbox has so many."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -112,6 +115,14 @@ def free_bytes(folder: Path | str) -> int:
 
 def is_nearly_full(folder: Path) -> bool:
     return free_bytes(folder) < NEARLY_FULL_BYTES
+
+
+def is_short_of_space(folder: Path) -> bool:
+    """Whether the next large sandbox may not fit, so that space must be freed before anything else is done."""
+    found = os.statvfs(folder)
+    # A file system without a fixed number of files says that it has none at all.
+    has_few_files = found.f_files > 0 and found.f_favail < _FEW_FILES
+    return found.f_bavail * found.f_frsize < LITTLE_SPACE_BYTES or has_few_files
 
 
 def full_disk(error: BaseException, home: Path) -> HoldfastError | None:

@@ -6,7 +6,6 @@ import math
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,25 +19,27 @@ _TEMPORARY = "holdfast-of-"
 _WAY_UP = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-def remove_tree(path: Path, *, within_seconds: float = math.inf) -> None:
+def remove_tree(path: Path, *, most_entries: float = math.inf) -> int:
     """Remove a tree of ours, however deep it is, even with directories in it that we may not enter.
 
-    No symlink is followed, not even one that replaces a directory meanwhile. What is not removed after
-    ``within_seconds`` stays.
+    No symlink is followed, not even one that replaces a directory meanwhile. Returns how many entries were removed;
+    after ``most_entries`` the rest stays.
     """
     try:
-        removal = _Removal(path)
+        removal = _Removal(path, most_entries)
     except FileNotFoundError:
-        return
+        return 0
     with removal:
-        removal.run(time.monotonic() + within_seconds)
+        removal.run()
+    return removal.count
 
 
 class _Removal:
     """Walks down a tree and up again by ``..``, so that only one directory is open at a time."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, most_entries: float) -> None:
+        self._path, self._most_entries = path, most_entries
+        self.count = 0
         self._here = os.open(path.parent, _WAY_UP)
         self._levels = [_Level(_identity(self._here), [os.fsencode(path.name)])]
 
@@ -48,8 +49,12 @@ class _Removal:
     def __exit__(self, *_: object) -> None:
         os.close(self._here)
 
-    def run(self, until: float) -> None:
-        while time.monotonic() < until:
+    @property
+    def _has_done_enough(self) -> bool:
+        return self.count >= self._most_entries
+
+    def run(self) -> None:
+        while not self._has_done_enough:
             if self._levels[-1].directories:
                 self._go_down()
             elif len(self._levels) > 1:
@@ -65,9 +70,28 @@ class _Removal:
         except FileNotFoundError:
             directories.pop()
         except NotADirectoryError:
-            os.unlink(directories.pop(), dir_fd=self._here)
+            self._unlink(directories.pop())
         else:
-            self._levels.append(_Level(_identity(self._here), _emptied_but_for_directories(self._here)))
+            self._levels.append(_Level(_identity(self._here), self._emptied_but_for_directories()))
+
+    def _emptied_but_for_directories(self) -> list[bytes]:
+        """Remove everything but directories from the directory we are in; returns the names of those."""
+        if not os.access(b".", os.R_OK | os.W_OK | os.X_OK, dir_fd=self._here):
+            os.fchmod(self._here, 0o700)
+        with os.scandir(self._here) as listing:
+            entries = list(listing)
+        directories = []
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                directories.append(os.fsencode(entry.name))
+            elif not self._has_done_enough:
+                self._unlink(os.fsencode(entry.name))
+        return directories
+
+    def _unlink(self, name: bytes) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._here)
+        self.count += 1
 
     def _go_up(self) -> None:
         """Leave a directory that is empty now, and remove it."""
@@ -81,6 +105,7 @@ class _Removal:
                 hint="Stop the program that works in it, then run the command again.",
             )
         os.rmdir(above.directories.pop(), dir_fd=self._here)
+        self.count += 1
 
     def _move_to(self, descriptor: int) -> None:
         os.close(self._here)
@@ -97,23 +122,6 @@ class _Level(NamedTuple):
 def _identity(descriptor: int) -> tuple[int, int]:
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino
-
-
-def _emptied_but_for_directories(descriptor: int) -> list[bytes]:
-    """Remove everything but directories from a directory; returns the names of those."""
-    if not os.access(b".", os.R_OK | os.W_OK | os.X_OK, dir_fd=descriptor):
-        os.fchmod(descriptor, 0o700)
-    with os.scandir(descriptor) as listing:
-        entries = list(listing)
-    directories = []
-    for entry in entries:
-        name = os.fsencode(entry.name)
-        if entry.is_dir(follow_symlinks=False):
-            directories.append(name)
-            continue
-        with suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=descriptor)
-    return directories
 
 
 def sync_directory(path: Path) -> None:

@@ -108,3 +108,12 @@ def test_a_user_removes_their_own_directories_that_are_closed_to_themselves(mode
             directory.chmod(mode)
         run_unprivileged(remove, str(tree))
         assert os.listdir(folder) == []
+
+
+def test_no_more_entries_are_removed_than_asked(tree: Path):
+    for number in range(30):
+        write(tree / f"d{number % 3}" / f"{number}", "x")
+    assert remove_tree(tree, most_entries=10) == 10
+    assert sum(len(files) for _, _, files in os.walk(tree)) == 20
+    assert remove_tree(tree) == 20 + 4
+    assert not tree.exists()
