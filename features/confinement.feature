@@ -36,12 +36,30 @@ Feature: Confinement
       | where                             | command                                                | words                                                                                                                                                  |
       | to my home                        | echo x > "$HOME/precious.txt"                          | writing {project}/user/precious.txt was refused: it lies outside of the plan's sandboxes                                                               |
       | of a new file in my home          | mkdir "$HOME/new"                                      | to allow it, `holdfast config set sandbox.allow-write {project}/user`                                                                                  |
-      | to my repository's .git/config    | echo x >> "$HOME/../shop/.git/config"                  | writing {project}/shop/.git/config was refused: it is one of the real files; a step changes its copy, {project}/home/sandboxes/{plan}/shop/.git/config |
-      | through git                       | git --git-dir="$HOME/../shop/.git" config user.name x  | writing {project}/shop/.git/config                                                                                                                     |
       | to /etc                           | echo x > /etc/holdfast-was-here                        | /etc/holdfast-was-here                                                                                                                                 |
       | through a symlink                 | ln -s "$HOME/precious.txt" door; echo x > door         | writing {project}/user/precious.txt was refused                                                                                                        |
       | through a child in the background | setsid sh -c 'echo x > "$HOME/precious.txt"' & wait $! | writing {project}/user/precious.txt was refused                                                                                                        |
       | to the records of Holdfast        | echo x >> "$HOME/../home/holdfast.db"                  | it belongs to Holdfast                                                                                                                                 |
+
+  Scenario: A write to the path of my repository goes to its copy
+    Given the plan
+      """
+      steps:
+        - name: at the path of my files
+          run: |
+            printf "[a]\n\tb = c\n" >> "$HOME/../shop/.git/config"
+            git --git-dir="$HOME/../shop/.git" config user.name x
+            echo 2 > "$HOME/../shop/version.txt"
+      """
+    When I run "holdfast plan execute plan.yaml"
+    Then it ends with exit code 0
+    And my files are untouched
+    And in the sandbox of "shop" this prints
+      """
+      $ cat version.txt; git config user.name
+      2
+      x
+      """
 
   Scenario: What I allow can be written, and the status names it as outside of rollback
     Given in "user" I do

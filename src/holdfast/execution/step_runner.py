@@ -126,6 +126,7 @@ class StepRunner:
             allowed=self._settings.allow_write,
             copies={Path(resource.path): view.paths[resource.name] for resource in plan.resources},
             holdfast_home=plan_folder(plan).parents[1],
+            mounts=context.mounts,
         )
         refusal = explain(f"{result.output}\n{result.error}", context.folder, border)
         return replace(result, error=f"{result.error}; {refusal}") if refusal else result

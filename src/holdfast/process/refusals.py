@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 from holdfast.process.confinement import real_path, would_expose
+from holdfast.process.mount import Mount, seen_at
 
 # Linking or moving a file out of a sandbox fails as if there were two file systems.
 _REFUSED = re.compile(r"permission denied|access ?denied|EACCES|cross-device link|EXDEV", re.IGNORECASE)
@@ -43,12 +44,14 @@ class Border:
     copies: Mapping[Path, Path]
     """The plan's real folders, and the sandbox of each."""
     holdfast_home: Path
+    mounts: Sequence[Mount] = ()
+    """What the step saw at other places."""
 
 
 def explain(printed: str, cwd: Path, border: Border) -> str | None:
     """A sentence about the write that was refused; None unless an unconfined step could have done it."""
     for name in islice(refused_names(printed), _MOST_NAMES):
-        path = real_path(cwd / name)
+        path = real_path(seen_at(cwd / name, border.mounts))
         if _is_beyond(path, border) and os.access(_nearest_existing(path), os.W_OK):
             return f"writing {path} was refused: {_advice(path, border)}"
     return None
