@@ -38,7 +38,7 @@ class Garbage:
         if not pruned:
             return
         with suppress(DatabaseFullError):  # the catalogue then lists these snapshots until their states are collected
-            self._manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in pruned))
+            self._manager.objects.catalogue.delete_soon(checkpoint.checkpoint_id for checkpoint in pruned)
         if self.unfreed is None and self._manager.objects.tally.is_worth_collecting():
             self.collect()
 

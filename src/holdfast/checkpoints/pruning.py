@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from holdfast.checkpoints.garbage import Garbage
-from holdfast.checkpoints.history import is_half_done
+from holdfast.checkpoints.history import HALF_DONE, is_half_done
+from holdfast.checkpoints.oldest import KnownGroups, OldGroup, checkpoints_of, fewest_to_read, kept_parents, read_oldest
 from holdfast.checkpoints.retention import GroupFacts, retention
 from holdfast.db.journal import Entry
-from holdfast.db.queries import HeadPlace
 from holdfast.db.store import Store
 from holdfast.errors import StateError
 from holdfast.model import (
@@ -25,83 +24,66 @@ from holdfast.model import (
 )
 
 
-@dataclass(frozen=True)
-class _Counted:
-    """How many checkpoints a plan has after pruning."""
-
-    token: int
-    """Of the lease: no other process changes the plan while its owner has it."""
-    head: HeadPlace
-    count: int
-
-    def is_before(self, token: int, head: HeadPlace) -> bool:
-        """Whether only that group was taken since, and none was deleted."""
-        is_next = (head.parent_group_id, head.sequence) == (self.head.group_id, self.head.sequence + 1)
-        return token == self.token and is_next
-
-
 class Pruning:
     """Deletes checkpoints, and frees their content."""
 
     def __init__(self, store: Store, garbage: Garbage) -> None:
         self._store, self._garbage = store, garbage
-        self._counted: dict[str, _Counted] = {}
+        self._known: dict[str, KnownGroups] = {}
 
     def prune(
         self, plan: Plan, lease: Lease, policy: CheckpointRetentionPolicy, needed: Collection[str] = ()
     ) -> list[Checkpoint]:
         """Delete what the policy does not keep, and free the content; the deleted checkpoints."""
         with self._store.transaction(lease):
-            pruned = self.prune_records(plan, lease, policy, needed)
+            pruned = checkpoints_of(self.prune_records(plan, lease, policy, needed))
         self._garbage.collect(pruned)
         return pruned
 
     def prune_records(
         self, plan: Plan, lease: Lease, policy: CheckpointRetentionPolicy, needed: Collection[str] = ()
-    ) -> list[Checkpoint]:
+    ) -> list[OldGroup]:
         """Delete the records of groups that the policy does not keep; free their content only after the commit."""
-        pruned: list[Checkpoint] = []
+        known = self._known_groups(plan, lease)
+        gone: list[OldGroup] = []
+        if known.count > policy.max_checkpoints:
+            needed = self._needed(plan).union(needed)
+        while (excess := known.count - policy.max_checkpoints) > 0:
+            known, going = self._beyond(known, plan, excess, needed)
+            if not going:
+                break
+            self._delete_groups([each.group for each in going], (each.group for each in known.oldest))
+            known = known.without(going)
+            gone += going
+        # Wrong if the transaction fails; but then the next group does not follow this one.
+        self._known[plan.plan_id] = self._noted(known, gone)
+        return gone
+
+    def _known_groups(self, plan: Plan, lease: Lease) -> KnownGroups:
+        """All checkpoints are counted only once for each lease."""
         head = self._store.groups.place_of(plan.head_group_id or "")
-        count = self._count(plan, lease, head)
-        excess = count - policy.max_checkpoints
-        needed = self._needed(plan).union(needed) if excess > 0 else ()
-        while excess > 0 and (going := self._beyond(plan, excess, needed)):
-            pruned += [each for group, _ in going for each in self._store.checkpoints.of_group(group.group_id)]
-            self._delete_groups([group for group, _ in going])
-            excess -= sum(each for _, each in going)
-        if head is not None:
-            self._counted[plan.plan_id] = _Counted(lease.token, head, excess + policy.max_checkpoints)
-        self._garbage.note_given_up(pruned)
-        return pruned
+        known = self._known.get(plan.plan_id)
+        still_known = known.with_head(lease.token, head) if known is not None else None
+        return still_known or KnownGroups(lease.token, head, self._store.checkpoints.count(plan.plan_id))
 
-    def _count(self, plan: Plan, lease: Lease, head: HeadPlace | None) -> int:
-        """How many checkpoints the plan has, damaged ones too; all are counted only once for each lease."""
-        known = self._counted.get(plan.plan_id)
-        if known is not None and head is not None and known.is_before(lease.token, head):
-            return known.count + head.checkpoints
-        return self._store.checkpoints.count(plan.plan_id)
+    def _beyond(
+        self, known: KnownGroups, plan: Plan, excess: int, needed: Collection[str]
+    ) -> tuple[KnownGroups, list[OldGroup]]:
+        """The groups that retention removes, or some of them to go on with."""
+        going = known.beyond(excess, needed)
+        if not going:
+            most = fewest_to_read(excess, needed) + known.ahead
+            known = replace(known, oldest=read_oldest(self._store, plan.plan_id, most))
+            going = known.beyond(excess, needed)
+        return known, going
 
-    def _beyond(self, plan: Plan, excess: int, needed: Collection[str]) -> list[tuple[CheckpointGroup, int]]:
-        """The groups that retention removes, or enough of them to go on with, each with its number of checkpoints.
-
-        Only as many of the oldest are read as can be enough; of these, retention keeps the first and the last. What is
-        needed is seldom among the oldest.
-        """
-        few = excess + 2
-        return self._beyond_among(few, plan, excess, needed) or self._beyond_among(
-            few + len(needed), plan, excess, needed
-        )
-
-    def _beyond_among(
-        self, most: int, plan: Plan, excess: int, needed: Collection[str]
-    ) -> list[tuple[CheckpointGroup, int]]:
-        oldest = list(islice(self._store.groups.oldest_prunable(plan.plan_id, most), most))
-        facts = self._facts(plan, oldest)
-        kept = sum(each.checkpoints for each in facts) - excess
-        removed = set(retention(facts, kept, needed).remove)
-        return [
-            (group, each.checkpoints) for group, each in zip(oldest, facts, strict=True) if group.group_id in removed
-        ]
+    def _noted(self, known: KnownGroups, gone: Sequence[OldGroup]) -> KnownGroups:
+        """Note these groups as given up, unless they were noted ahead."""
+        if not gone:
+            return known
+        noted = known.to_note(gone)
+        self._garbage.note_given_up(checkpoints_of(noted))
+        return known.pruned(gone, noted)
 
     def expected(self, plan: Plan, taken: Iterable[int], needed: Collection[str]) -> int:
         """How many checkpoints there will be after groups of these sizes were taken, each followed by pruning."""
@@ -128,6 +110,7 @@ class Pruning:
                 hint=f"See the others with `holdfast checkpoint list {plan.plan_id}`.",
             )
         gone = self._store.checkpoints.of_group(checkpoint.group_id)
+        self._known.pop(plan.plan_id, None)
         with self._store.transaction(lease):
             count = self._store.checkpoints.count_of_group(checkpoint.group_id)
             self._delete_groups([self._store.get(CheckpointGroup, checkpoint.group_id)])
@@ -140,6 +123,7 @@ class Pruning:
 
         A sound group whose last checkpoint is deleted goes too, unless the plan needs it.
         """
+        self._known.pop(plan.plan_id, None)
         if damaged.is_group:
             return self._delete_damaged_group(plan, lease, damaged)
         with self._store.transaction(lease):
@@ -162,9 +146,9 @@ class Pruning:
         parent = self._store.damaged.parent_of_group(damaged.group_id)
         is_known = parent is not None and self._store.find(CheckpointGroup, parent, sound_only=True) is not None
         with self._store.transaction(lease):
-            for child in self._store.groups.children_of(damaged.group_id):
+            for child in self._children_of(damaged.group_id, {}):
                 # The parent only determines how history is drawn, so a guess does no harm.
-                self._store.save(child.model_copy(update={"parent_group_id": parent if is_known else None}))
+                self._store.groups.set_parent(child, parent if is_known else None)
             count = self._store.checkpoints.count_of_group(damaged.group_id)
             self._store.delete(CheckpointGroup, damaged.group_id)
         self._garbage.collect()
@@ -178,24 +162,27 @@ class Pruning:
         return group_id not in self._needed(plan) | self._first(plan)
 
     def _facts(self, plan: Plan, groups: Sequence[CheckpointGroup]) -> list[GroupFacts]:
-        """What retention needs to know of these groups, which are the oldest."""
-        if not groups:
-            return []
-        counts = self._store.checkpoints.count_by_group(plan.plan_id, up_to=groups[-1].sequence)
+        """What retention needs to know of these groups."""
+        counts = self._store.checkpoints.count_by_group(plan.plan_id)
         return [
             GroupFacts(group.group_id, group.sequence, group.label, counts.get(group.group_id, 0)) for group in groups
         ]
 
-    def _delete_groups(self, going: Sequence[CheckpointGroup]) -> None:
-        """Delete groups; the children of a deleted group get its parent, so that history stays connected."""
-        parents = {group.group_id: group.parent_group_id for group in going}
-        for group_id in list(parents):
-            for child in self._store.groups.children_of(group_id):
-                if child.group_id in parents:
-                    parents[child.group_id] = parents[group_id]
-                else:
-                    self._store.save(child.model_copy(update={"parent_group_id": parents[group_id]}))
+    def _delete_groups(self, going: Sequence[CheckpointGroup], known: Iterable[CheckpointGroup] = ()) -> None:
+        """Delete groups; the children of a deleted group follow its parent. ``known``: groups that need not be read."""
+        parents, by_id = kept_parents(going), {group.group_id: group for group in known}
+        for group_id, parent in parents.items():
+            for child in self._children_of(group_id, by_id):
+                if child.group_id not in parents:
+                    self._store.groups.set_parent(child, parent)
             self._store.delete(CheckpointGroup, group_id)
+
+    def _children_of(self, group_id: str, known: Mapping[str, CheckpointGroup]) -> Iterator[CheckpointGroup]:
+        """The sound groups that follow that group."""
+        for child_id in self._store.groups.ids_of_children(group_id):
+            child = known.get(child_id) or self._store.find(CheckpointGroup, child_id, sound_only=True)
+            if child is not None:
+                yield child
 
     def _needed(self, plan: Plan) -> set[str]:
         """Groups that an operation, an unfinished step or a failure may have to be rolled back to."""
@@ -203,22 +190,27 @@ class Pruning:
         needed = {plan.head_group_id or ""}
         for operation in store.operations.unfinished(plan_id):
             needed |= Entry.of(operation).groups
-        runs = store.runs.unfinished(plan_id)
-        last = store.runs.latest_in_force(plan_id)
-        if last is not None and last.step_index == plan.next_step:
-            runs.append(last)  # it failed or was interrupted, and may be rolled back
-        runs += self._runs_that_can_come_back(plan)
-        needed.update(run.group_before_id or "" for run in runs)
+        needed.update(run.group_before_id or "" for run in self._runs_to_undo(plan))
         if plan.policy.goes_back_to_start:
             needed.add(store.groups.start_of_attempt(plan) or "")
         return needed
 
-    def _runs_that_can_come_back(self, plan: Plan) -> list[StepRun]:
-        """Half-done runs that a rollback to an existing group would revive."""
-        store = self._store
-        runs = [run for run in store.runs.half_done(plan.plan_id) if run.decision_id is not None]
-        decisions = (store.get(Decision, run.decision_id or "") for run in runs)
-        return [run for run, decision in zip(runs, decisions, strict=True) if self._is_held(plan, decision)]
+    def _runs_to_undo(self, plan: Plan) -> list[StepRun]:
+        """Runs that are under way, or failed or were interrupted last, or that a rollback would revive half done."""
+        runs = self._store.runs.perhaps_to_undo(plan.plan_id)
+        in_force = [run for run in runs if not run.is_superseded]
+        last = [run for run in in_force if run.decision_id is not None][-1:]
+        return [
+            *(run for run in in_force if run.finished_at is None),
+            *(run for run in last if run.step_index == plan.next_step),
+            *(run for run in runs if self._can_come_back(plan, run)),
+        ]
+
+    def _can_come_back(self, plan: Plan, run: StepRun) -> bool:
+        """Whether a rollback to an existing group would revive this run, which is half done."""
+        if run.decision_id is None or run.status not in HALF_DONE:
+            return False
+        return self._is_held(plan, self._store.get(Decision, run.decision_id))
 
     def _is_held(self, plan: Plan, decision: Decision) -> bool:
         """Whether a group holds the decision although its step was not done at that moment."""

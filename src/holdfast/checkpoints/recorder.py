@@ -9,6 +9,7 @@ from pathlib import Path
 from holdfast.checkpoints.changes import Changes, file_change
 from holdfast.checkpoints.garbage import Garbage
 from holdfast.checkpoints.history import History
+from holdfast.checkpoints.oldest import checkpoints_of
 from holdfast.checkpoints.pruning import Pruning
 from holdfast.checkpoints.releasing import Release
 from holdfast.checkpoints.titles import changes_in_words, title_of
@@ -140,9 +141,9 @@ class GroupRecorder:
                     self._store.save(record)
                 pruned = self._pruning.prune_records(plan, lease, plan.policy.retention, needed)
             self._recorded.add(plan.plan_id)
-        if pruned:
-            self.last_group = None  # its parent may have changed
-        self._garbage.forget(pruned)
+        if self.last_group and any(each.group_id == self.last_group.parent_group_id for each in pruned):
+            self.last_group = None  # it follows another group now
+        self._garbage.forget(checkpoints_of(pruned))
         return plan
 
     def _make_room(self, plan: Plan, lease: Lease, needed: Collection[str]) -> bool:

@@ -59,6 +59,9 @@ class ObjectStore:
     def close(self) -> None:
         if self._parcelled_bytes:
             self.unpack_parcels()
+        if not self.database.is_malformed:
+            with suppress(HoldfastError):  # the catalogue then lists these snapshots until their states are collected
+                self.catalogue.delete()
         self.holding.note_damage()
         with self.database.mutex:
             self.database.connection.close()

@@ -37,6 +37,8 @@ class Tally:
 
     def __init__(self, database: ContentDatabase) -> None:
         self._database = database
+        self._is_asked = False
+        """Whether it was asked since this process last noted something that is given up."""
 
     def add_unnamed(self, added: Mapping[str, int]) -> None:
         """Add bytes by sandbox: positive for content that is stored, negative if a checkpoint names it from now on."""
@@ -55,6 +57,7 @@ class Tally:
         with self._database.writing_unsynced():
             self._add(_CHECKPOINTS, checkpoints)
             self._add(_GIVEN_UP, size_bytes)
+        self._is_asked = False
 
     def add_uncounted(self, size_bytes: int) -> None:
         """Note that content takes more space than was counted; it is unknown which checkpoint needs it."""
@@ -69,6 +72,10 @@ class Tally:
             self._add(_STILL_NEEDED, given_up)
 
     def is_worth_collecting(self) -> bool:
+        """Whether enough is given up; asked again after the same notes, no: each process asks after its own."""
+        if self._is_asked:
+            return False
+        self._is_asked = True
         given_up = self._number(_GIVEN_UP)
         if given_up >= _COLLECT_AFTER_BYTES:
             return True

@@ -105,6 +105,14 @@ class Access:
         self._engine.execute(sql, row_of(table, without_home(record, self.home)))
         name_states(self, record, is_new=not on_conflict)
 
+    def update(self, record: Record, *names: str) -> None:
+        """Write only these columns of a record that exists; the states that it names must be the same."""
+        table = TABLE_OF[type(record)]
+        row = dict(zip(table.names, row_of(table, without_home(record, self.home)), strict=True))
+        changed = [*names, table.names[-1]]
+        sql = f"UPDATE {table.name} SET {', '.join(f'{name} = ?' for name in changed)} WHERE {_by_key(table)}"
+        self._engine.execute(sql, [row[name] for name in (*changed, *table.key)])
+
     def get(self, model: type[M], *key: str | int) -> M:
         found = self.find(model, *key)
         if found is None:

@@ -220,9 +220,17 @@ class RunRecords(Queries):
         where = "plan_id = ? AND is_superseded = 0 AND decision_id IS NOT NULL"
         return first(self._records.select(StepRun, where, plan_id, order="sequence DESC", limit=1))
 
-    def half_done(self, plan_id: str) -> list[StepRun]:
-        """The runs that can be continued or undone, superseded or not."""
-        return self._records.select(StepRun, f"plan_id = ? AND {HALF_DONE_RUNS}", plan_id, order="sequence")
+    def perhaps_to_undo(self, plan_id: str) -> list[StepRun]:
+        """The unfinished runs and those that are half done, superseded or not, and the latest in force; in order."""
+        these = "SELECT run_id FROM step_run WHERE plan_id = ? AND"
+        latest = f"{these} is_superseded = 0 AND decision_id IS NOT NULL ORDER BY sequence DESC LIMIT 1"
+        every = (
+            f"{these} finished_at IS NULL",
+            f"{these} {HALF_DONE_RUNS}",
+            f"SELECT run_id FROM ({latest}) AS latest",
+        )
+        where = f"run_id IN ({' UNION ALL '.join(every)})"
+        return self._records.select(StepRun, where, plan_id, plan_id, plan_id, order="sequence")
 
     def unfinished(self, plan_id: str) -> list[StepRun]:
         """The runs that are running or wait for a person; a rollback ends the waiting."""
@@ -282,9 +290,13 @@ class GroupRecords(Queries):
         sql = "SELECT count(*) FROM checkpoint_group WHERE plan_id = ? AND sequence < ?"
         return int(self._records.execute(sql, plan_id, sequence)[0][0])
 
-    def children_of(self, group_id: str) -> list[CheckpointGroup]:
-        """The sound groups that continue at that group."""
-        return self._records.select(CheckpointGroup, "parent_group_id = ?", group_id, order="sequence", sound_only=True)
+    def ids_of_children(self, group_id: str) -> list[str]:
+        """The ids of the groups that continue at that group, damaged ones too."""
+        sql = "SELECT group_id FROM checkpoint_group WHERE parent_group_id = ?"
+        return [row[0] for row in self._records.execute(sql, group_id)]
+
+    def set_parent(self, group: CheckpointGroup, parent_group_id: str | None) -> None:
+        self._records.update(group.model_copy(update={"parent_group_id": parent_group_id}), "parent_group_id")
 
     def has_label(self, plan_id: str, label: str) -> bool:
         sql = "SELECT 1 FROM checkpoint_group WHERE plan_id = ? AND label = ? LIMIT 1"
@@ -342,11 +354,28 @@ class CheckpointRecords(Queries):
         rows = self._records.execute(f"SELECT {before}, {itself}, {after}", *parameters)
         return [each for each in rows[0] if each is not None and each.startswith(prefix)]
 
-    def count_by_group(self, plan_id: str, up_to: int | None = None) -> dict[str, int]:
-        """How many checkpoints each group has, damaged ones too; of all groups, or of those up to a number."""
-        where, parameters = ("", ()) if up_to is None else (" AND sequence <= ?", (up_to,))
-        sql = f"SELECT group_id, count(*) FROM checkpoint_metadata WHERE plan_id = ?{where} GROUP BY group_id"
-        return {row[0]: int(row[1]) for row in self._records.execute(sql, plan_id, *parameters)}
+    def of_groups(self, group_ids: Collection[str]) -> dict[str, list[Checkpoint]]:
+        """The checkpoints of each of these groups."""
+        found: dict[str, list[Checkpoint]] = {group_id: [] for group_id in group_ids}
+        for some in batched(group_ids):
+            where, order = f"group_id IN ({', '.join('?' for _ in some)})", "sequence, checkpoint_id"
+            for each in self._records.select(Checkpoint, where, *some, order=order, sound_only=True):
+                found[each.group_id].append(each)
+        return found
+
+    def count_by_group(self, plan_id: str) -> dict[str, int]:
+        """How many checkpoints each group has, damaged ones too."""
+        sql = "SELECT group_id, count(*) FROM checkpoint_metadata WHERE plan_id = ? GROUP BY group_id"
+        return {row[0]: int(row[1]) for row in self._records.execute(sql, plan_id)}
+
+    def count_of_groups(self, group_ids: Collection[str]) -> dict[str, int]:
+        """How many checkpoints each of these groups has, damaged ones too."""
+        found = dict.fromkeys(group_ids, 0)
+        for some in batched(group_ids):
+            where = f"group_id IN ({', '.join('?' for _ in some)})"
+            sql = f"SELECT group_id, count(*) FROM checkpoint_metadata WHERE {where} GROUP BY group_id"
+            found |= {row[0]: int(row[1]) for row in self._records.execute(sql, *some)}
+        return found
 
     def count_of_group(self, group_id: str) -> int:
         """How many checkpoints the group has, damaged ones too."""

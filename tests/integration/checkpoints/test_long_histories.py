@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from holdfast.checkpoints.history import History
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.references import resolve_checkpoint
 from holdfast.checkpoints.retention import GroupFacts, retention
+from holdfast.checkpoints.service import CheckpointService
 from holdfast.db.lease import leased
 from holdfast.db.store import Store, open_store
 from holdfast.errors import DamagedRecordError, DatabaseError, NotFoundError
@@ -87,8 +88,64 @@ def test_pruning_removes_what_retention_says_of_the_whole_history(
         left = store.groups.of(plan.plan_id)
         assert [each.group_id for each in left] == list(expected.keep)
         assert {each.group_id for each in pruned} <= set(expected.remove)
-        assert len(pruned) == sum(each.checkpoints for each in facts if each.group_id in expected.remove)
+        assert sum(each.count for each in pruned) == _count_of(facts, expected.remove)
         assert all(_parent_left(each, groups, {one.group_id for one in left}) for each in left)
+
+
+def _count_of(facts: list[GroupFacts], group_ids: Collection[str]) -> int:
+    return sum(each.checkpoints for each in facts if each.group_id in group_ids)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(histories(), histories(), st.integers(1, 20), st.sets(st.integers(0, 50)))
+def test_pruning_at_each_of_many_steps_removes_what_retention_says_of_the_whole_history(
+    workshop: Workshop,
+    history: list[tuple[int, int, bool]],
+    added: list[tuple[int, int, bool]],
+    limit: int,
+    needed: set[int],
+) -> None:
+    """What a process reads and notes ahead changes neither what is kept nor how it is connected."""
+    service = workshop.open().service
+    store, policy = service.store, CheckpointRetentionPolicy(max_checkpoints=limit)
+    plan = saved_plan(store)
+    with _undone(store):
+        groups = left = _save(store, plan, history)
+        noted, gone = _given_up(service), 0
+        for _, count, is_labelled in added:
+            group = a_group(
+                plan,
+                groups[-1].sequence + 1,
+                parent_group_id=groups[-1].group_id,
+                label=f"label {len(groups)}" if is_labelled else None,
+            )
+            store.insert(group)
+            for _ in range(count):
+                store.insert(a_checkpoint(group, group.sequence))
+            groups = [*groups, group]
+            # Which groups are needed differs from step to step.
+            also = {each.group_id for each in groups if (each.sequence + len(groups)) % 7 in needed}
+            counts = store.checkpoints.count_by_group(plan.plan_id)
+            facts = [
+                GroupFacts(each.group_id, each.sequence, each.label, counts.get(each.group_id, 0))
+                for each in (*left, group)
+            ]
+            expected = retention(facts, limit, {group.group_id, *also})
+
+            head = plan.changed(head_group_id=group.group_id)
+            service.pruning.prune_records(head, a_lease(plan.plan_id), policy, also)
+
+            left = store.groups.of(plan.plan_id)
+            assert [each.group_id for each in left] == list(expected.keep)
+            assert all(_parent_left(each, groups, {one.group_id for one in left}) for each in left)
+            gone += _count_of(facts, expected.remove)
+            assert _given_up(service) - noted >= gone
+
+
+def _given_up(service: CheckpointService) -> int:
+    """How many checkpoints the content store has noted as given up."""
+    row = service.manager.objects.database.row("SELECT value FROM meta WHERE key = 'given_up_checkpoints'")
+    return int(row[0]) if row else 0
 
 
 def _parent_left(group: CheckpointGroup, before: list[CheckpointGroup], left: set[str]) -> bool:

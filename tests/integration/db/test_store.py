@@ -324,12 +324,16 @@ def test_the_latest_run_in_force_is_the_last_with_a_decision_that_is_not_superse
     assert store.runs.latest_in_force(plan.plan_id) == runs[1]
 
 
-def test_runs_are_found_by_their_status(store: Store, plan: Plan) -> None:
-    runs = [a_run(plan, number, status=status) for number, status in enumerate(RunStatus, start=1)]
-    for run in runs:
+def test_runs_that_may_have_to_be_undone_are_found(store: Store, plan: Plan) -> None:
+    ended = {"finished_at": plan.created_at, "decision_id": "decision"}
+    runs = [a_run(plan, number, status=status, **ended) for number, status in enumerate(RunStatus, start=1)]
+    under_way, without_decision = a_run(plan, 20), a_run(plan, 21, finished_at=plan.created_at)
+    superseded = a_run(plan, 22, status=RunStatus.FAILED, is_superseded=True, **ended)
+    for run in (*runs, under_way, without_decision, superseded):
         store.insert(run)
-    wanted = (RunStatus.INTERRUPTED, RunStatus.CONSTRAINED)
-    assert store.runs.half_done(plan.plan_id) == [run for run in runs if run.status in wanted]
+    half_done = [run for run in runs if run.status in (RunStatus.INTERRUPTED, RunStatus.CONSTRAINED)]
+    latest = [] if runs[-1] in half_done else [runs[-1]]
+    assert store.runs.perhaps_to_undo(plan.plan_id) == [*half_done, *latest, under_way]
 
 
 def test_decisions_in_force_are_found_from_one_on(store: Store, plan: Plan) -> None:

@@ -1,0 +1,139 @@
+"""What a process knows of a plan's oldest groups while it has the lease, so that pruning at a step reads little.
+
+No other process changes the plan meanwhile. So what was read ahead stays right as long as groups are only added, one
+after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from holdfast.checkpoints.retention import GroupFacts, retention
+from holdfast.db.queries import HeadPlace
+from holdfast.db.store import Store
+from holdfast.model import Checkpoint, CheckpointGroup
+
+_MOST_AHEAD = 32
+_MOST_BYTES_AHEAD = 1 << 20
+"""So much at most is noted as given up before its turn: little beside what makes a collection worth its while."""
+
+
+@dataclass(frozen=True)
+class OldGroup:
+    group: CheckpointGroup
+    checkpoints: tuple[Checkpoint, ...]
+    """Those with sound records."""
+    count: int
+    """How many checkpoints it has, damaged ones too."""
+
+    @property
+    def group_id(self) -> str:
+        return self.group.group_id
+
+    @property
+    def facts(self) -> GroupFacts:
+        return GroupFacts(self.group_id, self.group.sequence, self.group.label, self.count)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(each.size_bytes for each in self.checkpoints)
+
+    def following(self, parents: Mapping[str, str | None]) -> OldGroup:
+        """The same after its parent was deleted, if it is among these."""
+        parent = self.group.parent_group_id
+        if parent is None or parent not in parents:
+            return self
+        return replace(self, group=self.group.model_copy(update={"parent_group_id": parents[parent]}))
+
+
+def checkpoints_of(groups: Sequence[OldGroup]) -> list[Checkpoint]:
+    return [checkpoint for each in groups for checkpoint in each.checkpoints]
+
+
+def kept_parents(going: Sequence[CheckpointGroup]) -> dict[str, str | None]:
+    """By group that is deleted, the group that its children follow from then on, so that history stays connected."""
+    parents = {group.group_id: group.parent_group_id for group in going}
+    for group_id, parent in parents.items():
+        while parent is not None and parent in parents:
+            parent = parents[parent]
+        parents[group_id] = parent
+    return parents
+
+
+def read_oldest(store: Store, plan_id: str, most: int) -> tuple[OldGroup, ...]:
+    """The oldest sound groups: the first, then those without a label; the last, if it is among so many."""
+    groups = list(islice(store.groups.oldest_prunable(plan_id, most), most))
+    ids = [group.group_id for group in groups]
+    checkpoints = store.checkpoints.of_groups(ids)
+    counts = store.checkpoints.count_of_groups(ids)
+    return tuple(OldGroup(each, tuple(checkpoints[each.group_id]), counts[each.group_id]) for each in groups)
+
+
+@dataclass(frozen=True)
+class KnownGroups:
+    """What is known of a plan's groups after pruning."""
+
+    token: int
+    """Of the lease under which it was read."""
+    head: HeadPlace | None
+    count: int
+    """How many checkpoints there are, damaged ones too."""
+    oldest: tuple[OldGroup, ...] = ()
+    noted: frozenset[str] = frozenset()
+    """Ids of groups that are noted as given up although it is not their turn yet."""
+    prunings: int = 0
+    """How often the plan was pruned since the lease was taken."""
+
+    def with_head(self, token: int, head: HeadPlace | None) -> KnownGroups | None:
+        """The same with one more group; None if it is unknown what else has happened."""
+        if head is None or self.head is None or token != self.token:
+            return None
+        is_next = (head.parent_group_id, head.sequence) == (self.head.group_id, self.head.sequence + 1)
+        return replace(self, head=head, count=self.count + head.checkpoints) if is_next else None
+
+    def without(self, gone: Sequence[OldGroup]) -> KnownGroups:
+        parents = kept_parents([each.group for each in gone])
+        left = (each.following(parents) for each in self.oldest if each.group.group_id not in parents)
+        return replace(self, count=self.count - sum(each.count for each in gone), oldest=tuple(left))
+
+    def pruned(self, gone: Sequence[OldGroup], noted: Sequence[OldGroup]) -> KnownGroups:
+        """After these groups were deleted in one pruning, for which those were noted as given up."""
+        left = self.noted.union(each.group_id for each in noted).difference(each.group_id for each in gone)
+        return replace(self, noted=left, prunings=self.prunings + 1)
+
+    @property
+    def ahead(self) -> int:
+        """How many groups to look ahead: as many as were pruned already, because a short command prunes only once."""
+        return min(self.prunings, _MOST_AHEAD)
+
+    def beyond(self, excess: int, needed: Collection[str]) -> list[OldGroup]:
+        """The groups among the known ones that retention removes; it keeps the first and the last of those it is given.
+
+        None of them, if too few are known.
+        """
+        some = self.oldest[: fewest_to_read(excess, needed)]
+        facts = [each.facts for each in some]
+        kept = sum(each.checkpoints for each in facts) - excess
+        removed = set(retention(facts, kept, needed).remove)
+        return [each for each in some if each.group_id in removed]
+
+    def to_note(self, gone: Sequence[OldGroup]) -> list[OldGroup]:
+        """What has to be noted as given up before these groups are deleted, with some more if anything has to be."""
+        missing = [each for each in gone if each.group_id not in self.noted]
+        return [*missing, *self._next_to_note()] if missing else []
+
+    def _next_to_note(self) -> Iterator[OldGroup]:
+        size_bytes = 0
+        for each in self.oldest[1 : 1 + self.ahead]:
+            size_bytes += each.size_bytes
+            if size_bytes > _MOST_BYTES_AHEAD:
+                return
+            if each.group_id not in self.noted:
+                yield each
+
+
+def fewest_to_read(excess: int, needed: Collection[str]) -> int:
+    """So many of the oldest groups are enough: retention keeps the needed ones, the first and the last of them."""
+    return excess + len(needed) + 2
