@@ -6,17 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from holdfast.checkpoints.line import Line
 from holdfast.errors import AmbiguousError, DamagedRecordError, NotFoundError, SandboxError, StateError
-from holdfast.model import Checkpoint, CheckpointGroup, DamagedCheckpoint, Decision, Plan
+from holdfast.model import Checkpoint, CheckpointGroup, DamagedCheckpoint, Decision, Plan, PlanState
 from holdfast.names import SHORTEST_DISPLAY, TIME_CHARACTERS, display_ids, lasting_id
 from holdfast.parts import Parts
 from holdfast.plans.finding import LATEST, Plans
-
-if TYPE_CHECKING:
-    pass
+from holdfast.system.place import is_missing
 
 _PAGE = 1000
 """How many groups are read at once if all are asked for."""
@@ -157,17 +155,13 @@ class CheckpointViews:
 
     def can_go_back(self, plan: Plan, group: CheckpointGroup | None = None) -> bool:
         """Whether the present state of the plan allows `plan rollback`, to that group or to any."""
-        from holdfast.rollback.rollback import refuse_if_disabled
-
-        if plan.head_group_id is None or plan.parent_plan_id is not None:
+        if plan.head_group_id is None or plan.parent_plan_id is not None or not plan.policy.rollback_enabled:
             return False
         try:
-            refuse_if_disabled(plan)
             if group is None:
-                self._parts.service.sandboxes.check(plan)
-            else:
-                service = self._parts.service
-                service.rollback.check_position(service.history(plan), group)
+                return _is_restorable(plan)
+            service = self._parts.service
+            service.rollback.check_position(service.history(plan), group)
         except (StateError, SandboxError, DamagedRecordError):
             return False
         return True
@@ -186,3 +180,10 @@ class CheckpointViews:
     def checkpoints_at(self, group: CheckpointGroup) -> list[Checkpoint]:
         """The checkpoints of a group; at least one."""
         return self._parts.service.checkpoints_at(group)
+
+
+def _is_restorable(plan: Plan) -> bool:
+    """Whether its result is not in the real files, and every sandbox is in its place; asks no content store."""
+    if plan.state is PlanState.APPLIED:
+        return False
+    return not any(is_missing(Path(resource.sandbox_path)) for resource in plan.resources)

@@ -40,6 +40,15 @@ def test_status_imports_neither_what_only_execute_needs_nor_what_only_a_terminal
     assert "holdfast.app" in modules
 
 
+def test_looking_at_the_history_opens_no_content_and_imports_nothing_for_it(project: Project) -> None:
+    project.run("plan", "execute", str(project.plan(STEPS)))
+    for words in (["log"], ["checkpoint", "list"]):
+        modules = imported(project, *words)
+        assert "zstandard" not in packages(modules)
+        assert not {module for module in modules if module.startswith(_FOR_EXECUTION)} - _FOR_EVERY_COMMAND
+        assert "holdfast.views.checkpoints" in modules
+
+
 _FOR_EXECUTION = (
     "holdfast.execution.executor",
     "holdfast.tools",

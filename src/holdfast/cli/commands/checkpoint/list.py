@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -24,7 +24,7 @@ from holdfast.cli.output import (
     show_table,
 )
 from holdfast.cli.screen.plans import commands_below_checkpoints
-from holdfast.model import Checkpoint, DamagedCheckpoint
+from holdfast.model import Checkpoint, DamagedCheckpoint, Plan
 from holdfast.names import bytes_text
 
 if TYPE_CHECKING:
@@ -47,9 +47,7 @@ def list_checkpoints(invocation: Invocation, asked: int | None, plan: str) -> Re
         damaged = holdfast.damaged_checkpoints(found.plan_id, since=since)
         commands = commands_below_checkpoints(holdfast, found, has_checkpoints=bool(views or damaged))
     commands += [Next("delete it", f"holdfast checkpoint delete {found.plan_id} {each}") for _, each in damaged[:1]]
-    listed = [(_place(each.checkpoint), checkpoint_data(each)) for each in views]
-    listed += [(_place(each), damaged_checkpoint_data(each, display_id)) for each, display_id in damaged]
-    data = {"plan_id": found.plan_id, "checkpoints": _in_order(listed)}
+    data = _data(found, views, damaged) if invocation.is_for_programs else {}
 
     def show(screen: Screen) -> None:
         show_plan(screen, found.plan_id, found.name)
@@ -57,6 +55,14 @@ def list_checkpoints(invocation: Invocation, asked: int | None, plan: str) -> Re
         _show_list(screen, views, damaged, commands)
 
     return Reply(data, show, is_long=True)
+
+
+def _data(
+    plan: Plan, views: Sequence[CheckpointView], damaged: Sequence[tuple[DamagedCheckpoint, str]]
+) -> dict[str, Any]:
+    listed = [(_place(each.checkpoint), checkpoint_data(each)) for each in views]
+    listed += [(_place(each), damaged_checkpoint_data(each, display_id)) for each, display_id in damaged]
+    return {"plan_id": plan.plan_id, "checkpoints": _in_order(listed)}
 
 
 def _place(checkpoint: Checkpoint | DamagedCheckpoint) -> tuple[int, str]:

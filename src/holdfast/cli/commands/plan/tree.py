@@ -40,7 +40,7 @@ def tree(invocation: Invocation, with_superseded: bool, plan: str) -> Reply:
     with invocation.opened() as holdfast:
         found = holdfast.decision_tree(plan, with_superseded=with_superseded)
         messages = left_out(holdfast)
-    data = _tree_data(found)
+    data = _tree_data(found) if invocation.is_for_programs else {}
     return Reply(data, lambda screen: _show_tree(screen, found, with_superseded), messages=messages, is_long=True)
 
 
