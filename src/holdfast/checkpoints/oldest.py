@@ -41,11 +41,9 @@ class OldGroup:
         return sum(each.size_bytes for each in self.checkpoints)
 
     def following(self, parents: Mapping[str, str | None]) -> OldGroup:
-        """The same after its parent was deleted, if it is among these."""
-        parent = self.group.parent_group_id
-        if parent is None or parent not in parents:
-            return self
-        return replace(self, group=self.group.model_copy(update={"parent_group_id": parents[parent]}))
+        """The same after its parent, which is among these, was deleted."""
+        parent = parents[self.group.parent_group_id or ""]
+        return replace(self, group=self.group.model_copy(update={"parent_group_id": parent}))
 
 
 def checkpoints_of(groups: Sequence[OldGroup]) -> list[Checkpoint]:
@@ -95,8 +93,9 @@ class KnownGroups:
 
     def without(self, gone: Sequence[OldGroup]) -> KnownGroups:
         parents = kept_parents([each.group for each in gone])
-        left = (each.following(parents) for each in self.oldest if each.group.group_id not in parents)
-        return replace(self, count=self.count - sum(each.count for each in gone), oldest=tuple(left))
+        left = [each for each in self.oldest if each.group.group_id not in parents]
+        oldest = [each.following(parents) if each.group.parent_group_id in parents else each for each in left]
+        return replace(self, count=self.count - sum(each.count for each in gone), oldest=tuple(oldest))
 
     def pruned(self, gone: Sequence[OldGroup], noted: Sequence[OldGroup]) -> KnownGroups:
         """After these groups were deleted in one pruning, for which those were noted as given up."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from holdfast.checkpoints.garbage import Garbage
@@ -52,7 +52,7 @@ class Pruning:
             known, going = self._beyond(known, plan, excess, needed)
             if not going:
                 break
-            self._delete_groups([each.group for each in going], (each.group for each in known.oldest))
+            self._delete_groups([each.group for each in going], known.oldest)
             known = known.without(going)
             gone += going
         # Wrong if the transaction fails; but then the next group does not follow this one.
@@ -146,7 +146,7 @@ class Pruning:
         parent = self._store.damaged.parent_of_group(damaged.group_id)
         is_known = parent is not None and self._store.find(CheckpointGroup, parent, sound_only=True) is not None
         with self._store.transaction(lease):
-            for child in self._children_of(damaged.group_id, {}):
+            for child in self._children_of(damaged.group_id):
                 # The parent only determines how history is drawn, so a guess does no harm.
                 self._store.groups.set_parent(child, parent if is_known else None)
             count = self._store.checkpoints.count_of_group(damaged.group_id)
@@ -168,19 +168,20 @@ class Pruning:
             GroupFacts(group.group_id, group.sequence, group.label, counts.get(group.group_id, 0)) for group in groups
         ]
 
-    def _delete_groups(self, going: Sequence[CheckpointGroup], known: Iterable[CheckpointGroup] = ()) -> None:
+    def _delete_groups(self, going: Sequence[CheckpointGroup], known: Sequence[OldGroup] = ()) -> None:
         """Delete groups; the children of a deleted group follow its parent. ``known``: groups that need not be read."""
-        parents, by_id = kept_parents(going), {group.group_id: group for group in known}
+        parents = kept_parents(going)
         for group_id, parent in parents.items():
-            for child in self._children_of(group_id, by_id):
+            for child in self._children_of(group_id, known):
                 if child.group_id not in parents:
                     self._store.groups.set_parent(child, parent)
             self._store.delete(CheckpointGroup, group_id)
 
-    def _children_of(self, group_id: str, known: Mapping[str, CheckpointGroup]) -> Iterator[CheckpointGroup]:
+    def _children_of(self, group_id: str, known: Sequence[OldGroup] = ()) -> Iterator[CheckpointGroup]:
         """The sound groups that follow that group."""
         for child_id in self._store.groups.ids_of_children(group_id):
-            child = known.get(child_id) or self._store.find(CheckpointGroup, child_id, sound_only=True)
+            read = next((each.group for each in known if each.group.group_id == child_id), None)
+            child = read or self._store.find(CheckpointGroup, child_id, sound_only=True)
             if child is not None:
                 yield child
 
@@ -197,14 +198,8 @@ class Pruning:
 
     def _runs_to_undo(self, plan: Plan) -> list[StepRun]:
         """Runs that are under way, or failed or were interrupted last, or that a rollback would revive half done."""
-        runs = self._store.runs.perhaps_to_undo(plan.plan_id)
-        in_force = [run for run in runs if not run.is_superseded]
-        last = [run for run in in_force if run.decision_id is not None][-1:]
-        return [
-            *(run for run in in_force if run.finished_at is None),
-            *(run for run in last if run.step_index == plan.next_step),
-            *(run for run in runs if self._can_come_back(plan, run)),
-        ]
+        runs = self._store.runs.perhaps_to_undo(plan.plan_id, plan.next_step)
+        return [run for run in runs if _is_open(plan, run) or self._can_come_back(plan, run)]
 
     def _can_come_back(self, plan: Plan, run: StepRun) -> bool:
         """Whether a rollback to an existing group would revive this run, which is half done."""
@@ -218,3 +213,8 @@ class Pruning:
             return False
         groups = self._store.groups.after_step(plan.plan_id, decision.step_index - 1)
         return any(is_half_done(decision, group) for group in groups)
+
+
+def _is_open(plan: Plan, run: StepRun) -> bool:
+    """Whether it is under way, or failed or was interrupted and is the run of the next step."""
+    return not run.is_superseded and (run.finished_at is None or run.step_index == plan.next_step)

@@ -112,7 +112,7 @@ class GroupRecorder:
         only_if_changed: bool,
         needed: Collection[str],
     ) -> Plan:
-        head = self._store.get(CheckpointGroup, plan.head_group_id) if plan.head_group_id else None
+        head = self._head(plan)
         known = head.states if head else {}
         self._release.keep_for(lease.plan_id, lease.token, lease.owner or "")
         self._disown_unrecorded(plan)
@@ -145,6 +145,11 @@ class GroupRecorder:
             self.last_group = None  # it follows another group now
         self._garbage.forget(checkpoints_of(pruned))
         return plan
+
+    def _head(self, plan: Plan) -> CheckpointGroup | None:
+        if self.last_group is not None and self.last_group.group_id == plan.head_group_id:
+            return self.last_group
+        return self._store.get(CheckpointGroup, plan.head_group_id) if plan.head_group_id else None
 
     def _make_room(self, plan: Plan, lease: Lease, needed: Collection[str]) -> bool:
         """Prune this plan as far as possible, and free all content that is not needed; whether that freed any."""

@@ -220,17 +220,18 @@ class RunRecords(Queries):
         where = "plan_id = ? AND is_superseded = 0 AND decision_id IS NOT NULL"
         return first(self._records.select(StepRun, where, plan_id, order="sequence DESC", limit=1))
 
-    def perhaps_to_undo(self, plan_id: str) -> list[StepRun]:
-        """The unfinished runs and those that are half done, superseded or not, and the latest in force; in order."""
-        these = "SELECT run_id FROM step_run WHERE plan_id = ? AND"
-        latest = f"{these} is_superseded = 0 AND decision_id IS NOT NULL ORDER BY sequence DESC LIMIT 1"
+    def perhaps_to_undo(self, plan_id: str, next_step: int) -> list[StepRun]:
+        """The unfinished and the half-done runs, superseded or not, and the latest in force if it is of that step."""
+        of_plan = "FROM step_run WHERE plan_id = ? AND"
+        in_force = f"{of_plan} is_superseded = 0 AND decision_id IS NOT NULL"
+        latest = f"SELECT run_id, step_index {in_force} ORDER BY sequence DESC LIMIT 1"
         every = (
-            f"{these} finished_at IS NULL",
-            f"{these} {HALF_DONE_RUNS}",
-            f"SELECT run_id FROM ({latest}) AS latest",
+            f"SELECT run_id {of_plan} finished_at IS NULL",
+            f"SELECT run_id {of_plan} {HALF_DONE_RUNS}",
+            f"SELECT run_id FROM ({latest}) AS latest WHERE step_index = ?",
         )
         where = f"run_id IN ({' UNION ALL '.join(every)})"
-        return self._records.select(StepRun, where, plan_id, plan_id, plan_id, order="sequence")
+        return self._records.select(StepRun, where, plan_id, plan_id, plan_id, next_step, order="sequence")
 
     def unfinished(self, plan_id: str) -> list[StepRun]:
         """The runs that are running or wait for a person; a rollback ends the waiting."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import IntEnum, auto
 
 from holdfast.model import (
     Checkpoint,
@@ -24,7 +24,7 @@ from holdfast.model import (
 from holdfast.system.once import once
 
 
-class Kind(Enum):
+class Kind(IntEnum):
     TEXT = auto()
     INTEGER = auto()
     BOOLEAN = auto()

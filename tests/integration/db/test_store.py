@@ -333,7 +333,9 @@ def test_runs_that_may_have_to_be_undone_are_found(store: Store, plan: Plan) -> 
         store.insert(run)
     half_done = [run for run in runs if run.status in (RunStatus.INTERRUPTED, RunStatus.CONSTRAINED)]
     latest = [] if runs[-1] in half_done else [runs[-1]]
-    assert store.runs.perhaps_to_undo(plan.plan_id) == [*half_done, *latest, under_way]
+    step = runs[-1].step_index
+    assert store.runs.perhaps_to_undo(plan.plan_id, step) == [*half_done, *latest, under_way]
+    assert store.runs.perhaps_to_undo(plan.plan_id, step + 1) == [*half_done, under_way]
 
 
 def test_decisions_in_force_are_found_from_one_on(store: Store, plan: Plan) -> None:
