@@ -27,6 +27,7 @@ from benchmarks.machine import machine_facts
 from benchmarks.progress import say
 from benchmarks.report import write_between_markers
 from benchmarks.trees import change, make_source_tree
+from holdfast.system.trash import Trash
 
 _PROGRAM = [sys.executable, "-m", "holdfast"]
 _BEGIN, _END = "<!-- whole commands: begin -->", "<!-- whole commands: end -->"
@@ -254,20 +255,27 @@ class NewSandboxes:
     def measured(self, rounds: int) -> Iterable[Row]:
         place, copy = self._place, str(self._folder / "copy")
         copied, added, looked = Timed("`cp -a`"), Timed("`git worktree add`"), Timed("`git status`")
-        first, second = Timed("`run -- true`, first"), Timed("`run -- true`, second")
+        first, beside = Timed("`run -- true`, first"), Timed("`run -- true` beside the first plan")
+        removed, deleted = Timed("`rm -rf` of a copy"), Timed("`plan delete`")
+        spared = Timed("`run -- true` after `plan delete`")
         for number in range(rounds):
             say(f"round {number + 1} of {rounds}")
             copied.runs.append(place.run("cp", "-a", str(place.folder), copy))
-            shutil.rmtree(copy)
+            removed.runs.append(place.run("rm", "-rf", copy))
             added.runs.append(place.run("git", "worktree", "add", "--quiet", "--detach", copy))
             place.run("git", "worktree", "remove", "--force", copy)
             looked.runs.append(place.run("git", "status"))
             first.runs.append(place.holdfast("run", "--", "true"))
-            second.runs.append(place.holdfast("run", "--", "true"))
+            beside.runs.append(place.holdfast("run", "--", "true"))
+            deleted.runs.append(place.holdfast("plan", "delete", "--yes", "latest"))
+            Trash(place.home / "sandboxes").empty()
+            spared.runs.append(place.holdfast("run", "--", "true"))
             shutil.rmtree(place.home)
         yield Row(first, copied, 1.5)
         yield Row(first, added, None)
-        yield Row(second, looked, 3.0)
+        yield Row(beside, copied, None)
+        yield Row(deleted, removed, None)
+        yield Row(spared, looked, 3.0)
 
     def divided(self, subplans: int) -> Row:
         """A step with so many subplans, all at the same time, beside a step with one."""

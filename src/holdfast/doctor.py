@@ -7,7 +7,7 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -33,6 +33,7 @@ from holdfast.model import Plan, PlanState, View
 from holdfast.parts import has_sandbox
 from holdfast.process.confinement import Confinement, confinement_of, gaps, landlock_abi
 from holdfast.sandbox.sizing import size_of, tree_at
+from holdfast.sandbox.spares import SPARES, Spares
 from holdfast.system.calls import ARE_COMPILED
 from holdfast.system.place import is_missing
 from holdfast.system.reserve import LITTLE_SPACE_BYTES, Reserve
@@ -85,6 +86,7 @@ def examine(holdfast: Holdfast) -> list[Finding]:
         findings += _plans(store, plans)
         findings += _sandboxes(holdfast, plans, kept_plans(holdfast.home / "objects.db"))
         findings += _trash(holdfast.home / "sandboxes")
+        findings += _spares(holdfast.home / "sandboxes")
         findings += _content(holdfast, store, plans, is_malformed=bool(malformed))
     except DatabaseError as error:
         findings.append(_problem("plans", error))
@@ -333,7 +335,9 @@ def _sandboxes(holdfast: Holdfast, plans: Sequence[Plan], kept: Collection[str])
             )
     known = {*kept, *(plan.plan_id for plan in plans)}
     folder = holdfast.home / "sandboxes"
-    present = sorted(each.name for each in folder.iterdir() if each.name != TRASH) if folder.is_dir() else []
+    present = (
+        sorted(each.name for each in folder.iterdir() if each.name not in (TRASH, SPARES)) if folder.is_dir() else []
+    )
     unknown = [name for name in present if name not in known]
     if unknown:
         detail = f"{len(unknown)} in {folder} belong to no plan: {_named(unknown)}"
@@ -344,10 +348,19 @@ def _sandboxes(holdfast: Holdfast, plans: Sequence[Plan], kept: Collection[str])
 
 def _trash(folder: Path) -> Iterator[Finding]:
     if waiting := Trash(folder).waiting():
-        size_bytes = sum(size_of(tree_at(os.fsencode(each))).size_bytes for each in waiting)
-        detail = f"{size_bytes / 1e6:,.1f} MB of deleted sandboxes are still to be removed"
+        detail = f"{_megabytes_of(waiting):,.1f} MB of deleted sandboxes are still to be removed"
         hint = f"A process removes them, or the next command starts one. If neither can, remove {folder / TRASH}."
         yield Finding("trash", "ok", detail, hint)
+
+
+def _megabytes_of(folders: Iterable[Path]) -> float:
+    return sum(size_of(tree_at(os.fsencode(each))).size_bytes for each in folders) / 1e6
+
+
+def _spares(folder: Path) -> Iterator[Finding]:
+    if spares := Spares(folder, 0).all():
+        detail = f"{len(spares)} kept of deleted plans for the next ones, with {_megabytes_of(spares):,.1f} MB"
+        yield Finding("spares", "ok", detail, "`holdfast config set sandbox.spares 0` keeps none from now on.")
 
 
 # The content

@@ -63,6 +63,7 @@ def execute_plan(
             if full is None:
                 raise
             given_up.enter_context(parts.reserve.given_up())
+            parts.service.garbage.give_up_spares()
             hint = ""
             with suppress(HoldfastError):
                 hint = locking.way_out(plan)

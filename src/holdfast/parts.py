@@ -58,6 +58,8 @@ class Parts:
     def close(self) -> None:
         if "service" in self.__dict__:
             self.service.close()
+            if self.service.spares is not None:
+                self.service.spares.give_up_old()
         if "store" in self.__dict__:
             self.store.close()
             self.trash.tidy()
@@ -106,12 +108,19 @@ class Parts:
     def service(self) -> CheckpointService:
         from holdfast.checkpoints.service import CheckpointService
         from holdfast.content.store import ObjectStore
+        from holdfast.sandbox.spares import Spares
         from holdfast.snapshot.manager import CheckpointManager
 
         store = self.store
         objects = self._opened(lambda: ObjectStore(self.home / "objects.db"))
         manager = CheckpointManager(objects, self.home / "indexes")
-        return CheckpointService(store, manager, max_bytes=self.settings.max_bytes, other_records=self._other_records)
+        return CheckpointService(
+            store,
+            manager,
+            max_bytes=self.settings.max_bytes,
+            other_records=self._other_records,
+            spares=Spares(self.home / "sandboxes", self.settings.spares),
+        )
 
     @contextmanager
     def _other_records(self) -> Iterator[Sequence[Store]]:

@@ -13,6 +13,7 @@ from holdfast.app import Holdfast
 from holdfast.doctor import examine
 from holdfast.errors import HoldfastError
 from holdfast.model import Decision, DecisionType
+from holdfast.sandbox.spares import SPARES
 from tests.faults.world import LONG_AGO_NS, SET_BY_STEPS_NS, World
 from tests.support.trees import Thing, compare, describe
 
@@ -22,6 +23,8 @@ _OF_GIT_ALONE = (b".git/index", b".git/objects", b".git/logs")
 _NAMES_OF_A_HOME = frozenset(
     f"{name}{suffix}" for name in ("holdfast.db", "objects.db") for suffix in ("", "-wal", "-shm")
 ) | {"objects.lock", "reserve", "indexes", "sandboxes", "config.toml", "machine"}  # fmt: skip
+_NAMES_OF_A_PLAN = frozenset(("app", "data", ".tmp", ".borrowed", ".view", ".app.origin", ".data.origin"))
+_OF_A_SPARE = frozenset(("tree", "origin", "index", "state"))
 _ABOUT_THE_MACHINE = frozenset(("python", "sqlite", "git", "confinement", "space", "home"))
 
 Tree = Mapping[bytes, Thing]
@@ -168,7 +171,10 @@ def leftovers(world: World) -> list[str]:
     found = [path for path in world.home.iterdir() if path.name not in _NAMES_OF_A_HOME]
     sandboxes = world.home / "sandboxes"
     for plan in sandboxes.iterdir() if sandboxes.is_dir() else ():
-        found += [path for path in plan.iterdir() if path.name not in ("app", "data", ".tmp")]
+        if plan.name == SPARES:
+            found += [spare for spare in plan.iterdir() if {path.name for path in spare.iterdir()} != _OF_A_SPARE]
+        else:
+            found += [path for path in plan.iterdir() if path.name not in _NAMES_OF_A_PLAN]
     found += world.temporary.iterdir()
     names = (path for folder, _, files in os.walk(world.real) for path in (Path(folder, each) for each in files))
     found += [path for path in names if path.name.startswith((".holdfast", "index.")) or path.suffix == ".lock"]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.sandbox.spares import SPARES
 from tests.faults.gate import Answer, Call, Ended, StopEverything, stop_at
 from tests.faults.world import World
 
@@ -185,6 +186,7 @@ def _delete_if_it_is_there(world: World, way: int) -> None:
 
 VERBS = (
     Verb("execute", "created", _execute, _go_on_executing),
+    Verb("execute with spares", "with spares", _execute, _go_on_executing),
     Verb("execute with subplans", "with subplans", _execute, _go_on_executing),
     Verb(
         "execute with few checkpoints",
@@ -252,10 +254,20 @@ def make_stages(world: World) -> None:
     world.put_back("complete")
     follow(world, *_apply(world))
     world.keep("applied")
+    _make_spares(world)
     world.put_back("complete")
     world.notes["other_plan_id"] = world.must("plan", "create", str(world.plan_file))["plan_id"]
     follow(world, "plan", "execute", world.notes["other_plan_id"])
     world.keep("two plans")
+
+
+def _make_spares(world: World) -> None:
+    """The sandboxes of a deleted plan wait for the next one, and the user has changed the folder since."""
+    world.put_back("complete")
+    follow(world, "plan", "delete", "--yes", world.plan_id)
+    assert len(list((world.home / "sandboxes" / SPARES).iterdir())) == 2
+    world.notes["plan_id"] = world.must("plan", "create", str(world.plan_file))["plan_id"]
+    world.keep("with spares")
 
 
 def _make_plan_of_its_own(world: World, file: Path, stage: str) -> None:
@@ -269,7 +281,7 @@ def _make_cut_short(world: World) -> None:
     """The executor and everything of it died in the middle of the second step."""
 
     def keeper(call: Call) -> Answer:
-        if call.path.endswith("/data/new name"):
+        if call.path.endswith("/new name"):
             raise StopEverything
         return None
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
+from holdfast.sandbox import spares
 from tests.faults.gate import Ended, Keeper, run_gated, run_ungated, show_boot_id
 from tests.support.repositories import git, make_repository, settings_of_a_person
 from tests.support.trees import Thing, describe, write
@@ -111,6 +112,8 @@ def warm_up() -> None:
     for name in (*own, *_IMPORTED_LATE):
         if not name.endswith("__main__"):
             importlib.import_module(name)
+    # The folders here are so small that no spares of them would be kept.
+    spares.FEWEST_ENTRIES = 1
     gc.collect()
     gc.freeze()
 

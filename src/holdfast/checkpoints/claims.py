@@ -23,8 +23,12 @@ _STATE = re.compile("([0-9a-f]{2})+")
 class RecordClaims:
     """One collection's questions to the records; the first of them are the present ones."""
 
-    def __init__(self, objects: ObjectStore, release: Release, stores: Sequence[Store]) -> None:
+    def __init__(
+        self, objects: ObjectStore, release: Release, stores: Sequence[Store], spared: Collection[str] = ()
+    ) -> None:
+        """``spared``: states of spares; they are kept, and stay noted as given up until no spare has them."""
         self._keeping, self._store_id = objects.keeping, objects.store_id
+        self._spared = {state for state in spared if _STATE.fullmatch(state) and objects.has(bytes.fromhex(state))}
         self._release, self._stores = release, stores
         self._mark = ""
         self._given_up: dict[Store, list[GivenUp]] = {}
@@ -71,7 +75,8 @@ class RecordClaims:
         return {state for state in states if self._is_needed(state.hex())}
 
     def _is_needed(self, state: str) -> bool:
-        return any(store.collections.is_needed(state, self._store_id) for store in self._stores)
+        records = (store.collections for store in self._stores)
+        return state in self._spared or any(each.is_needed(state, self._store_id) for each in records)
 
     def needed(self) -> set[bytes]:
         self._release.take_over()
@@ -86,7 +91,7 @@ class RecordClaims:
                 tokens[store.records_id] = store.leases.tokens()
                 self._given_up[store] = given_up
         self._check(self._keeping.plans(), tokens)
-        return set(map(bytes.fromhex, states))
+        return set(map(bytes.fromhex, states | self._spared))
 
     def _check(self, plans: Sequence[KeptPlan], tokens: Tokens) -> None:
         self._checked = [plan for plan in self._release.check(plans, tokens) if plan in self._unchecked]
@@ -100,5 +105,5 @@ class RecordClaims:
 
     def end(self) -> None:
         for store, given_up in self._given_up.items():
-            if given_up:
-                store.collections.forget_given_up(given_up)
+            if forgotten := [each for each in given_up if each[1] not in self._spared]:
+                store.collections.forget_given_up(forgotten)

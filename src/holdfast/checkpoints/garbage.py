@@ -9,14 +9,15 @@ from holdfast.checkpoints.claims import RecordClaims
 from holdfast.checkpoints.releasing import NotReleased, Release
 from holdfast.errors import ContentError, DamagedRecordError, DatabaseFullError, HoldfastError
 from holdfast.model import Checkpoint
+from holdfast.sandbox.spares import Spares
 from holdfast.snapshot.manager import CheckpointManager
 
 
 class Garbage:
     """Frees content of the store for one service."""
 
-    def __init__(self, manager: CheckpointManager, release: Release) -> None:
-        self._manager, self._release = manager, release
+    def __init__(self, manager: CheckpointManager, release: Release, spares: Spares | None) -> None:
+        self._manager, self._release, self._spares = manager, release, spares
         self.unfreed: str | None = None
         """Why the last collection could not free anything, as a message for a person; None if it could."""
 
@@ -42,6 +43,11 @@ class Garbage:
         if self.unfreed is None and self._manager.objects.tally.is_worth_collecting():
             self.collect()
 
+    def give_up_spares(self) -> None:
+        """The next collection then frees what is kept for them."""
+        if self._spares is not None:
+            self._spares.give_up_all()
+
     def collect(self, gone: Sequence[Checkpoint] = ()) -> int:
         """Forget the snapshots of deleted checkpoints and free the content that no record needs; the bytes freed.
 
@@ -53,7 +59,8 @@ class Garbage:
             if gone:
                 self._manager.delete_checkpoint(*(checkpoint.checkpoint_id for checkpoint in gone))
             with self._release.records() as stores:
-                return self._manager.collect(RecordClaims(self._manager.objects, self._release, stores))
+                spared = self._spares.states() if self._spares is not None else set()
+                return self._manager.collect(RecordClaims(self._manager.objects, self._release, stores, spared))
         except (NotReleased, ContentError, DamagedRecordError, DatabaseFullError) as error:
             # Other processes would fail as well, perhaps after reading every directory that is kept.
             with suppress(HoldfastError):

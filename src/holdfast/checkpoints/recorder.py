@@ -156,6 +156,7 @@ class GroupRecorder:
         objects = self._manager.objects
         objects.unpack_parcels()  # unpacked later, they would take room that is being freed
         before_bytes = objects.content_bytes()
+        self._garbage.give_up_spares()
         self._pruning.prune(plan, lease, CheckpointRetentionPolicy(max_checkpoints=_FEWEST), needed)
         return objects.content_bytes() < before_bytes
 

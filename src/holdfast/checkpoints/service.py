@@ -34,6 +34,7 @@ from holdfast.model import (
     Trigger,
 )
 from holdfast.sandbox.bulk import CopySink
+from holdfast.sandbox.spares import Spares, forget_spare, index_of_spare
 from holdfast.snapshot.manager import CheckpointManager
 
 
@@ -55,15 +56,16 @@ class CheckpointService:
         *,
         max_bytes: int | None = None,
         other_records: Others = _no_others,
+        spares: Spares | None = None,
     ) -> None:
         """``other_records``: opens the other records for which this content store may keep content."""
-        self.store, self.manager = store, manager
+        self.store, self.manager, self.spares = store, manager, spares
         manager.records = RecordedSnapshots(store)
         self._max_bytes, self._other_records = max_bytes, other_records
         self.release = Release(manager.objects, store, other_records)
         self.changes = Changes(manager.reader)
         self.sandboxes = Sandboxes(store, manager)
-        self.garbage = Garbage(manager, self.release)
+        self.garbage = Garbage(manager, self.release, spares)
         self.pruning = Pruning(store, self.garbage)
         self._recorder = GroupRecorder(store, manager, self.release, self.pruning, self.garbage, max_bytes)
         self.rollback = Rollback(store, manager, self.sandboxes, self._recorder, self.pruning)
@@ -71,7 +73,11 @@ class CheckpointService:
     def sibling(self) -> CheckpointService:
         """A second service on the same records and content, for another thread."""
         return CheckpointService(
-            self.store, self.manager.sibling(), max_bytes=self._max_bytes, other_records=self._other_records
+            self.store,
+            self.manager.sibling(),
+            max_bytes=self._max_bytes,
+            other_records=self._other_records,
+            spares=self.spares,
         )
 
     def close(self) -> None:
@@ -84,6 +90,12 @@ class CheckpointService:
     def learning(self, resource: Resource) -> AbstractContextManager[CopySink]:
         """Store what is copied into the new sandbox of a resource meanwhile; its first checkpoint names it."""
         return self.manager.learning(Path(resource.sandbox_path), self._max_bytes)
+
+    def take_over_index(self, resource: Resource) -> None:
+        """If a sandbox was made of a spare, go on with what was known of that, so that not all is read again."""
+        path = Path(resource.sandbox_path)
+        self.manager.take_over_index(path, index_of_spare(path))
+        forget_spare(path)
 
     def create_checkpoint(
         self,

@@ -185,6 +185,10 @@ def _max_checkpoints(value: object) -> int:
     return _whole_number(value, 2)
 
 
+def _spares(value: object) -> int:
+    return _whole_number(value, 0)
+
+
 def _output_limit(value: object) -> int:
     return _bytes(value, LARGEST_OUTPUT_LIMIT_BYTES)
 
@@ -304,6 +308,14 @@ KEYS: Mapping[str, Key] = {
             Kind("list of patterns", _list_from_text, checked_patterns, takes_patterns=True),
             (),
             "Ignored files whose changes apply brings into the real files; in the syntax of a .gitignore.",
+        ),
+        Key(
+            "sandbox.spares",
+            "spares",
+            Kind("whole number", _number_from_text, _spares),
+            1,
+            "How many sandboxes of deleted plans are kept for each folder, so that the next plan starts at once.",
+            Scope.USER,
         ),
         Key(
             "sandbox.pass-env",

@@ -66,6 +66,7 @@ class Settings:
     exclude: tuple[str, ...]
     copy_ignored_limit: CopyLimit
     apply_ignored: tuple[str, ...]
+    spares: int
     pass_env: tuple[str, ...]
     confine: bool
     view: View | None

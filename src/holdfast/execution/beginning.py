@@ -146,6 +146,7 @@ class Beginning:
             for resource in plan.resources:
                 with service.learning(resource) as sink:
                     resources.append(self._make_sandbox(plan, resource, sink))
+                service.take_over_index(resource)
                 self._recorder.tell(SandboxMade(resources[-1]))
         # The content store may have been replaced since the plan was created.
         plan = plan.changed(resources=tuple(resources), store_id=service.manager.objects.store_id)
@@ -155,4 +156,6 @@ class Beginning:
     def _make_sandbox(self, plan: Plan, resource: Resource, sink: CopySink) -> Resource:
         if plan.parent_plan_id is not None:
             return fork(self._recorder.store.get(Plan, plan.parent_plan_id).resource(resource.name), resource, sink)
-        return (self._sandboxes.get(resource.name) or sandbox_for(plan, resource)).create(sink)
+        return (self._sandboxes.get(resource.name) or sandbox_for(plan, resource)).create(
+            sink, self._recorder.service.spares
+        )

@@ -9,6 +9,7 @@ from holdfast.errors import HoldfastError, SandboxError, StateError, UsageError
 from holdfast.model import Plan, all_steps
 from holdfast.sandbox.making import clear_away
 from holdfast.sandbox.protocol import Sandbox, sandbox_for
+from holdfast.sandbox.spares import Spares
 from holdfast.system.reserve import free_bytes
 from holdfast.system.trash import Trash
 from holdfast.tools import Toolbox
@@ -20,11 +21,16 @@ def check_plan(plan: Plan, tools: Toolbox, home: Path) -> None:
 
 
 def check_space(sandboxes: Collection[Sandbox], home: Path) -> None:
-    """Refuse sandboxes that do not fit on the disk; remains of an earlier attempt are removed first."""
+    """Refuse sandboxes that do not fit on the disk; remains of an earlier attempt are removed first.
+
+    One that is made of a spare takes its space already.
+    """
     for sandbox in sandboxes:
         clear_away(sandbox.path)
-    needed_bytes = sum(sandbox.size_bytes() for sandbox in sandboxes)
+    spares = Spares(home / "sandboxes", 0)
+    needed_bytes = sum(sandbox.size_bytes() for sandbox in sandboxes if not spares.of(sandbox.resource))
     if needed_bytes > free_bytes(home):
+        spares.give_up_all()
         Trash(home / "sandboxes").empty()
     if needed_bytes > (left_bytes := free_bytes(home)):
         raise SandboxError(

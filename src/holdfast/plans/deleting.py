@@ -10,14 +10,18 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from holdfast.apply.real_folders import unmark_settled
+from holdfast.checkpoints.missing import is_of_this_boot
+from holdfast.checkpoints.service import CheckpointService
 from holdfast.db.lease import leased
 from holdfast.db.store import Store
 from holdfast.errors import ContentError, DatabaseError, StateError
-from holdfast.model import Checkpoint, Lease, Plan
+from holdfast.model import Checkpoint, CheckpointGroup, Lease, Plan
 from holdfast.parts import Parts
 from holdfast.plans.finding import family_of
 from holdfast.process.leftovers import end_leftovers, mark_of
 from holdfast.recovery import Recovery
+from holdfast.sandbox.spares import Spares
+from holdfast.system.reserve import is_short_of_space
 from holdfast.system.trees import sync_directory
 
 
@@ -30,6 +34,7 @@ def delete_plan(plan: Plan, below: Sequence[Plan], lease: Lease, parts: Parts) -
     Recovery(service, lease, parts.compensator).recover_before_deletion(plan.plan_id)
     unmark_settled(plan, service)
     family = (*below, plan)
+    _keep_spares(plan, service)
     for resource in plan.resources:
         service.manager.forget(Path(resource.sandbox_path))
     # The records go last: killed before that, the plan can be deleted again.
@@ -45,6 +50,24 @@ def delete_plan(plan: Plan, below: Sequence[Plan], lease: Lease, parts: Parts) -
             service.garbage.note_given_up(gone)
         service.store.delete(Plan, plan.plan_id)
     return sum(checkpoint.size_bytes for checkpoint in gone)
+
+
+def _keep_spares(plan: Plan, service: CheckpointService) -> None:
+    """Keep sandboxes for the next plan on the same folders; if space is short, give up the others as well."""
+    if service.spares is None:
+        return
+    if is_short_of_space(service.store.home):
+        service.spares.give_up_all()
+    elif plan.head_group_id is not None and is_of_this_boot(plan):
+        _keep_spares_of(plan, plan.head_group_id, service.spares, service)
+
+
+def _keep_spares_of(plan: Plan, head: str, spares: Spares, service: CheckpointService) -> None:
+    with suppress(DatabaseError):  # a damaged record is no reason to keep the plan
+        states = service.store.get(CheckpointGroup, head).states
+        for resource in plan.resources:
+            index = service.manager.index_file(Path(resource.sandbox_path))
+            spares.keep(resource, index, states[resource.name])
 
 
 def delete_damaged_plan(plan_id: str, parts: Parts) -> None:

@@ -71,6 +71,7 @@ class TreeCopy:
         self._databases: list[bytes] = []
         self._companions: list[bytes] = []
         """Files with the name of a database's log or index; databases and companions are copied after all others."""
+        self.has_databases = False
         self.left_out: list[Unheld] = []
         self.not_byte_for_byte: set[bytes] = set()
         """Databases that SQLite copied as of one moment."""
@@ -294,6 +295,7 @@ class TreeCopy:
     def _copy_databases(self) -> None:
         databases, companions = self._databases, self._companions
         self._databases, self._companions = [], []
+        self.has_databases = bool(databases or companions)
         users = Users()
         for path in databases:
             try:

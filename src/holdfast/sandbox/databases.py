@@ -46,7 +46,7 @@ _FLOCK = struct.Struct("hhqqi0q")
 _LOCKED_BYTES = {b"": (0x40000000, 512), LOG_INDEX: (120, 9)}
 """The bytes of each file that SQLite locks."""
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_SETTLED_NS = 20_000_000
+SETTLED_NS = 20_000_000
 """The clock of a file system may stand still for up to 10 ms: a write in that time does not change the file's times."""
 _SETTLING_TRIES = 5
 PATIENCE_SECONDS = BUSY_TIMEOUT_SECONDS
@@ -231,9 +231,9 @@ def settled_moment_of(directory: int, name: bytes) -> Moment | None:
     for _ in range(_SETTLING_TRIES):
         moment = moment_of(directory, name)
         last_write_ns = max((stamp[-1] for stamp in moment if stamp is not None), default=0)
-        if not 0 <= time.time_ns() - last_write_ns < _SETTLED_NS:
+        if not 0 <= time.time_ns() - last_write_ns < SETTLED_NS:
             return moment
-        time.sleep(_SETTLED_NS / 1e9)
+        time.sleep(SETTLED_NS / 1e9)
     return None
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from holdfast.errors import SandboxError
 from holdfast.model import Resource, Strategy
 from holdfast.sandbox.bulk import CopySink
-from holdfast.sandbox.copying import TreeCopy
-from holdfast.sandbox.making import made_whole
+from holdfast.sandbox.making import filled, made_whole
 from holdfast.sandbox.sizing import size_of, tree_at
+from holdfast.sandbox.spares import Spares
 from holdfast.system.trees import remove_tree
 
 
@@ -33,11 +33,11 @@ class DirectorySandbox:
     def size_bytes(self) -> int:
         return size_of(tree_at(os.fsencode(self.resource.path))).size_bytes
 
-    def create(self, sink: CopySink | None = None) -> Resource:
+    def create(self, sink: CopySink | None = None, spares: Spares | None = None) -> Resource:
         self.check()
         with made_whole(self.path) as unfinished:
-            copy = TreeCopy(Path(self.resource.path), unfinished, name=self.resource.name, sink=sink).run()
-        return self.resource.model_copy(update={"left_out": tuple(copy.left_out)})
+            copied = filled(self.resource, Path(self.resource.path), unfinished, (), sink, spares)
+        return self.resource.model_copy(update={"left_out": tuple(copied.left_out)})
 
     def remove(self) -> None:
         remove_tree(self.path)

@@ -20,10 +20,10 @@ from holdfast.git.run import run_git
 from holdfast.model import Resource, Strategy
 from holdfast.sandbox.borrowed import Lender, remove_places
 from holdfast.sandbox.bulk import CopySink
-from holdfast.sandbox.copying import TreeCopy
 from holdfast.sandbox.ignored import Selection, select, wishes_of
-from holdfast.sandbox.making import made_whole
+from holdfast.sandbox.making import filled, made_whole
 from holdfast.sandbox.sizing import size_of, tree_at
+from holdfast.sandbox.spares import Spares
 from holdfast.system.directories import Descent, split
 from holdfast.system.once import once
 from holdfast.system.trees import remove_tree
@@ -65,18 +65,18 @@ class GitWorktreeSandbox:
         size.add_all(selection.copied)
         return size.size_bytes
 
-    def create(self, sink: CopySink | None = None) -> Resource:
+    def create(self, sink: CopySink | None = None, spares: Spares | None = None) -> Resource:
         self.check()
         repository = GitRepository.at(Path(self.resource.path))
         with made_whole(self.path) as unfinished:
             skip = {b".git", *self._selection.skip}
-            copy = TreeCopy(repository.root, unfinished, name=self.resource.name, skip=skip, sink=sink).run()
+            copied = filled(self.resource, repository.root, unfinished, skip, sink, spares)
             lender = Lender.of(self.resource, repository.common_dir)
             lender.make_places()
-            _borrow(repository, unfinished, self.branch, lender, copy.not_byte_for_byte)
-            _borrow_inside(repository, unfinished, lender, copy.not_byte_for_byte)
+            _borrow(repository, unfinished, self.branch, lender, copied.not_byte_for_byte)
+            _borrow_inside(repository, unfinished, lender, copied.not_byte_for_byte)
             base = {"commit": repository.head() or "", "branch": repository.branch() or ""}
-        left_out = (*self._selection.left_out, *copy.left_out)
+        left_out = (*self._selection.left_out, *copied.left_out)
         return self.resource.model_copy(update={"base": base, "left_out": left_out})
 
     @once

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.errors import HoldfastError, SandboxError
-from holdfast.model import Resource
+from holdfast.model import Resource, Unheld
 from holdfast.sandbox.bulk import CopySink
 from holdfast.sandbox.copying import TreeCopy
+from holdfast.sandbox.spares import Spares, forget_spare, origin_beside
 from holdfast.system.place import refuse_replaced
 from holdfast.system.stopping import Stopped
 from holdfast.system.trash import trash_for
@@ -42,8 +44,33 @@ def made_whole(path: Path) -> Iterator[Path]:
 def clear_away(path: Path) -> None:
     """Remove a sandbox that is to be made again, and an unfinished one."""
     refuse_replaced(path)
-    for each in (_unfinished(path), path):
+    for each in (_unfinished(path), origin_beside(path), path):
         trash_for(path).put(each)
+    forget_spare(path)
+
+
+class Filled(NamedTuple):
+    left_out: Collection[Unheld]
+    """What could not be copied."""
+    not_byte_for_byte: Collection[bytes]
+
+
+def filled(
+    resource: Resource,
+    source: Path,
+    unfinished: Path,
+    skip: Collection[bytes],
+    sink: CopySink | None,
+    spares: Spares | None,
+) -> Filled:
+    """Fill a new sandbox with what the folder has, but for the paths ``skip``."""
+    if spares is not None and spares.has_made(resource, source, unfinished, skip):
+        return Filled((), ())
+    real = spares.walked(source, skip) if spares is not None else None
+    copy = TreeCopy(source, unfinished, name=resource.name, skip=skip, sink=sink).run()
+    if spares is not None and real is not None and not copy.left_out and not copy.has_databases:
+        spares.note_origin(Path(resource.sandbox_path), unfinished, real)
+    return Filled(copy.left_out, copy.not_byte_for_byte)
 
 
 def _unfinished(path: Path) -> Path:

@@ -9,6 +9,7 @@ from holdfast.model import Plan, Resource, ResourceType, Strategy
 from holdfast.sandbox.bulk import CopySink
 from holdfast.sandbox.directory import DirectorySandbox
 from holdfast.sandbox.git_worktree import GitWorktreeSandbox
+from holdfast.sandbox.spares import Spares
 
 
 class Sandbox(Protocol):
@@ -30,10 +31,10 @@ class Sandbox(Protocol):
         """How much space the sandbox will take: only of what is copied."""
         ...
 
-    def create(self, sink: CopySink | None = None) -> Resource:
+    def create(self, sink: CopySink | None = None, spares: Spares | None = None) -> Resource:
         """Make the sandbox, whole or not at all; returns the resource with what it started from.
 
-        ``sink`` is shown what is copied.
+        ``sink`` is shown what is copied. With ``spares`` it may be made of one, and nothing is shown then.
         """
         ...
 

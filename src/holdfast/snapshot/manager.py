@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -352,6 +352,15 @@ class CheckpointManager:
         for path, index in self._indexes.items():
             if is_there(path):
                 index.save()
+
+    def index_file(self, path: Path) -> Path:
+        """Where the index of a sandbox is kept for the next process."""
+        return self._cache_file(path)
+
+    def take_over_index(self, path: Path, file: Path) -> None:
+        """Go on with the index of a tree that was moved here, if there is one."""
+        with suppress(OSError):
+            file.rename(self._cache_file(path))
 
     def forget(self, path: Path) -> None:
         """Forget what is known of a sandbox that was removed or is being re-created."""

@@ -66,13 +66,13 @@ class CopiedTree:
         node.note_stamp(file.name, (inode, ctime, mtime, size))
 
     def learned(self) -> KnownTree | None:
-        """What is known, once its content is stored; None if it does not fit."""
+        """What is known, once its content is stored; None if it does not fit, or if nothing was shown."""
         if not self._is_over_quota:
             try:
                 self._batch.commit()
             except QuotaError:
                 self._is_over_quota = True
-        if self._is_over_quota:
+        if self._is_over_quota or not self._nodes:
             return None
         racy_ns = time.time_ns() - RACY_NS
         for node in self._nodes.values():

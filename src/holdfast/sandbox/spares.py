@@ -1,0 +1,194 @@
+"""Spares: sandboxes of deleted plans, kept so that the next plan on the same folder need not copy all of it.
+
+    .spares/<folder>-<random>/tree      the sandbox, without its .git
+    .spares/<folder>-<random>/origin    what it was copied from
+    .spares/<folder>-<random>/index     what is known of its files, for the first checkpoint
+    .spares/<folder>-<random>/state     the last state of which that is known
+
+A spare is made in the folder of its plan and gets its place by one rename, when it is whole. It is taken by a rename
+into the folder of the new plan, so only one process gets it, and what a killed process leaves of it goes with the plan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.model import Resource, ResourceType
+from holdfast.sandbox.databases import SETTLED_NS
+from holdfast.sandbox.origin import Doubtful, Walked, load_origin, origin_of, save_origin, walked
+from holdfast.sandbox.refill import refill
+from holdfast.system.place import is_there
+from holdfast.system.reserve import is_short_of_space
+from holdfast.system.trash import Trash, trash_for
+
+SPARES = ".spares"
+_TREE, _ORIGIN, _INDEX, _STATE = "tree", "origin", "index", "state"
+FEWEST_ENTRIES = 1_000
+_KEPT_SECONDS = 30 * 24 * 3600
+
+
+class Spares:
+    """The spares of one folder of sandboxes.
+
+    ``most``: how many are kept of each real folder. A folder with less than ``fewest_entries`` is copied as fast as it
+    is compared, so no spare of it is kept.
+    """
+
+    def __init__(self, sandboxes: Path, most: int, *, fewest_entries: int | None = None) -> None:
+        self._sandboxes, self._folder, self._most = sandboxes, sandboxes / SPARES, most
+        self._fewest_entries = FEWEST_ENTRIES if fewest_entries is None else fewest_entries
+
+    def keep(self, resource: Resource, index: Path, state: str) -> bool:
+        """Make a spare of a sandbox that its plan no longer needs; whether that was possible.
+
+        If the process dies meanwhile, the sandbox of the plan is missing, or the spare is whole.
+        """
+        sandbox = Path(resource.sandbox_path)
+        origin = load_origin(origin_beside(sandbox))
+        if not self._most or origin is None or not is_there(sandbox) or is_short_of_space(self._sandboxes):
+            return False
+        place, trash = _being_spared(sandbox), Trash(self._sandboxes)
+        try:
+            trash.put(place)  # a killed process may have left it
+            place.mkdir(mode=0o700)
+            sandbox.rename(place / _TREE)
+            origin_beside(sandbox).rename(place / _ORIGIN)
+            index.rename(place / _INDEX)
+            (place / _STATE).write_text(state)
+            if resource.type is ResourceType.GIT:
+                trash.put(place / _TREE / ".git")
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            place.rename(self._folder / f"{_name_of(resource)}-{secrets.token_hex(8)}")
+        except OSError:
+            return False  # what is left of it is removed with the plan's folder
+        self._give_up_others(resource)
+        return True
+
+    def _give_up_others(self, resource: Resource) -> None:
+        newest_first = sorted(self.of(resource), key=_kept_at, reverse=True)
+        for spare in newest_first[self._most :]:
+            self._give_up(spare)
+
+    def has_made(self, resource: Resource, source: Path, unfinished: Path, skip: Collection[bytes]) -> bool:
+        """Make the sandbox at ``unfinished`` out of a spare; if that is not possible exactly, nothing is left there."""
+        trash = Trash(self._sandboxes)
+        while (place := self._taken(resource)) is not None:
+            try:
+                if self._is_refilled(resource, place, source, unfinished, skip):
+                    return True
+            except (Doubtful, OSError):
+                trash.put(unfinished)
+            trash.put(place)
+        return False
+
+    def _taken(self, resource: Resource) -> Path | None:
+        """One spare in the folder of the new plan; None if there is none."""
+        place = _being_spared(Path(resource.sandbox_path))
+        for spare in self.of(resource):
+            with suppress(OSError):  # another process has taken it
+                spare.rename(place)
+                self._remove_if_empty()
+                return place
+        return None
+
+    def _remove_if_empty(self) -> None:
+        with suppress(OSError):
+            self._folder.rmdir()
+
+    def _is_refilled(
+        self, resource: Resource, place: Path, source: Path, unfinished: Path, skip: Collection[bytes]
+    ) -> bool:
+        origin = load_origin(place / _ORIGIN)
+        if origin is None or not _is_fresh(place):
+            return False
+        (place / _TREE).rename(unfinished)
+        origin = refill(unfinished, source, origin, skip)
+        save_origin(origin, origin_beside(Path(resource.sandbox_path)))
+        return True
+
+    def walked(self, source: Path, skip: Collection[bytes]) -> Walked | None:
+        """The folder before it is copied, if its sandbox may become a spare."""
+        try:
+            found = walked(source, skip=skip, is_ours=False) if self._most else None
+        except Doubtful:
+            return None
+        return found if found is not None and len(found.stamps) >= self._fewest_entries else None
+
+    def note_origin(self, sandbox: Path, unfinished: Path, real: Walked) -> None:
+        """Note what the copy of a folder was made from."""
+        time.sleep(SETTLED_NS / 1e9)  # otherwise the last files would be too new to be told by their times
+        with suppress(Doubtful):
+            copy = walked(unfinished, is_ours=True)
+            save_origin(origin_of(real.trusted(), copy.trusted()), origin_beside(sandbox))
+
+    def states(self) -> set[str]:
+        """The states whose content the first checkpoint after a refill needs, or it reads everything again."""
+        found = set()
+        for spare in self.all():
+            with suppress(OSError):
+                found.add((spare / _STATE).read_text())
+        return found
+
+    def all(self) -> list[Path]:
+        try:
+            return sorted(self._folder.iterdir())
+        except OSError:
+            return []
+
+    def give_up_all(self) -> None:
+        """For their space."""
+        for spare in self.all():
+            self._give_up(spare)
+        self._remove_if_empty()
+
+    def give_up_old(self) -> None:
+        for spare in self.all():
+            if not _is_fresh(spare):
+                self._give_up(spare)
+        self._remove_if_empty()
+
+    def _give_up(self, spare: Path) -> None:
+        with suppress(OSError):  # the next command that gives up spares tries it again
+            Trash(self._sandboxes).put(spare)
+
+    def of(self, resource: Resource) -> list[Path]:
+        return [spare for spare in self.all() if spare.name.startswith(f"{_name_of(resource)}-")]
+
+
+def origin_beside(sandbox: Path) -> Path:
+    return sandbox.with_name(f".{sandbox.name}.origin")
+
+
+def index_of_spare(sandbox: Path) -> Path:
+    """Where the index of the spare is that a sandbox was made of."""
+    return _being_spared(sandbox) / _INDEX
+
+
+def forget_spare(sandbox: Path) -> None:
+    """Remove what is left of the spare that a sandbox was made of."""
+    trash_for(sandbox).put(_being_spared(sandbox))
+
+
+def _being_spared(sandbox: Path) -> Path:
+    return sandbox.with_name(f".{sandbox.name}.spare")
+
+
+def _name_of(resource: Resource) -> str:
+    """The same for all sandboxes of one kind of one folder."""
+    return hashlib.sha256(f"{resource.type}\0{resource.path}".encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def _kept_at(spare: Path) -> float:
+    try:
+        return spare.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _is_fresh(spare: Path) -> bool:
+    return time.time() - _kept_at(spare) < _KEPT_SECONDS
