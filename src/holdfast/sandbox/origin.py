@@ -7,6 +7,7 @@ owner, attributes or names gives an entry another ctime.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 from collections.abc import Collection, Mapping
@@ -28,6 +29,9 @@ _UNTRUSTED = -1
 """Stands for a ctime so recent that the entry may have changed again without a new one."""
 _REMOTE = ("9p", "afs", "ceph", "cifs", "fuse", "lustre", "nfs", "smb", "virtiofs")
 """On these file systems another machine may change a file, and its times show it only later."""
+
+_OCTAL = re.compile(rb"\\([0-7]{3})")
+"""How the kernel writes a space in the path of a mount."""
 
 Stamp = tuple[int, int, int, int, int]
 """Kind, inode, ctime, mtime and size."""
@@ -150,7 +154,7 @@ def _refuse_remote(folder: Path) -> None:
     real = os.fsencode(os.path.realpath(folder)) + b"/"
     for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
         before, _, after = line.partition(b" - ")
-        mounted = before.split()[4].decode("unicode_escape").encode("latin-1").rstrip(b"/") + b"/"
+        mounted = _OCTAL.sub(lambda found: bytes([int(found[1], 8)]), before.split()[4]).rstrip(b"/") + b"/"
         if real.startswith(mounted) and len(mounted) >= len(place):
             place, kind = mounted, after.split()[0].decode()
     if kind.startswith(_REMOTE):
