@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -10,7 +11,6 @@ from holdfast.model import Plan, all_steps
 from holdfast.sandbox.making import clear_away
 from holdfast.sandbox.protocol import Sandbox, sandbox_for
 from holdfast.sandbox.spares import Spares
-from holdfast.system.reserve import free_bytes
 from holdfast.system.trash import Trash
 from holdfast.tools import Toolbox
 
@@ -29,10 +29,10 @@ def check_space(sandboxes: Collection[Sandbox], home: Path) -> None:
         clear_away(sandbox.path)
     spares = Spares(home / "sandboxes", 0)
     needed_bytes = sum(sandbox.size_bytes() for sandbox in sandboxes if not spares.of(sandbox.resource))
-    if needed_bytes > free_bytes(home):
+    if needed_bytes > shutil.disk_usage(home).free:
         spares.give_up_all()
         Trash(home / "sandboxes").empty()
-    if needed_bytes > (left_bytes := free_bytes(home)):
+    if needed_bytes > (left_bytes := shutil.disk_usage(home).free):
         raise SandboxError(
             f"The sandboxes need {_megabytes(needed_bytes)}, and {home} has {_megabytes(left_bytes)} left.",
             hint="Free some space, delete plans that are done, or set HOLDFAST_HOME to a folder on a larger disk.",
