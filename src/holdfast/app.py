@@ -499,7 +499,7 @@ def _preview_correction(
     from holdfast.plans.creating import load_steps
 
     if mode not in tuple(CorrectionMode):
-        raise UsageError(f"{mode!r} is not a way to correct.", hint=f"It is one of {', '.join(CorrectionMode)}.")
+        raise UsageError(f"There is no mode {mode!r}.", hint=f"The modes are {', '.join(CorrectionMode)}.")
     steps = load_steps(steps_file, plan, parts) if steps_file is not None else None
     if mode != CorrectionMode.APPEND:
         return parts.corrections.preview_revert(plan, decision, steps)

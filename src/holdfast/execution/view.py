@@ -125,7 +125,7 @@ def same_path_refusal() -> str | None:
     try:
         run_supervised(["/bin/sh", "-c", ":"], cwd=Path("/"), environment={}, mounts=(Mount(here, here),))
     except ViewError as error:
-        return f"the system refuses to mount one for them ({error.reason})"
+        return f"the system does not let this user mount folders ({error.reason})"
     except SandboxError as error:
         return error.message
     return None

@@ -40,7 +40,7 @@ def index_entries(
     """The ``mode digest`` of those of these paths that the index lists."""
     if not paths:
         return {}
-    asked = list(map(os.fsdecode, paths)) if len(paths) <= MOST_ASKED_FOR else []
+    asked = sorted(map(os.fsdecode, paths)) if len(paths) <= MOST_ASKED_FOR else []
     args = ["--literal-pathspecs", "ls-files", "-s", "-z", "--", *asked]
     listed = run_git(args, cwd=repository.root, env=environment).stdout.split(b"\0")[:-1]
     return {path: facts.rpartition(b" ")[0] for facts, _, path in (line.partition(b"\t") for line in listed)}

@@ -112,6 +112,11 @@ def test_a_dumb_terminal_and_no_terminal_at_all_get_no_bar(many: Project) -> Non
 def test_subplans_side_by_side_say_how_far_each_of_them_is(many: Project) -> None:
     subplans = "".join(f"      - {{name: {name}, steps: [{{run: sleep 0.3}}]}}\n" for name in ("one", "two"))
     steps = f"  - name: both\n    parallel: 2\n    subplans:\n{subplans}"
+    for number in range(100):  # the files of one folder are copied together
+        folder = many.data / "folders" / str(number)
+        folder.mkdir(parents=True)
+        for name in ("a", "b"):
+            (folder / name).write_text("1\n")
     ended = shown(many, "plan", "execute", str(many.plan(steps)), columns=120)
     assert ended.exit_code == 0, ended
     assert re.search(r"(one|two): copying data \d+ %", ended.stdout)
