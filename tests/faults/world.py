@@ -18,6 +18,7 @@ from typing import Any
 
 import holdfast
 from holdfast.sandbox import spares
+from holdfast.system import reserve
 from tests.faults.gate import Ended, Keeper, run_gated, run_ungated, show_boot_id
 from tests.support.repositories import git, make_repository, settings_of_a_person
 from tests.support.trees import Thing, describe, write
@@ -114,6 +115,8 @@ def warm_up() -> None:
             importlib.import_module(name)
     # The folders here are so small that no spares of them would be kept.
     spares.FEWEST_ENTRIES = 1
+    # And the disks that lose their power are so small that none would be.
+    reserve.LITTLE_SPACE_BYTES = reserve._FEW_FILES = 0
     gc.collect()
     gc.freeze()
 
