@@ -293,12 +293,12 @@ def _copy(source: Path | str, target: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Also right after a kill, when a process may still be on its way out."""
-    for _ in range(50):
+    """Also right after a kill, when a process, with the mounts that it saw, may still be on its way out."""
+    for _ in range(1_000):
         if folder.is_symlink() or not folder.is_dir():
             folder.unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
         if not os.path.lexists(folder):
             return
         time.sleep(0.01)
-    raise AssertionError(f"{folder} cannot be removed")
+    raise AssertionError(f"{folder} cannot be removed: {sorted(folder.rglob('*'))[:3]}")
