@@ -354,7 +354,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         """
         from holdfast.apply import apply
 
-        options = self._apply_options(commit, branch, include_ignored)
+        options = _apply_options(self.settings, commit, branch, include_ignored)
         with (
             self._locking.recovered(self._locking.APPLY, reference, listener=listener) as (plan, lease),
             self.service.sandboxes.looking(),
@@ -367,21 +367,8 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         """What ``apply`` would do; changes nothing, and refuses what ``apply`` would refuse."""
         from holdfast.apply.preview import preview_apply
 
-        options = self._apply_options(commit, branch, include_ignored)
+        options = _apply_options(self.settings, commit, branch, include_ignored)
         return preview_apply(self._locking.idle(self._locking.APPLY, reference), self.service, options)
-
-    def _apply_options(self, commit: bool, branch: str | None, include_ignored: Sequence[str]) -> ApplyOptions:
-        from holdfast.apply.preview import ApplyOptions
-        from holdfast.plans.creating import refuse_patterns
-
-        refuse_patterns("--include-ignored", include_ignored)
-        if branch is not None and include_ignored:
-            raise UsageError(
-                "A branch holds no file that git ignores: `--branch` and `--include-ignored` exclude each other.",
-                hint="Use one.",
-            )
-        settings = self.settings
-        return ApplyOptions(commit, branch, (*settings.include_ignored, *settings.apply_ignored, *include_ignored))
 
     def unapply(
         self,
@@ -506,3 +493,18 @@ def _preview_correction(
     if steps is None:
         raise UsageError("Appending needs new steps.", hint="Give them with `--with FILE`.")
     return parts.corrections.preview_append(plan, decision, steps)
+
+
+def _apply_options(
+    settings: Settings, commit: bool, branch: str | None, include_ignored: Sequence[str]
+) -> ApplyOptions:
+    from holdfast.apply.preview import ApplyOptions
+    from holdfast.plans.creating import refuse_patterns
+
+    refuse_patterns("--include-ignored", include_ignored)
+    if branch is not None and include_ignored:
+        raise UsageError(
+            "A branch holds no file that git ignores: `--branch` and `--include-ignored` exclude each other.",
+            hint="Use one.",
+        )
+    return ApplyOptions(commit, branch, (*settings.include_ignored, *settings.apply_ignored, *include_ignored))

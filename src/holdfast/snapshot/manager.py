@@ -353,19 +353,15 @@ class CheckpointManager:
             if is_there(path):
                 index.save()
 
-    def index_file(self, path: Path) -> Path:
-        """Where the index of a sandbox is kept for the next process."""
-        return self._cache_file(path)
-
     def take_over_index(self, path: Path, file: Path) -> None:
         """Go on with the index of a tree that was moved here, if there is one."""
         with suppress(OSError):
-            file.rename(self._cache_file(path))
+            file.rename(self.index_file(path))
 
     def forget(self, path: Path) -> None:
         """Forget what is known of a sandbox that was removed or is being re-created."""
         self._indexes.pop(path, None)
-        self._cache_file(path).unlink(missing_ok=True)
+        self.index_file(path).unlink(missing_ok=True)
 
     def _index(self, path: Path) -> TreeIndex:
         index = self._indexes.get(path)
@@ -373,7 +369,7 @@ class CheckpointManager:
             index = TreeIndex(path, self._recent)
             if not is_there(path):
                 raise index.missing()
-            index.load(self._cache_file(path))
+            index.load(self.index_file(path))
             self._indexes[path] = index
         return index
 
@@ -389,7 +385,8 @@ class CheckpointManager:
         tracker, report = self._trackers.get(index.root), self.looks.report(index.root)
         return Restoration(index, self.reader, batch, tracker, state_hash, report)
 
-    def _cache_file(self, path: Path) -> Path:
+    def index_file(self, path: Path) -> Path:
+        """Where the index of a sandbox is kept for the next process."""
         return self._caches / f"{path.parent.name}-{path.name}.index"
 
 
