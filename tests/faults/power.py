@@ -6,13 +6,15 @@ the command is killed, and the copy is mounted in place of the image: what was w
 
 from __future__ import annotations
 
+import filecmp
 import os
 import random
 import shutil
 import subprocess
+import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -28,6 +30,7 @@ FILE_SYSTEMS = {
     "btrfs": ("mkfs.btrfs", "-q", "-f"),
 }
 _SIZE_BYTES = 320 << 20
+_PATIENCE_SECONDS = 10.0
 
 
 class CannotCut(Exception):
@@ -90,8 +93,14 @@ class Disk:
         self._mount("now.img")
 
     def remember(self) -> None:
-        """What is on the disk at this moment, and nothing that is only in memory."""
-        _copy(self.folder / "now.img", self.folder / "cut.img")
+        """What is on the disk at one moment, and nothing that is only in memory.
+
+        The kernel may write on while the image is copied: a copy is of one moment if nothing differs right after it.
+        """
+        now, cut = self.folder / "now.img", self.folder / "cut.img"
+        _copy(now, cut)
+        while not filecmp.cmp(now, cut, shallow=False):
+            _copy(now, cut)
 
     def cut(self) -> None:
         """Go on with what was remembered, as after a power cut."""
@@ -106,6 +115,21 @@ class Disk:
     def unmount(self) -> None:
         while os.path.ismount(self.place):
             _must("umount", str(self.place))
+        self._wait_until_released()
+
+    def _wait_until_released(self) -> None:
+        """A killed process that saw the disk in a name space of its own may still be on its way out."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while held := [image for image in _images_of_loop_devices() if image.parent == self.folder]:
+            if time.monotonic() > deadline:
+                raise CannotCut(f"still in use: {held}")
+            time.sleep(0.01)
+
+
+def _images_of_loop_devices() -> Iterator[Path]:
+    for place in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with suppress(OSError):  # released meanwhile
+            yield Path(place.read_text().strip())
 
 
 def _must(*words: str) -> None:

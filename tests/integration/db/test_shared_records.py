@@ -139,12 +139,15 @@ def test_a_run_is_stopped_from_another_machine(machines: Machines) -> None:
 def test_a_run_that_ends_while_it_is_asked_once_more_counts_as_stopped(
     machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started = machines.workshop.outside / "started"
-    plan = machines.created("echo 1 > one", f"touch {started}; sleep 60")
+    started, may_end = machines.workshop.outside / "started", machines.workshop.outside / "may end"
+    when_stopped = f'until test -e "{may_end}"; do sleep 0.01; done; exit 1'
+    plan = machines.created("echo 1 > one", f"trap '{when_stopped}' TERM; touch {started}; sleep 60 & wait")
     answers: list[Lease | None] = []
     with machines.running(plan, started) as results, monkeypatch.context() as patched:
 
         def once_it_has_ended(leases: LeaseRecords, plan_id: str) -> Lease | None:
+            if answers:
+                may_end.touch()
             while answers and not results:
                 started.exists()
             answers.append(request_stop(leases, plan_id))
