@@ -32,7 +32,7 @@ from holdfast.git.run import run_git
 from holdfast.model import Plan, PlanState, View
 from holdfast.parts import has_sandbox
 from holdfast.process.confinement import Confinement, confinement_of, gaps, landlock_abi
-from holdfast.sandbox.sizing import size_of, tree_at
+from holdfast.sandbox.listing import ListedTree
 from holdfast.sandbox.spares import SPARES, Spares
 from holdfast.system.calls import ARE_COMPILED
 from holdfast.system.place import is_missing
@@ -354,7 +354,7 @@ def _trash(folder: Path) -> Iterator[Finding]:
 
 
 def _megabytes_of(folders: Iterable[Path]) -> float:
-    return sum(size_of(tree_at(os.fsencode(each))).size_bytes for each in folders) / 1e6
+    return sum(ListedTree(each).size().size_bytes for each in folders) / 1e6
 
 
 def _spares(folder: Path) -> Iterator[Finding]:

@@ -7,19 +7,23 @@ of gitformat-index(5). Only stat data is replaced, in its place; all else stays 
 from __future__ import annotations
 
 import hashlib
-import os
 import stat
 import struct
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+from holdfast.system.calls import index_stats
+from holdfast.system.plain_calls import INDEX_STATS
+
 _HEAD = struct.Struct(">4sII")
-_STATS = struct.Struct(">10I")
-"""Seconds and nanoseconds of ctime and mtime, device, inode, mode, user, group and size: 32 bits of each."""
-_MTIME, _INODE, _MODE, _SIZE = 2, 5, 6, 9
+_BYTES = INDEX_STATS.size
+_MISSING = bytes(_BYTES)
+_MTIME, _MODE, _SIZE = slice(8, 12), slice(24, 28), slice(36, 40)
+"""Where the seconds of the mtime, the mode and the size are in the stat data of an entry."""
+_TOLD = (slice(0, 16), slice(20, 24), slice(28, 40))
+"""What tells whether a file changed: times, inode, user, group and size. The device may have another number after a
+reboot, and git does not compare it."""
 _FLAGS = struct.Struct(">H")
-_LOW = 0xFFFFFFFF
-_SECOND_NS = 1_000_000_000
 _VERSIONS = (2, 3, 4)
 _COMPRESSED = 4
 _EXTENDED, _STAGE = 0x4000, 0x3000
@@ -48,18 +52,21 @@ def carried_over(
     digest_bytes = _digest_bytes(content)
     if digest_bytes is None:
         return None
-    changed, is_complete = bytearray(content), True
     try:
-        for place, path in _entries(content, digest_bytes):
-            noted = _STATS.unpack_from(content, place)
-            is_clean = path not in except_for and _is_clean(noted, written_at, original, path)
-            stats = _stats_at(copy, path) if is_clean else None
-            if stats is not None and stats[_SIZE] == noted[_SIZE]:
-                _STATS.pack_into(changed, place, *stats[:_MODE], noted[_MODE], *stats[_MODE + 1 :])
-            else:
-                is_complete = False
+        entries = list(_entries(content, digest_bytes))
     except (ValueError, IndexError, struct.error):
         return None
+    changed, is_complete = bytearray(content), True
+    paths = b"".join(path + b"\0" for _, path in entries)
+    originals, copies = index_stats(original, paths), index_stats(copy, paths)
+    racy = min(max(0, written_at), 0xFFFFFFFF).to_bytes(4)
+    for at, (place, path) in zip(range(0, len(originals), _BYTES), entries, strict=True):
+        noted, found, new = content[place : place + _BYTES], originals[at : at + _BYTES], copies[at : at + _BYTES]
+        is_clean = path not in except_for and noted[_MTIME] < racy and all(noted[each] == found[each] for each in _TOLD)
+        if is_clean and new != _MISSING and new[_SIZE] == noted[_SIZE]:
+            changed[place : place + _BYTES] = new[: _MODE.start] + noted[_MODE] + new[_MODE.stop :]
+        else:
+            is_complete = False
     return CarriedIndex(_signed(changed, digest_bytes), is_complete)
 
 
@@ -80,7 +87,7 @@ def _entries(content: bytes, digest_bytes: int) -> Iterator[tuple[int, bytes]]:
     at, path = _HEAD.size, b""
     for _ in range(count):
         start = at
-        at += _STATS.size + digest_bytes
+        at += _BYTES + digest_bytes
         (flags,) = _FLAGS.unpack_from(content, at)
         at += _FLAGS.size * (2 if flags & _EXTENDED else 1)
         if version >= _COMPRESSED:
@@ -118,28 +125,6 @@ def _extensions(content: bytes) -> Iterator[bytes]:
         name, size = struct.unpack_from(">4sI", content, at)
         yield name
         at += 8 + size
-
-
-def _is_clean(noted: tuple[int, ...], written_at: int, tree: int, path: bytes) -> bool:
-    """Whether the file is as it was when its stat data was noted, and any later change would have shown in it."""
-    if noted[_MTIME] >= written_at:
-        return False  # in the second in which the index was written
-    found = _stats_at(tree, path)
-    # The device may have another number after a reboot, and git does not compare it.
-    return found is not None and (found[:4], found[_INODE], found[_MODE + 1 :]) == (
-        noted[:4], noted[_INODE], noted[_MODE + 1 :],
-    )  # fmt: skip
-
-
-def _stats_at(tree: int, path: bytes) -> tuple[int, ...] | None:
-    try:
-        found = os.stat(path, dir_fd=tree, follow_symlinks=False)
-    except OSError:
-        return None
-    (ctime, ctime_ns), (mtime, mtime_ns) = divmod(found.st_ctime_ns, _SECOND_NS), divmod(found.st_mtime_ns, _SECOND_NS)
-    device, inode, mode, size = found.st_dev, found.st_ino, found.st_mode, found.st_size
-    stats = (ctime, ctime_ns, mtime, mtime_ns, device, inode, mode, found.st_uid, found.st_gid, size)
-    return tuple(each & _LOW for each in stats)
 
 
 def _signed(content: bytearray, digest_bytes: int) -> bytes:

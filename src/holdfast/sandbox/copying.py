@@ -30,6 +30,7 @@ from holdfast.sandbox.databases import (
     settled_moment_of,
 )
 from holdfast.sandbox.entries import EntryCopy, IsDatabase, Moved, can_be_copied, unless_moved
+from holdfast.sandbox.listing import ListedTree
 from holdfast.system import folder_mark
 from holdfast.system.directories import Descent, join, shown, split
 from holdfast.system.progress import Totals, Work, meter_of
@@ -43,9 +44,10 @@ class TreeCopy:
 
     ``is_ours``: the source is a sandbox; what we have no permission for is made accessible for a moment.
 
-    ``name`` is shown with the progress, and ``sink`` what is in the copy; afterwards ``left_out`` has what could not be
-    copied, and why. The target itself is never copied, even if a mount makes it appear inside the source. An entry that
-    vanishes before it is copied counts as if it had never been there.
+    ``name`` is shown with the progress, and ``sink`` what is in the copy; ``tree``: lists of the source, for the totals
+    of the progress. Afterwards ``left_out`` has what could not be copied, and why. The target itself is never copied,
+    even if a mount makes it appear inside the source. An entry that vanishes before it is copied counts as if it had
+    never been there.
     """
 
     _from: Descent
@@ -61,8 +63,10 @@ class TreeCopy:
         skip: Collection[bytes] = (),
         is_ours: bool = False,
         sink: CopySink | None = None,
+        tree: ListedTree | None = None,
     ) -> None:
         self._source, self._target, self._is_ours, self._sink = source, target, is_ours, sink
+        self._tree = tree or ListedTree(source, opens_up=is_ours)
         self._name, self._skip = name, skip
         self._entries = EntryCopy(is_ours=is_ours)
         self._target_is = (-1, -1)
@@ -79,7 +83,7 @@ class TreeCopy:
     def run(self) -> TreeCopy:
         os.mkdir(self._target, 0o700)
         self._target_is = _identity(os.stat(self._target))
-        with self._at_work(self._totals):
+        with self._at_work(lambda: self._tree.totals(self._skip)):
             directories = [b""]
             while directories:
                 directories.extend(self._copy_directory(directories.pop()))
@@ -100,27 +104,6 @@ class TreeCopy:
             while self._made:
                 directory, attributes = self._made.pop()
                 attributes.give_to(self._to.open(directory))
-
-    def _totals(self) -> tuple[int, int]:
-        """How many files there are to copy, and how large they are."""
-        files, size_bytes, directories = 0, 0, [b""]
-        while directories:
-            stop_if_asked()
-            directory = directories.pop()
-            try:
-                with os.scandir(self._from.open(directory)) as listing:
-                    for entry in listing:
-                        path = join(directory, os.fsencode(entry.name))
-                        if path in self._skip:
-                            continue
-                        if entry.is_dir(follow_symlinks=False):
-                            directories.append(path)
-                        else:
-                            files += 1
-                            size_bytes += entry.stat(follow_symlinks=False).st_size
-            except OSError:
-                continue  # it vanished, or we may not read it: it will not be copied
-        return files, size_bytes
 
     def _copy_directory(self, directory: bytes) -> list[bytes]:
         """Make a directory and copy the entries in it, except directories, whose paths are returned."""

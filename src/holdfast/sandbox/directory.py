@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from holdfast.errors import SandboxError
 from holdfast.model import Resource, Strategy
 from holdfast.sandbox.bulk import CopySink
+from holdfast.sandbox.listing import ListedTree
 from holdfast.sandbox.making import filled, made_whole
-from holdfast.sandbox.sizing import size_of, tree_at
 from holdfast.sandbox.spares import Spares
 from holdfast.system.trees import remove_tree
 
@@ -19,6 +18,7 @@ class DirectorySandbox:
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
+        self._tree = ListedTree(Path(resource.path))
 
     @property
     def path(self) -> Path:
@@ -31,12 +31,12 @@ class DirectorySandbox:
             )
 
     def size_bytes(self) -> int:
-        return size_of(tree_at(os.fsencode(self.resource.path))).size_bytes
+        return self._tree.size().size_bytes
 
     def create(self, sink: CopySink | None = None, spares: Spares | None = None) -> Resource:
         self.check()
         with made_whole(self.path) as unfinished:
-            copied = filled(self.resource, Path(self.resource.path), unfinished, (), sink, spares)
+            copied = filled(self.resource, self._tree, unfinished, (), sink, spares)
         return self.resource.model_copy(update={"left_out": tuple(copied.left_out)})
 
     def remove(self) -> None:

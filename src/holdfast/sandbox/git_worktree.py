@@ -21,8 +21,8 @@ from holdfast.model import Resource, Strategy
 from holdfast.sandbox.borrowed import Lender, remove_places
 from holdfast.sandbox.bulk import CopySink
 from holdfast.sandbox.ignored import Selection, select, wishes_of
+from holdfast.sandbox.listing import ListedTree
 from holdfast.sandbox.making import filled, made_whole
-from holdfast.sandbox.sizing import size_of, tree_at
 from holdfast.sandbox.spares import Spares
 from holdfast.system.directories import Descent, split
 from holdfast.system.once import once
@@ -58,19 +58,13 @@ class GitWorktreeSandbox:
         wishes_of(repository)
 
     def size_bytes(self) -> int:
-        repository, selection = GitRepository.at(Path(self.resource.path)), self._selection
-        # The objects are borrowed, not copied.
-        skip = {b".git", *selection.skip, *selection.ignored}
-        size = size_of(tree_at(os.fsencode(repository.root), skip=skip))
-        size.add_all(selection.copied)
-        return size.size_bytes
+        return self._tree.size(skip=self._skip).size_bytes
 
     def create(self, sink: CopySink | None = None, spares: Spares | None = None) -> Resource:
         self.check()
         repository = GitRepository.at(Path(self.resource.path))
         with made_whole(self.path) as unfinished:
-            skip = {b".git", *self._selection.skip}
-            copied = filled(self.resource, repository.root, unfinished, skip, sink, spares)
+            copied = filled(self.resource, self._tree, unfinished, self._skip, sink, spares)
             lender = Lender.of(self.resource, repository.common_dir)
             lender.make_places()
             _borrow(repository, unfinished, self.branch, lender, copied.not_byte_for_byte)
@@ -80,9 +74,18 @@ class GitWorktreeSandbox:
         return self.resource.model_copy(update={"base": base, "left_out": left_out})
 
     @once
+    def _tree(self) -> ListedTree:
+        return ListedTree(GitRepository.at(Path(self.resource.path)).root)
+
+    @once
     def _selection(self) -> Selection:
         """Decided once, so that what is copied is what was found to fit on the disk."""
-        return select(GitRepository.at(Path(self.resource.path)), self.resource.copy_rules)
+        return select(GitRepository.at(Path(self.resource.path)), self.resource.copy_rules, self._tree)
+
+    @property
+    def _skip(self) -> Collection[bytes]:
+        """What is not copied; the objects are borrowed."""
+        return {b".git", *self._selection.skip}
 
     def remove(self) -> None:
         remove_tree(self.path)

@@ -21,8 +21,9 @@ from holdfast.git.patterns import matching
 from holdfast.git.repository import GitRepository
 from holdfast.model import CopyLimit, CopyRules, Unheld
 from holdfast.names import NOT_IN_A_NAME, bytes_text
+from holdfast.sandbox.listing import ListedTree
 from holdfast.sandbox.sizing import Found, Size, size_of, tree_at
-from holdfast.system.directories import ancestors, join, split, with_ancestors
+from holdfast.system.directories import join, split, with_ancestors
 
 WISHES = ".worktreeinclude"
 """The file at the root of a repository whose patterns name ignored files that every copy of it needs."""
@@ -35,21 +36,17 @@ _UNSHOWN = re.compile(rf"{NOT_IN_A_NAME.pattern}|[\udc80-\udcff]")
 class Selection:
     skip: frozenset[bytes]
     """What is not copied; nothing that lies in such a folder is."""
-    ignored: frozenset[bytes]
-    """Files that git ignores, and folders in which it ignores everything."""
-    copied: Size
-    """What is copied of them."""
     left_out: tuple[Unheld, ...]
 
 
-def select(repository: GitRepository, rules: CopyRules) -> Selection:
-    """Decide for a repository as it is now."""
+def select(repository: GitRepository, rules: CopyRules, tree: ListedTree) -> Selection:
+    """Decide for a repository as it is now; ``tree`` is its work tree."""
     root = os.fsencode(repository.root)
     ignored = _ignored_in(repository)
     include, exclude = wishes_of(repository) + _lines(rules.include), _lines(rules.exclude)
     if not include and not exclude:
         # A tree of too many files is left out in any case.
-        sizes = {path: size_of(tree_at(root, path), rules.limit.files) for path in ignored}
+        sizes = {path: tree.size(path, most_files=rules.limit.files) for path in ignored}
         return _within_limit(sizes, rules.limit)
     others = _untracked(repository, root, ignored) if exclude else []
     return _chosen({path: list(tree_at(root, path)) for path in ignored}, others, include, exclude, rules)
@@ -108,9 +105,7 @@ def _untracked(repository: GitRepository, root: bytes, ignored: Collection[bytes
 def _within_limit(sizes: Mapping[bytes, Size], limit: CopyLimit) -> Selection:
     """The decision if there are no patterns: an entry is copied as a whole or not at all."""
     dropped = over_limit(sizes, limit)
-    copied = _sum(size for path, size in sizes.items() if path not in dropped)
-    left_out = _too_large(dropped)
-    return Selection(frozenset(dropped), frozenset(sizes), copied, left_out)
+    return Selection(frozenset(dropped), _too_large(dropped))
 
 
 def over_limit(sizes: Mapping[bytes, Size], limit: CopyLimit) -> dict[bytes, Size]:
@@ -148,9 +143,8 @@ def _chosen(
     too_much = {each.path for path in dropped for each in ignored[path] if each.path not in included}
     skip = _topmost([*inside, *others], excluded | too_much)
     sizes = _sizes_below(skip, [*inside, *others])
-    copied = size_of(each for each in inside if not _is_below(each.path, skip))
     left_out = (*_too_large(dropped), *_excluded({path: sizes[path] for path in skip if path not in too_much}))
-    return Selection(frozenset(skip), frozenset(ignored), copied, left_out)
+    return Selection(frozenset(skip), left_out)
 
 
 def _size_without(decided: Collection[bytes], found: Sequence[Found]) -> Size:
@@ -176,10 +170,6 @@ def _topmost(found: Sequence[Found], unwanted: Collection[bytes]) -> set[bytes]:
         if each.path in gone and not is_below:
             skip.add(each.path)
     return skip
-
-
-def _is_below(path: bytes, tops: Collection[bytes]) -> bool:
-    return path in tops or any(above in tops for above in ancestors(path))
 
 
 def _sizes_below(skip: Collection[bytes], found: Sequence[Found]) -> dict[bytes, Size]:

@@ -11,6 +11,7 @@ from holdfast.errors import HoldfastError, SandboxError
 from holdfast.model import Resource, Unheld
 from holdfast.sandbox.bulk import CopySink
 from holdfast.sandbox.copying import TreeCopy
+from holdfast.sandbox.listing import ListedTree
 from holdfast.sandbox.spares import Spares, forget_spare, origin_beside
 from holdfast.system.place import refuse_replaced
 from holdfast.system.stopping import Stopped
@@ -57,17 +58,17 @@ class Filled(NamedTuple):
 
 def filled(
     resource: Resource,
-    source: Path,
+    tree: ListedTree,
     unfinished: Path,
     skip: Collection[bytes],
     sink: CopySink | None,
     spares: Spares | None,
 ) -> Filled:
     """Fill a new sandbox with what the folder has, but for the paths ``skip``."""
-    if spares is not None and spares.has_made(resource, source, unfinished, skip):
+    if spares is not None and spares.has_made(resource, tree.root, unfinished, skip):
         return Filled((), ())
-    real = spares.walked(source, skip) if spares is not None else None
-    copy = TreeCopy(source, unfinished, name=resource.name, skip=skip, sink=sink).run()
+    real = spares.walked(tree, skip) if spares is not None else None
+    copy = TreeCopy(tree.root, unfinished, name=resource.name, skip=skip, sink=sink, tree=tree).run()
     if spares is not None and real is not None and not copy.left_out and not copy.has_databases:
         spares.note_origin(Path(resource.sandbox_path), unfinished, real)
     return Filled(copy.left_out, copy.not_byte_for_byte)

@@ -8,34 +8,29 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from holdfast.sandbox.databases import SETTLED_NS
-from holdfast.sandbox.entries import can_be_copied
-from holdfast.system import folder_mark
-from holdfast.system.directories import Descent, join
+from holdfast.sandbox.listing import Listed, ListedTree
 from holdfast.system.machine import boot_id
-from holdfast.system.stopping import stop_if_asked
+from holdfast.system.stamps import RACY_NS, UNTRUSTED, own_stamp, pack_stamps, path_in, unpack_stamps
 
-_VERSION = 1
-_UNTRUSTED = -1
-"""Stands for a ctime so recent that the entry may have changed again without a new one."""
+_VERSION = 2
+_UNTRUSTED_STAMP = (0, UNTRUSTED, 0, 0)
+"""No file has it."""
 _REMOTE = ("9p", "afs", "ceph", "cifs", "fuse", "lustre", "nfs", "smb", "virtiofs")
 """On these file systems another machine may change a file, and its times show it only later."""
 
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 """How the kernel writes a space in the path of a mount."""
 
-Stamp = tuple[int, int, int, int, int]
-"""Kind, inode, ctime, mtime and size."""
-Stamps = Mapping[bytes, Stamp]
+Directories = dict[bytes, bytes]
+"""The packed stamps of every directory of a tree, by its path; ``b""`` is the root."""
 
 
 class Doubtful(Exception):
@@ -43,44 +38,45 @@ class Doubtful(Exception):
 
 
 class Walked(NamedTuple):
-    """All entries of a tree; ``b""`` is the root."""
+    """All directories of a tree."""
 
-    stamps: dict[bytes, Stamp]
-    linked: set[bytes]
-    """Files with several names."""
+    directories: dict[bytes, Listed]
     read_from_ns: int
 
-    def trusted(self) -> dict[bytes, Stamp]:
-        return trusted(self.stamps, self.read_from_ns)
+    def entries(self) -> int:
+        return sum(each.files + 1 for each in self.directories.values())
+
+    def trusted(self) -> Directories:
+        """Their stamps without the ctimes that are so recent that a later change may not show."""
+        racy_ns = self.read_from_ns - RACY_NS
+        return {
+            path: listed.stamps if listed.newest_ns < racy_ns else _distrusted(listed.stamps, racy_ns)
+            for path, listed in self.directories.items()
+        }
+
+
+def _distrusted(packed: bytes, racy_ns: int) -> bytes:
+    inode, ctime = own_stamp(packed)
+    stamps = {name: stamp if stamp[1] < racy_ns else _UNTRUSTED_STAMP for name, stamp in unpack_stamps(packed).items()}
+    return pack_stamps(path_in(packed), (inode, ctime if ctime < racy_ns else UNTRUSTED), stamps)
 
 
 class Origin(msgspec.Struct, array_like=True):
     version: int
     boot_id: str
     user: int
-    real: dict[bytes, Stamp]
-    copy: dict[bytes, Stamp]
+    real: Directories
+    copy: Directories
 
     @property
     def is_of_now(self) -> bool:
         """Whether it was noted by this user and in this boot: after a power cut, files may have lost content."""
         return (self.version, self.boot_id, self.user) == (_VERSION, boot_id(), os.geteuid())
 
-    def is_kept(self, path: bytes, real: Stamps, copy: Stamps) -> bool:
-        """Whether an entry of the copy is still what a new copy would be."""
-        was = self.real.get(path), self.copy.get(path)
-        return was == (real.get(path), copy.get(path)) and None not in was
 
-
-def origin_of(real: dict[bytes, Stamp], copy: dict[bytes, Stamp]) -> Origin:
+def origin_of(real: Directories, copy: Directories) -> Origin:
     """Both with stamps that can be trusted."""
     return Origin(_VERSION, boot_id(), os.geteuid(), real, copy)
-
-
-def trusted(stamps: Stamps, read_from_ns: int) -> dict[bytes, Stamp]:
-    """The same without the ctimes that are too recent; ``read_from_ns``: when the first stamp was read."""
-    racy_ns = read_from_ns - SETTLED_NS
-    return {path: stamp if stamp[2] < racy_ns else (*stamp[:2], _UNTRUSTED, 0, 0) for path, stamp in stamps.items()}
 
 
 def save_origin(origin: Origin, file: Path) -> None:
@@ -97,56 +93,30 @@ def load_origin(file: Path) -> Origin | None:
     return found if found.is_of_now else None
 
 
-def walked(root: Path, *, skip: Collection[bytes] = (), is_ours: bool) -> Walked:
+def walked(tree: ListedTree, skip: Collection[bytes] = ()) -> Walked:
     """Everything in a tree but the paths ``skip``; refuses a tree in which not all can be seen or told."""
-    found = Walked({}, set(), time.time_ns())
-    try:
-        with Descent(root, opens_up=is_ours) as tree:
-            top = os.fstat(tree.open(b""))
-            _refuse_remote(root)
-            found.stamps[b""] = stamp_of(top)
-            directories = [b""]
-            while directories:
-                stop_if_asked()
-                directories += _listed(tree, directories.pop(), skip, top.st_dev, found)
-    except OSError as error:
-        raise Doubtful(error.strerror) from error
+    found = Walked({}, time.time_ns())
+    _refuse_remote(tree.root)
+    for path, listed in tree.directories(skip=skip):
+        found.directories[path] = _sound(listed)
+        if path and b".git" in skip and listed is not None and listed.has(b".git"):
+            raise Doubtful("a repository in a repository, which gets a new .git")
     return found
 
 
-def _listed(tree: Descent, directory: bytes, skip: Collection[bytes], device: int, found: Walked) -> list[bytes]:
-    """Note what is in a directory; returns the directories in it."""
-    below = []
-    here = tree.open(directory)
-    if folder_mark.find_on(here) is not None:
-        raise Doubtful("a change of the folder was cut short")
-    with os.scandir(here) as listing:
-        for entry in listing:
-            path = join(directory, os.fsencode(entry.name))
-            if path in skip:
-                continue
-            if entry.name == ".git" and b".git" in skip:
-                raise Doubtful("a repository in a repository, which gets a new .git")
-            status = entry.stat(follow_symlinks=False)
-            if status.st_dev != device:
-                raise Doubtful("another file system is mounted in it")
-            found.stamps[path] = stamp_of(status)
-            if stat.S_ISDIR(status.st_mode):
-                below.append(path)
-            elif not can_be_copied(status):
-                raise Doubtful("a socket or a device")
-            elif status.st_nlink > 1:
-                found.linked.add(path)
-    return below
+def listed_again(tree: ListedTree, directories: Collection[bytes]) -> Walked:
+    """Only these directories of a tree that was walked before."""
+    found = Walked({}, time.time_ns())
+    found.directories.update((path, _sound(listed)) for path, listed in tree.only(directories))
+    return found
 
 
-def stamp_of(status: os.stat_result) -> Stamp:
-    kind = stat.S_IFMT(status.st_mode)
-    return kind, status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size
-
-
-def is_directory(stamp: Stamp) -> bool:
-    return stamp[0] == stat.S_IFDIR
+def _sound(listed: Listed | None) -> Listed:
+    if listed is None:
+        raise Doubtful("it cannot be listed")
+    if not listed.is_plain:
+        raise Doubtful("another file system, a socket or a device")
+    return listed
 
 
 def _refuse_remote(folder: Path) -> None:

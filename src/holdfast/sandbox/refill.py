@@ -7,16 +7,20 @@ result is what a new copy would be. In any doubt it raises ``Doubtful``, and the
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.sandbox.attributes import attributes_of
 from holdfast.sandbox.databases import database_of
 from holdfast.sandbox.entries import EntryCopy, IsDatabase, Moved
-from holdfast.sandbox.origin import Doubtful, Origin, Stamp, Walked, is_directory, origin_of, stamp_of, trusted, walked
-from holdfast.system.directories import Descent, split
+from holdfast.sandbox.listing import ListedTree
+from holdfast.sandbox.origin import Directories, Doubtful, Origin, Walked, listed_again, origin_of, walked
+from holdfast.system import folder_mark
+from holdfast.system.directories import Descent, join, split
+from holdfast.system.stamps import Stamp, own_stamp, unpack_stamps
 from holdfast.system.stopping import stop_if_asked
 
 _MOST_COPIED = 5_000
@@ -26,73 +30,135 @@ _MOST_COPIED = 5_000
 class Changes(NamedTuple):
     """What makes the copy equal to the folder."""
 
+    looked_at: Collection[bytes]
+    """The directories in which anything differs, in the folder or in the copy."""
     gone: Sequence[bytes]
     """Removed from the copy; what lies in a directory comes before it."""
     folders: Sequence[bytes]
     """Made, the outer ones first."""
-    copied: Sequence[bytes]
+    copied: Mapping[bytes, Stamp]
+    """What the folder has of them."""
     touched: Sequence[bytes]
     """Directories that get the attributes of the original, the inner ones first."""
 
 
 def decide(origin: Origin, real: Walked, copy: Walked) -> Changes:
-    now, there = real.stamps, copy.stamps
-    kept = {path for path in now if origin.is_kept(path, now, there)}
-    folders = {path for path, stamp in now.items() if is_directory(stamp)}
-    stay = {path for path in folders if path in there and is_directory(there[path])}
-    gone = sorted((path for path in there if path not in kept and path not in stay), reverse=True)
-    made = sorted(folders - stay)
-    copied = sorted(path for path in now if path not in kept and path not in folders)
+    folders, there = real.directories.keys(), copy.directories.keys()
+    differing = _differing(origin.real, real) | _differing(origin.copy, copy)
+    now, copies = _stamps_in(differing, _stamps(real)), _stamps_in(differing, _stamps(copy))
+    was, copies_were = _stamps_in(differing, origin.real), _stamps_in(differing, origin.copy)
+    kept = {
+        path
+        for path, stamp in now.items()
+        if path in copies and (was.get(path), copies_were.get(path)) == (stamp, copies[path])
+    }
+    gone = sorted([*(copies.keys() - kept), *(there - folders)], reverse=True)
+    made = sorted(folders - there)
+    copied = {path: now[path] for path in sorted(now.keys() - kept)}
     if len(copied) > _MOST_COPIED:
         raise Doubtful("too much is different")
-    if not real.linked.isdisjoint(copied) or not copy.linked.isdisjoint(gone):
+    if not _linked_in(differing, real).isdisjoint(copied) or not _linked_in(differing, copy).isdisjoint(gone):
         raise Doubtful("a file with several names is different")
     around = {split(path)[0] for path in (*gone, *made, *copied)}
-    touched = sorted(folders & {b"", *around, *(folders - kept)}, reverse=True)
-    return Changes(gone, made, copied, touched)
+    changed = {path for path in differing & folders if not _is_same_folder(path, origin, real, copy)}
+    return Changes(differing, gone, made, copied, sorted(folders & {b"", *around, *changed}, reverse=True))
+
+
+def _differing(were: Directories, now: Walked) -> set[bytes]:
+    """The directories that came or went, or in which a name, a file or an attribute changed."""
+    stamps = _stamps(now)
+    return {path for path in were.keys() | stamps.keys() if were.get(path) != stamps.get(path)}
+
+
+def _stamps(tree: Walked) -> Directories:
+    return {path: listed.stamps for path, listed in tree.directories.items()}
+
+
+def _stamps_in(directories: Iterable[bytes], packed: Mapping[bytes, bytes]) -> dict[bytes, Stamp]:
+    return {
+        join(directory, name): stamp
+        for directory in directories
+        if directory in packed
+        for name, stamp in unpack_stamps(packed[directory]).items()
+    }
+
+
+def _linked_in(directories: Iterable[bytes], tree: Walked) -> set[bytes]:
+    listed = ((path, tree.directories[path]) for path in directories if path in tree.directories)
+    return {join(path, name) for path, each in listed for name, *_ in each.linked}
+
+
+def _is_same_folder(path: bytes, origin: Origin, real: Walked, copy: Walked) -> bool:
+    """Whether the directory itself is as it was, whatever happened to files in it."""
+    return all(
+        path in were and path in now.directories and own_stamp(were[path]) == own_stamp(now.directories[path].stamps)
+        for were, now in ((origin.real, real), (origin.copy, copy))
+    )
 
 
 def refill(copy: Path, source: Path, origin: Origin, skip: Collection[bytes]) -> Origin:
     """``skip``: paths of the source that are not copied. Returns what the copy was made from now."""
-    real, there = walked(source, skip=skip, is_ours=False), walked(copy, is_ours=True)
+    real, there = _both(source, skip, copy)
     changes = decide(origin, real, there)
     try:
         with Descent(source, opens_up=False) as originals, Descent(copy) as copies:
+            _refuse_half_changed(originals, changes.looked_at & real.directories.keys())
             _remove(copies, changes.gone, there)
             copies.forget()
             for path in changes.folders:
                 directory, name = split(path)
                 os.mkdir(name, 0o700, dir_fd=copies.open(directory))
-            _copy(originals, copies, changes.copied, real)
+            _copy(originals, copies, changes.copied)
             for path in changes.touched:
                 _give_attributes(originals.open(path), copies, path)
-            new_from_ns = time.time_ns()
-            new = {path: _stamp_at(copies, path) for path in (*changes.copied, *changes.touched)}
     except (OSError, IsDatabase, Moved) as error:
         raise Doubtful(str(error)) from error
-    for path in changes.gone:
-        del there.stamps[path]
-    return origin_of(real.trusted(), {**there.trusted(), **trusted(new, new_from_ns)})
+    return origin_of(real.trusted(), _now_in(copy, there, changes))
+
+
+def _both(source: Path, skip: Collection[bytes], copy: Path) -> tuple[Walked, Walked]:
+    """The folder and the copy, at the same time: nearly all of it is system calls."""
+    with ThreadPoolExecutor(1) as other:
+        try:
+            there = other.submit(copy_context().run, walked, ListedTree(copy, opens_up=True))
+        except RuntimeError as error:
+            raise Doubtful("no more threads are allowed") from error
+        return walked(ListedTree(source), skip), there.result()
+
+
+def _now_in(copy: Path, before: Walked, changes: Changes) -> Directories:
+    """The stamps of the copy after the changes; only the directories that were changed are listed again."""
+    changed = {*changes.touched, *(split(path)[0] for path in (*changes.gone, *changes.copied))}
+    kept = {path: each for path, each in before.directories.items() if path not in {*changed, *changes.gone}}
+    new = listed_again(ListedTree(copy, opens_up=True), changed - set(changes.gone))
+    return {**Walked(kept, before.read_from_ns).trusted(), **new.trusted()}
+
+
+def _refuse_half_changed(originals: Descent, directories: Iterable[bytes]) -> None:
+    """A mark on a directory changes its ctime, so that those in which nothing differs have none."""
+    for path in directories:
+        if folder_mark.find_on(originals.open(path)) is not None:
+            raise Doubtful("a change of the folder was cut short")
 
 
 def _remove(copies: Descent, gone: Sequence[bytes], there: Walked) -> None:
     for path in gone:
         stop_if_asked()
         directory, name = split(path)
-        if is_directory(there.stamps[path]):
+        if path in there.directories:
             os.rmdir(name, dir_fd=copies.open(directory))
         else:
             os.unlink(name, dir_fd=copies.open(directory))
 
 
-def _copy(originals: Descent, copies: Descent, paths: Sequence[bytes], real: Walked) -> None:
+def _copy(originals: Descent, copies: Descent, files: Mapping[bytes, Stamp]) -> None:
     entries = EntryCopy(is_ours=False)
-    for path in paths:
+    for path, stamp in files.items():
         stop_if_asked()
         directory, name = split(path)
         source = originals.open(directory)
         found = os.stat(name, dir_fd=source, follow_symlinks=False)
-        if stamp_of(found)[0] != real.stamps[path][0] or found.st_nlink > 1 or database_of(name) is not None:
+        if found.st_ino != stamp[0] or found.st_nlink > 1 or database_of(name) is not None:
             raise Doubtful("it was replaced, got another name, or belongs to a database")
         entries.copy(name, source, copies.open(directory), found, also_databases=False)
 
@@ -104,10 +170,3 @@ def _give_attributes(original: int, copies: Descent, path: bytes) -> None:
         os.removexattr(copy, name)
     copies.leave_open(path)
     attributes.give_to(copy)
-
-
-def _stamp_at(copies: Descent, path: bytes) -> Stamp:
-    if not path:
-        return stamp_of(os.fstat(copies.open(b"")))
-    directory, name = split(path)
-    return stamp_of(os.stat(name, dir_fd=copies.open(directory), follow_symlinks=False))

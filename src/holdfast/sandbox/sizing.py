@@ -10,7 +10,7 @@ from typing import NamedTuple
 from holdfast.system.directories import join
 from holdfast.system.stopping import stop_if_asked
 
-_BLOCK_BYTES = 512
+BLOCK_BYTES = 512
 
 
 class Found(NamedTuple):
@@ -45,6 +45,13 @@ class Size:
         else:
             self._linked[found.names] = found.size_bytes
 
+    def add_directory(self, files: int, disk_bytes: int, linked: Iterable[tuple[bytes, int, int, int]]) -> None:
+        """``linked``: name, device, inode and space of files with several names; ``disk_bytes`` is without them."""
+        self.files += files
+        self._size_bytes += disk_bytes
+        for _, device, inode, space in linked:
+            self._linked[device, inode] = space
+
     def add_all(self, other: Size) -> None:
         self.files += other.files
         self.is_least |= other.is_least
@@ -52,18 +59,14 @@ class Size:
         self._linked.update(other._linked)
 
 
-def size_of(found: Iterable[Found], most_files: int | None = None) -> Size:
-    """``most_files``: of a tree with more files, the rest is not counted."""
+def size_of(found: Iterable[Found]) -> Size:
     size = Size()
     for each in found:
-        if most_files is not None and size.files > most_files:
-            size.is_least = True
-            break
         size.add(each)
     return size
 
 
-def tree_at(root: bytes, path: bytes = b"", *, skip: Collection[bytes] = ()) -> Iterator[Found]:
+def tree_at(root: bytes, path: bytes, *, skip: Collection[bytes] = ()) -> Iterator[Found]:
     """An entry below the root and all that lies in it, a folder before its content, without the paths ``skip``.
 
     What vanished, or may not be read, is not copied and is not found here.
@@ -72,8 +75,7 @@ def tree_at(root: bytes, path: bytes = b"", *, skip: Collection[bytes] = ()) -> 
         top = os.lstat(os.path.join(root, path))
     except OSError:
         return
-    if path:
-        yield _found(path, top)
+    yield _found(path, top)
     pending = [path] if stat.S_ISDIR(top.st_mode) else []
     while pending:
         stop_if_asked()
@@ -95,4 +97,4 @@ def tree_at(root: bytes, path: bytes = b"", *, skip: Collection[bytes] = ()) -> 
 def _found(path: bytes, found: os.stat_result) -> Found:
     is_folder = stat.S_ISDIR(found.st_mode)
     names = (found.st_dev, found.st_ino) if found.st_nlink > 1 and not is_folder else None
-    return Found(path, is_folder, found.st_blocks * _BLOCK_BYTES, names)
+    return Found(path, is_folder, found.st_blocks * BLOCK_BYTES, names)

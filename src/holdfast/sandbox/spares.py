@@ -19,11 +19,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.model import Resource, ResourceType
-from holdfast.sandbox.databases import SETTLED_NS
+from holdfast.sandbox.listing import ListedTree
 from holdfast.sandbox.origin import Doubtful, Walked, load_origin, origin_of, save_origin, walked
 from holdfast.sandbox.refill import refill
 from holdfast.system.place import is_there
 from holdfast.system.reserve import is_short_of_space
+from holdfast.system.stamps import RACY_NS
 from holdfast.system.trash import Trash, trash_for
 
 SPARES = ".spares"
@@ -111,19 +112,19 @@ class Spares:
         save_origin(origin, origin_beside(Path(resource.sandbox_path)))
         return True
 
-    def walked(self, source: Path, skip: Collection[bytes]) -> Walked | None:
+    def walked(self, tree: ListedTree, skip: Collection[bytes]) -> Walked | None:
         """The folder before it is copied, if its sandbox may become a spare."""
         try:
-            found = walked(source, skip=skip, is_ours=False) if self._most else None
-        except Doubtful:
+            found = walked(tree, skip) if self._most else None
+        except (Doubtful, OSError):
             return None
-        return found if found is not None and len(found.stamps) >= self._fewest_entries else None
+        return found if found is not None and found.entries() >= self._fewest_entries else None
 
     def note_origin(self, sandbox: Path, unfinished: Path, real: Walked) -> None:
         """Note what the copy of a folder was made from."""
-        time.sleep(SETTLED_NS / 1e9)  # otherwise the last files would be too new to be told by their times
-        with suppress(Doubtful):
-            copy = walked(unfinished, is_ours=True)
+        time.sleep(RACY_NS / 1e9)  # otherwise the last files would be too new to be told by their times
+        with suppress(Doubtful, OSError):
+            copy = walked(ListedTree(unfinished, opens_up=True))
             save_origin(origin_of(real.trusted(), copy.trusted()), origin_beside(sandbox))
 
     def states(self) -> set[str]:

@@ -8,9 +8,11 @@
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
@@ -23,6 +25,7 @@
 #define SECOND_NS 1000000000LL
 #define MOST_SECONDS (INT64_MAX / SECOND_NS)
 #define COMPARED_BYTES 16384
+#define INDEX_STATS_BYTES 40
 
 #ifndef SYS_openat2
 #define SYS_openat2 437 /* the same on every architecture */
@@ -272,7 +275,7 @@ static PyObject *status_through(PyObject *module, PyObject *const *arguments, Py
     return status_from(&found, attributes);
 }
 
-/* Packed stamps, in the form of snapshot/scan/stamps.py. They are not aligned. */
+/* Packed stamps, in the form of system/stamps.py. They are not aligned. */
 struct stamps_head {
     uint32_t size, path_size, names, ctime_ns;
     uint64_t inode;
@@ -734,6 +737,275 @@ static PyObject *copy_files(PyObject *module, PyObject *const *arguments, Py_ssi
     return list;
 }
 
+/* Listing a directory. */
+struct text {
+    char *bytes;
+    size_t used, room;
+};
+struct linked {
+    uint64_t device, inode, disk_bytes;
+};
+struct listing {
+    struct text names, rows, folders, linked_names, linked; /* a null byte after each name */
+    struct stat own;
+    struct timespec newest;
+    uint64_t files, size_bytes, disk_bytes;
+    int is_plain;
+};
+
+static int is_appended(struct text *text, const void *more, size_t size)
+{
+    if (text->room - text->used < size) {
+        size_t room = 2 * text->room + size + 512;
+        char *bytes = realloc(text->bytes, room);
+        if (!bytes)
+            return 0;
+        text->bytes = bytes, text->room = room;
+    }
+    memcpy(text->bytes + text->used, more, size);
+    text->used += size;
+    return 1;
+}
+
+static void note_time(struct listing *listing, const struct timespec *time)
+{
+    if (is_before(&listing->newest, time))
+        listing->newest = *time;
+}
+
+/* Notes an entry that is no directory. */
+static int is_noted(struct listing *listing, const char *name, size_t name_size, const struct stat *found)
+{
+    struct stamps_row row = {found->st_ino,          found->st_size,
+                             found->st_ctim.tv_sec,  found->st_mtim.tv_sec,
+                             (uint32_t)found->st_ctim.tv_nsec, (uint32_t)found->st_mtim.tv_nsec};
+    uint64_t disk_bytes = (uint64_t)found->st_blocks * 512;
+    note_time(listing, &found->st_ctim);
+    listing->files++, listing->size_bytes += (uint64_t)found->st_size;
+    if (!S_ISREG(found->st_mode) && !S_ISLNK(found->st_mode) && !S_ISFIFO(found->st_mode))
+        listing->is_plain = 0;
+    if (found->st_nlink > 1) {
+        struct linked linked = {found->st_dev, found->st_ino, disk_bytes};
+        if (!is_appended(&listing->linked_names, name, name_size) ||
+            !is_appended(&listing->linked, &linked, sizeof linked))
+            return 0;
+    } else
+        listing->disk_bytes += disk_bytes;
+    return is_appended(&listing->names, name, name_size) && is_appended(&listing->rows, &row, sizeof row);
+}
+
+/* 0 with errno if it cannot be listed; what vanishes meanwhile was never there. */
+static int is_entry_listed(struct listing *listing, int directory, const char *name)
+{
+    struct stat found;
+    size_t name_size = strlen(name) + 1;
+    if (fstatat(directory, name, &found, AT_SYMLINK_NOFOLLOW))
+        return errno == ENOENT;
+    if (found.st_dev != listing->own.st_dev)
+        listing->is_plain = 0;
+    if (S_ISDIR(found.st_mode))
+        return is_appended(&listing->folders, name, name_size);
+    return is_noted(listing, name, name_size, &found);
+}
+
+static int is_among(const char *name, const char **names, Py_ssize_t count)
+{
+    while (count--)
+        if (!strcmp(name, names[count]))
+            return 1;
+    return !strcmp(name, ".") || !strcmp(name, "..");
+}
+
+static int is_listed(struct listing *listing, DIR *stream, const char **skip, Py_ssize_t count)
+{
+    int directory = dirfd(stream);
+    struct dirent *entry;
+    if (fstat(directory, &listing->own))
+        return 0;
+    listing->newest = listing->own.st_ctim;
+    listing->disk_bytes = (uint64_t)listing->own.st_blocks * 512;
+    while (errno = 0, (entry = readdir(stream)))
+        if (!is_among(entry->d_name, skip, count) && !is_entry_listed(listing, directory, entry->d_name))
+            return 0;
+    return !errno;
+}
+
+/* A descriptor of its own, because reading a directory moves the place in it. */
+static int is_opened_and_listed(struct listing *listing, int directory, const char **skip, Py_ssize_t count)
+{
+    int code, own = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = own < 0 ? NULL : fdopendir(own);
+    int done = stream && is_listed(listing, stream, skip, count);
+    code = errno;
+    if (stream)
+        closedir(stream);
+    else if (own >= 0)
+        close(own);
+    errno = code;
+    return done;
+}
+
+static PyObject *stamps_in(const struct listing *listing, PyObject *path)
+{
+    const struct timespec *ctime = &listing->own.st_ctim;
+    struct stamps_head head = {.names = (uint32_t)(listing->rows.used / sizeof(struct stamps_row)),
+                               .ctime_ns = (uint32_t)ctime->tv_nsec, .inode = listing->own.st_ino,
+                               .ctime = ctime->tv_sec};
+    struct text packed = {NULL, 0, 0};
+    PyObject *bytes;
+    head.path_size = (uint32_t)PyBytes_Size(path);
+    head.size = (uint32_t)(sizeof head + head.path_size + 1 + listing->names.used + listing->rows.used);
+    if (!is_appended(&packed, &head, sizeof head) ||
+        !is_appended(&packed, PyBytes_AsString(path), (size_t)head.path_size + 1) ||
+        !is_appended(&packed, listing->names.bytes, listing->names.used) ||
+        !is_appended(&packed, listing->rows.bytes, listing->rows.used))
+        bytes = PyErr_NoMemory();
+    else
+        bytes = PyBytes_FromStringAndSize(packed.bytes, (Py_ssize_t)packed.used);
+    free(packed.bytes);
+    return bytes;
+}
+
+static PyObject *names_in(const struct text *text)
+{
+    PyObject *list = PyList_New(0);
+    size_t place = 0;
+    while (list && place < text->used) {
+        PyObject *name = PyBytes_FromString(text->bytes + place);
+        if (!name || PyList_Append(list, name))
+            Py_CLEAR(list);
+        Py_XDECREF(name);
+        place += strlen(text->bytes + place) + 1;
+    }
+    return list;
+}
+
+static PyObject *linked_in(const struct listing *listing)
+{
+    PyObject *list = PyList_New(0);
+    const char *name = listing->linked_names.bytes;
+    size_t place;
+    for (place = 0; list && place < listing->linked.used; place += sizeof(struct linked)) {
+        struct linked linked;
+        memcpy(&linked, listing->linked.bytes + place, sizeof linked);
+        {
+            PyObject *items[] = {PyBytes_FromString(name), PyLong_FromUnsignedLongLong(linked.device),
+                                 PyLong_FromUnsignedLongLong(linked.inode),
+                                 PyLong_FromUnsignedLongLong(linked.disk_bytes)};
+            PyObject *told = tuple_of(items, sizeof items / sizeof *items);
+            if (!told || PyList_Append(list, told))
+                Py_CLEAR(list);
+            Py_XDECREF(told);
+        }
+        name += strlen(name) + 1;
+    }
+    return list;
+}
+
+static PyObject *listing_as(const struct listing *listing, PyObject *path)
+{
+    PyObject *items[] = {stamps_in(listing, path),
+                         names_in(&listing->folders),
+                         linked_in(listing),
+                         nanoseconds_of(&listing->newest),
+                         PyLong_FromUnsignedLongLong(listing->files),
+                         PyLong_FromUnsignedLongLong(listing->size_bytes),
+                         PyLong_FromUnsignedLongLong(listing->disk_bytes),
+                         PyBool_FromLong(listing->is_plain)};
+    return tuple_of(items, sizeof items / sizeof *items);
+}
+
+static PyObject *listed_without(int directory, PyObject *path, const char **skip, Py_ssize_t count)
+{
+    struct listing listing = {.is_plain = 1};
+    PyObject *told = NULL;
+    int done;
+    Py_BEGIN_ALLOW_THREADS
+    done = is_opened_and_listed(&listing, directory, skip, count);
+    Py_END_ALLOW_THREADS
+    if (done)
+        told = listing_as(&listing, path);
+    else
+        PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
+    free(listing.names.bytes), free(listing.rows.bytes), free(listing.folders.bytes);
+    free(listing.linked_names.bytes), free(listing.linked.bytes);
+    return told;
+}
+
+static PyObject *list_directory(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int directory;
+    const char **skip;
+    Py_ssize_t number, skipped;
+    PyObject *told = NULL;
+    (void)module;
+    if (!count_is(count, 3) || !descriptor_of(arguments[0], &directory) || !name_of(arguments[1]))
+        return NULL;
+    skipped = PyTuple_Size(arguments[2]);
+    if (skipped < 0)
+        return NULL;
+    skip = PyMem_Malloc(((size_t)skipped + 1) * sizeof *skip);
+    if (!skip)
+        return PyErr_NoMemory();
+    for (number = 0; number < skipped && (skip[number] = name_of(PyTuple_GetItem(arguments[2], number))); number++)
+        ;
+    if (number == skipped)
+        told = listed_without(directory, arguments[1], skip, skipped);
+    PyMem_Free(skip);
+    return told;
+}
+
+/* Stat data in the form of git's index: ten numbers of 32 bits, the most significant byte first. */
+static void put_number(unsigned char **place, uint64_t number)
+{
+    int shift;
+    for (shift = 24; shift >= 0; shift -= 8)
+        *(*place)++ = (unsigned char)(number >> shift);
+}
+
+static void put_stats(unsigned char *place, int root, const char *path)
+{
+    struct stat found;
+    if (fstatat(root, path, &found, AT_SYMLINK_NOFOLLOW)) {
+        memset(place, 0, INDEX_STATS_BYTES);
+        return;
+    }
+    put_number(&place, (uint64_t)found.st_ctim.tv_sec);
+    put_number(&place, (uint64_t)found.st_ctim.tv_nsec);
+    put_number(&place, (uint64_t)found.st_mtim.tv_sec);
+    put_number(&place, (uint64_t)found.st_mtim.tv_nsec);
+    put_number(&place, found.st_dev);
+    put_number(&place, found.st_ino);
+    put_number(&place, found.st_mode);
+    put_number(&place, found.st_uid);
+    put_number(&place, found.st_gid);
+    put_number(&place, (uint64_t)found.st_size);
+}
+
+static PyObject *index_stats(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int root;
+    char *paths;
+    Py_ssize_t size, place, number = 0;
+    PyObject *stats;
+    unsigned char *bytes;
+    (void)module;
+    if (!count_is(count, 2) || !descriptor_of(arguments[0], &root) ||
+        PyBytes_AsStringAndSize(arguments[1], &paths, &size) < 0)
+        return NULL;
+    for (place = 0; place < size; place++)
+        number += !paths[place];
+    stats = PyBytes_FromStringAndSize(NULL, number * INDEX_STATS_BYTES);
+    if (!stats)
+        return NULL;
+    bytes = (unsigned char *)PyBytes_AsString(stats);
+    Py_BEGIN_ALLOW_THREADS
+    for (place = 0; number--; place += (Py_ssize_t)strlen(paths + place) + 1, bytes += INDEX_STATS_BYTES)
+        put_stats(bytes, root, paths + place);
+    Py_END_ALLOW_THREADS
+    return stats;
+}
+
 static PyMethodDef methods[] = {
     {"open_beneath", (PyCFunction)(void (*)(void))open_beneath, METH_FASTCALL, NULL},
     {"rename_specially", (PyCFunction)(void (*)(void))rename_specially, METH_FASTCALL, NULL},
@@ -742,6 +1014,8 @@ static PyMethodDef methods[] = {
     {"status_of", (PyCFunction)(void (*)(void))status_of, METH_FASTCALL, NULL},
     {"status_through", (PyCFunction)(void (*)(void))status_through, METH_FASTCALL, NULL},
     {"copy_files", (PyCFunction)(void (*)(void))copy_files, METH_FASTCALL, NULL},
+    {"list_directory", (PyCFunction)(void (*)(void))list_directory, METH_FASTCALL, NULL},
+    {"index_stats", (PyCFunction)(void (*)(void))index_stats, METH_FASTCALL, NULL},
     {"compare_stamps", (PyCFunction)(void (*)(void))compare_stamps, METH_FASTCALL, NULL},
     {"events_in", (PyCFunction)(void (*)(void))events_in, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},

@@ -2,6 +2,8 @@ from holdfast.system.plain_calls import compare_stamps as compare_stamps
 from holdfast.system.plain_calls import copy_files as copy_files
 from holdfast.system.plain_calls import events_in as events_in
 from holdfast.system.plain_calls import fill as fill
+from holdfast.system.plain_calls import index_stats as index_stats
+from holdfast.system.plain_calls import list_directory as list_directory
 from holdfast.system.plain_calls import open_beneath as open_beneath
 from holdfast.system.plain_calls import rename_specially as rename_specially
 from holdfast.system.plain_calls import set_mtime as set_mtime

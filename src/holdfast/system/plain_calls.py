@@ -247,7 +247,7 @@ def _moment(found: os.stat_result) -> tuple[int, int, int]:
 
 
 def compare_stamps(root: int, packed: bytes | memoryview) -> bytes:
-    """Compare packed stamps (``snapshot/scan/stamps.py``) of any number of directories below ``root`` with the disk.
+    """Compare packed stamps (``system/stamps.py``) of any number of directories below ``root`` with the disk.
 
     Returns a byte for each: 0 if neither the directory nor a file in it changed, 1 if it did or cannot be opened.
     """
@@ -298,6 +298,64 @@ def _are_same_files(directory: int, packed: bytes, names: list[bytes], rows: int
         if (found.st_ino, found.st_size, ctime[0], mtime[0], ctime[1], mtime[1]) != (inode, size, *times):
             return False
     return True
+
+
+Listing = tuple[bytes, list[bytes], list[tuple[bytes, int, int, int]], int, int, int, int, bool]
+"""Packed stamps of all but the folders; the names of the folders; name, device, inode and disk space of each file with
+several names; the newest ctime; how many files, their size, the disk space of the directory and of files with one name;
+whether all is on one file system and nothing is a socket or a device."""
+
+
+def list_directory(directory: int, path: bytes, skip: tuple[bytes, ...]) -> Listing:
+    """List an open directory without the names ``skip``; ``path`` is put into the stamps."""
+    own = os.fstat(directory)
+    names, rows = [path], []
+    folders, linked = list[bytes](), list[tuple[bytes, int, int, int]]()
+    newest, size_bytes, disk_bytes, is_plain = own.st_ctime_ns, 0, own.st_blocks * 512, True
+    for name in map(os.fsencode, os.listdir(directory)):
+        if name in skip:
+            continue
+        try:
+            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        is_plain &= found.st_dev == own.st_dev
+        if stat.S_ISDIR(found.st_mode):
+            folders.append(name)
+            continue
+        is_plain &= stat.S_IFMT(found.st_mode) in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO)
+        newest, size_bytes = max(newest, found.st_ctime_ns), size_bytes + found.st_size
+        if found.st_nlink > 1:
+            linked.append((name, found.st_dev, found.st_ino, found.st_blocks * 512))
+        else:
+            disk_bytes += found.st_blocks * 512
+        names.append(name)
+        ctime, mtime = divmod(found.st_ctime_ns, _SECOND_NS), divmod(found.st_mtime_ns, _SECOND_NS)
+        rows.append(STAMPS_ROW.pack(found.st_ino, found.st_size, ctime[0], mtime[0], ctime[1], mtime[1]))
+    text = b"\0".join((*names, b""))
+    size = STAMPS_HEAD.size + len(text) + len(rows) * STAMPS_ROW.size
+    seconds, nanoseconds = divmod(own.st_ctime_ns, _SECOND_NS)
+    head = STAMPS_HEAD.pack(size, len(path), len(rows), nanoseconds, own.st_ino, seconds)
+    return b"".join((head, text, *rows)), folders, linked, newest, len(rows), size_bytes, disk_bytes, is_plain
+
+
+INDEX_STATS = struct.Struct(">10I")
+"""Stat data in git's index: seconds and nanoseconds of ctime and mtime, device, inode, mode, user, group and size."""
+
+
+def index_stats(root: int, paths: bytes) -> bytes:
+    """The stat data of many paths below ``root``, a null byte after each; zeros for one that cannot be looked at."""
+    return b"".join(_index_stats_of(root, path) for path in paths.split(b"\0")[:-1])
+
+
+def _index_stats_of(root: int, path: bytes) -> bytes:
+    try:
+        found = os.stat(path, dir_fd=root, follow_symlinks=False)
+    except OSError:
+        return bytes(INDEX_STATS.size)
+    times = (*divmod(found.st_ctime_ns, _SECOND_NS), *divmod(found.st_mtime_ns, _SECOND_NS))
+    stats = (*times, found.st_dev, found.st_ino, found.st_mode, found.st_uid, found.st_gid, found.st_size)
+    return INDEX_STATS.pack(*(each & 0xFFFFFFFF for each in stats))
 
 
 def events_in(data: bytes, says_more: int, expected: list[tuple[int, int, bytes]]) -> list[tuple[int, int, int, bytes]]:

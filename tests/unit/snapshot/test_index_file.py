@@ -18,7 +18,7 @@ from holdfast.snapshot.scan import cache, known_tree
 from holdfast.snapshot.scan.cache import IndexFile
 from holdfast.snapshot.scan.hard_links import HardLinks
 from holdfast.snapshot.scan.known_tree import KnownTree
-from holdfast.snapshot.scan.stamps import Stamp
+from holdfast.system.stamps import Stamp
 from tests.support.opens import opened_names
 from tests.support.snapshots import Place
 from tests.support.trees import write

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.snapshot.scan.stamps import UNTRUSTED, Stamp, own_stamp, pack_stamps, path_in, unpack_stamps
 from holdfast.system import calls as chosen
 from holdfast.system import plain_calls
+from holdfast.system.stamps import UNTRUSTED, Stamp, own_stamp, pack_stamps, path_in, unpack_stamps
 from tests.support.trees import FAR_PAST_NS, set_mtime, write
 
 NO_REPLACE, EXCHANGE = 1, 2

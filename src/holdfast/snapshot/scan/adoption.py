@@ -13,11 +13,11 @@ from holdfast.snapshot.scan.counting import counted_sink
 from holdfast.snapshot.scan.entries import Hasher, Moved, is_directory_as_wanted, read_entry, user_owner
 from holdfast.snapshot.scan.known_tree import KnownTree
 from holdfast.snapshot.scan.nodes import Node
-from holdfast.snapshot.scan.stamps import RACY_NS, UNTRUSTED
 from holdfast.system.calls import status_of, status_through
 from holdfast.system.directories import IS_ROOT, Descent, split
 from holdfast.system.plain_calls import Status, status_from
 from holdfast.system.progress import UNWATCHED, Metering, Work, meter_of
+from holdfast.system.stamps import RACY_NS, UNTRUSTED
 
 
 def adopt(

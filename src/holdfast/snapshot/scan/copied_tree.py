@@ -15,8 +15,8 @@ from holdfast.sandbox.bulk import CopiedFile
 from holdfast.snapshot.scan.entries import user_owner
 from holdfast.snapshot.scan.known_tree import KnownTree
 from holdfast.snapshot.scan.nodes import Node
-from holdfast.snapshot.scan.stamps import RACY_NS, UNTRUSTED
 from holdfast.system.directories import IS_ROOT, split
+from holdfast.system.stamps import RACY_NS, UNTRUSTED
 
 
 class CopiedTree:

@@ -15,9 +15,9 @@ from holdfast.snapshot.scan.entries import Moved, Sink, read_entry
 from holdfast.snapshot.scan.known_tree import KnownTree
 from holdfast.snapshot.scan.nodes import Node
 from holdfast.snapshot.scan.reading import PARALLEL_FROM_FILES, read_in_parallel
-from holdfast.snapshot.scan.stamps import UNTRUSTED, Stamp
 from holdfast.system.directories import Descent, join
 from holdfast.system.progress import Metering, Work, meter_of
+from holdfast.system.stamps import UNTRUSTED, Stamp
 from holdfast.system.stopping import stop_if_asked
 
 

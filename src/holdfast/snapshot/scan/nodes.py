@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 import msgspec
 
 from holdfast.content.format import Entry, decode_directory, encode_directory, with_entry_replaced
-from holdfast.snapshot.scan.stamps import Stamp, own_stamp, pack_stamps, unpack_stamps
+from holdfast.system.stamps import Stamp, own_stamp, pack_stamps, unpack_stamps
 
 _NEVER: Stamp = (0, 0, 0, 0)
 """The stamp of no file."""

@@ -10,7 +10,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 
-from holdfast.snapshot.scan.stamps import packed_inode, path_in
+from holdfast.system.stamps import packed_inode, path_in
 
 _COUNT = struct.Struct("=Q")
 _NUMBER_BYTES = 8

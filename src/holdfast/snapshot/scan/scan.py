@@ -22,8 +22,8 @@ from holdfast.snapshot.scan.entries import Moved, directory_entry
 from holdfast.snapshot.scan.files import FilesToRead, FileToRead, open_directory
 from holdfast.snapshot.scan.known_tree import KnownTree
 from holdfast.snapshot.scan.nodes import Node
-from holdfast.snapshot.scan.stamps import RACY_NS, UNTRUSTED
 from holdfast.system.directories import Descent, depth, join, split
+from holdfast.system.stamps import RACY_NS, UNTRUSTED
 from holdfast.system.stopping import stop_if_asked
 
 _MOST_SEARCHES = 16
