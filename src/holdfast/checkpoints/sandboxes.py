@@ -49,12 +49,12 @@ class Sandboxes:
 
     def watch_new(self, sandbox: Path, directory: str) -> None:
         """Watch a directory in a sandbox that our own process has made this moment, if the sandbox is watched."""
-        self._manager.watch_new(sandbox, directory)
+        self._manager.trackers.watch_new(sandbox, directory)
 
     def heard(self, plan: Plan) -> tuple[int | str, ...]:
         """A value that differs whenever the sandboxes have changed, as cheap as possible."""
         paths = [Path(resource.sandbox_path) for resource in plan.resources]
-        heard = [self._manager.event_bytes(path) for path in paths]
+        heard = [self._manager.trackers.event_bytes(path) for path in paths]
         return tuple(
             self._manager.state_of(path, thorough=False) if number is None else number
             for path, number in zip(paths, heard, strict=True)
@@ -141,18 +141,18 @@ class Sandboxes:
         A sandbox that exists is taken for what was recorded, so an incomplete one must never stand in its place.
         """
         path = Path(resource.sandbox_path)
-        self._manager.forget(path)
+        self._manager.indexes.forget(path)
         with made_whole(path) as unfinished:
             unfinished.mkdir(mode=0o700)
             self._manager.restore(unfinished, state, aside=aside_of(path), name=path.name)
-            self._manager.forget(unfinished)
+            self._manager.indexes.forget(unfinished)
 
     def make_empty(self, plan: Plan) -> None:
         """Create an empty sandbox for each missing one; the restore that follows fills it."""
         for resource in plan.resources:
             path = Path(resource.sandbox_path)
             if is_missing(path):
-                self._manager.forget(path)
+                self._manager.indexes.forget(path)
                 path.mkdir(parents=True, mode=0o700)
 
     def restore_states(self, plan: Plan, states: Mapping[str, str]) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ class CheckpointService:
     def take_over_index(self, resource: Resource) -> None:
         """If a sandbox was made of a spare, go on with what was known of that, so that not all is read again."""
         path = Path(resource.sandbox_path)
-        self.manager.take_over_index(path, index_of_spare(path))
+        self.manager.indexes.take_over(path, index_of_spare(path))
         forget_spare(path)
 
     def create_checkpoint(

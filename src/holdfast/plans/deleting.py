@@ -36,7 +36,7 @@ def delete_plan(plan: Plan, below: Sequence[Plan], lease: Lease, parts: Parts) -
     family = (*below, plan)
     _keep_spares(plan, service)
     for resource in plan.resources:
-        service.manager.forget(Path(resource.sandbox_path))
+        service.manager.indexes.forget(Path(resource.sandbox_path))
     # The records go last: killed before that, the plan can be deleted again.
     for each in family:
         parts.trash.put(home / "sandboxes" / each.plan_id)
@@ -66,7 +66,7 @@ def _keep_spares_of(plan: Plan, head: str, spares: Spares, service: CheckpointSe
     with suppress(DatabaseError):  # a damaged record is no reason to keep the plan
         states = service.store.get(CheckpointGroup, head).states
         for resource in plan.resources:
-            index = service.manager.index_file(Path(resource.sandbox_path))
+            index = service.manager.indexes.file_of(Path(resource.sandbox_path))
             spares.keep(resource, index, states[resource.name])
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +19,7 @@ from holdfast.content.store import ObjectStore
 from holdfast.errors import CheckpointNotFoundError, ContentError, SandboxError
 from holdfast.model import Phase, Unheld, now
 from holdfast.sandbox.bulk import CopySink
+from holdfast.snapshot.indexes import Indexes
 from holdfast.snapshot.looks import Looks
 from holdfast.snapshot.restore.decide import plan_restore, unheld_name
 from holdfast.snapshot.restore.recoverable import unrecoverable_objects
@@ -28,11 +29,11 @@ from holdfast.snapshot.restore.write import Restored, RestoreOptions
 from holdfast.snapshot.scan.changes import names_in
 from holdfast.snapshot.scan.copied_tree import CopiedTree
 from holdfast.snapshot.scan.index import TreeIndex
-from holdfast.snapshot.scan.watching import ChangeTracker, TrackerGroup
 from holdfast.snapshot.taken import TakenSnapshot
+from holdfast.snapshot.trackers import Trackers
 from holdfast.snapshot.unstored import UnstoredTree
 from holdfast.system.ids import new_id
-from holdfast.system.place import in_home, is_there, relative_to_home
+from holdfast.system.place import in_home, relative_to_home
 
 if TYPE_CHECKING:
     from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
@@ -52,47 +53,41 @@ class Records(Protocol):
 
 
 class CheckpointManager:
-    """Knows sandboxes by their paths; what it knows of each is kept in the folder ``caches`` for the next process."""
+    """Knows sandboxes by their paths.
 
-    def __init__(self, objects: ObjectStore, caches: Path) -> None:
+    Its parts: ``indexes`` (what is known of each), ``trackers`` (what the kernel reports), ``looks``.
+    """
+
+    def __init__(self, objects: ObjectStore, index_folder: Path) -> None:
         self.objects = objects
         self.records: Records | None = None
-        self._recent = RecentDirectories()
-        self.reader = StateReader(objects, self._recent)
-        self._caches = caches
-        self._indexes: dict[Path, TreeIndex] = {}
-        self._trackers: dict[Path, ChangeTracker] = {}
-        self._tracker_group = TrackerGroup()
+        recent = RecentDirectories()
+        self.reader = StateReader(objects, recent)
+        self.indexes, self.trackers, self.looks = Indexes(index_folder, recent), Trackers(), Looks()
         self._stagings = Stagings()
-        self.looks = Looks()
 
     def sibling(self) -> CheckpointManager:
         """Another manager on the same content, for another thread."""
-        return CheckpointManager(ObjectStore(self.objects.path), self._caches)
+        return CheckpointManager(ObjectStore(self.objects.path), self.indexes.folder)
 
     @contextmanager
     def watching(self, paths: Iterable[Path]) -> Iterator[None]:
         """While this lasts, the kernel reports what changes in these sandboxes, and a checkpoint scans only that."""
-        started = []
+        watched: list[Path] = []
         try:
-            for path in paths:
-                tracker = ChangeTracker(path, self._tracker_group)
-                if tracker.start():
-                    self._trackers[path] = tracker
-                    started.append(path)
-            yield
+            with self.trackers.watching(paths) as watched:
+                yield
         finally:
-            for path in started:
-                self._trackers.pop(path).stop()
+            for path in watched:
                 self._stagings.remove(path)
-            if started:
+            if watched:
                 self.objects.unpack_parcels()
 
     def refuse_changed(self, path: Path, state_hash: str) -> None:
         """Refuse if a file that a restore to that state would touch has changed since the sandbox was looked at."""
-        index, target = self._index(path), self.reader.state(state_hash)
+        index, target = self.indexes.of(path), self.reader.state(state_hash)
         seen, known = index.state, index.known_state()
-        if path in self._trackers or not self.looks.is_looking or known is None:
+        if self.trackers.find(path) is not None or not self.looks.is_looking or known is None:
             return  # a restore finds it out
         with self._storing_from(path) as batch:
             report = names_in(self.reader.differences(known, target))
@@ -101,16 +96,6 @@ class CheckpointManager:
                     f"Something changed {path} since it was looked at; nothing was restored.",
                     hint="Stop the program that works in the sandbox, then run the command again.",
                 )
-
-    def watch_new(self, path: Path, directory: str) -> None:
-        """Watch a directory of a sandbox that our own process has made this moment."""
-        if (tracker := self._trackers.get(path)) is not None:
-            tracker.watch_new(os.fsencode(directory))
-
-    def event_bytes(self, path: Path) -> int | None:
-        """A number that grows with every change of a sandbox that is watched; None if it is not."""
-        tracker = self._trackers.get(path)
-        return tracker.event_bytes() if tracker else None
 
     def storing(self, limit_bytes: int | None = None) -> AbstractContextManager[Batch]:
         """Content that is stored while this lasts stays until the records name it."""
@@ -123,13 +108,13 @@ class CheckpointManager:
     @contextmanager
     def learning(self, path: Path, limit_bytes: int | None = None) -> Iterator[CopySink]:
         """Store what is copied into a new sandbox meanwhile, so that its first snapshot need not read it again."""
-        self.forget(path)
+        self.indexes.forget(path)
         with storing(self.objects, limit_bytes, _sandbox_at(path)) as batch:
             copied = CopiedTree(batch)
             yield copied
             known = copied.learned()
             if known is not None:
-                self._index(path).learn(known, batch)
+                self.indexes.of(path).learn(known, batch)
 
     def create_checkpoint(
         self,
@@ -171,7 +156,7 @@ class CheckpointManager:
         thorough: bool = False,
     ) -> TakenSnapshot:
         """Add a snapshot to the batch; ``thorough``: scan everything, whatever the kernel reported."""
-        index, sandbox = self._index(path), _sandbox_at(path)
+        index, sandbox = self.indexes.of(path), _sandbox_at(path)
         batch.count_for(sandbox)
         state = self._refreshed(index, batch, thorough=thorough)
         is_new = state.hex() != previous_state
@@ -212,7 +197,7 @@ class CheckpointManager:
         All content is checked before anything is touched. ``unheld``: paths that the snapshot could not hold; if one
         can be read now, it is set aside, never deleted. ``name``: what the tree is called in progress reports.
         """
-        index = self._index(path)
+        index = self.indexes.of(path)
         index.name = name or path.name
         options = RestoreOptions(index.name, aside, lambda: self._stagings.staging_for(path))
         with self._storing_from(path) as batch:
@@ -228,21 +213,19 @@ class CheckpointManager:
 
     def unstored(self, path: Path) -> UnstoredTree:
         """The tree at ``path``, to be compared and restored without storing its content."""
-        if not is_there(path):
-            raise TreeIndex(path, self._recent).missing()
         return UnstoredTree(path, self.objects)
 
     def restore_unstored(self, path: Path, state_hash: str, *, aside: Path, unheld: Collection[str]) -> Restored:
         """Restore the tree without storing its present content, which is deleted first; see ``restore``."""
         self._stagings.remove(path)
         self._stagings.wait()  # the files in it take space
-        self.forget(path)
+        self.indexes.forget(path)
         with self.storing():
             return self.unstored(path).restore(state_hash, aside, unheld)
 
     def _clean_up(self, path: Path) -> None:
         """Remove the staging directory, but keep it while the sandbox is watched: the next restore may come soon."""
-        tracker = self._trackers.get(path)
+        tracker = self.trackers.find(path)
         if tracker is None:
             self._stagings.remove(path)
         elif (cleaning := self._stagings.cleaning(path)) is not None:
@@ -250,7 +233,7 @@ class CheckpointManager:
 
     def check(self, path: Path, state_hash: str) -> None:
         """Refuse if content that a restore to that state needs is missing or damaged; the tree is not touched."""
-        index = self._index(path)
+        index = self.indexes.of(path)
         with self._storing_from(path) as batch:
             self._restoration(index, batch, state_hash).check()
             self.looks.note(path)
@@ -282,7 +265,7 @@ class CheckpointManager:
 
     def in_the_way(self, path: Path, state_hash: str, unheld: Collection[str] = ()) -> list[Path]:
         """The paths that ``restore`` would set aside; the tree is not touched."""
-        index = self._index(path)
+        index = self.indexes.of(path)
         with self._storing_from(path) as batch:
             present = self._refreshed(index, batch)
             batch.commit()
@@ -293,7 +276,7 @@ class CheckpointManager:
     def state_of(self, path: Path, *, thorough: bool = True) -> str:
         """The hash of the present state; its content is stored, but no record names it."""
         with self._storing_from(path) as batch:
-            index = self._index(path)
+            index = self.indexes.of(path)
             state = self._refreshed(index, batch, thorough=thorough)
             batch.commit()
             return state.hex()
@@ -349,45 +332,19 @@ class CheckpointManager:
     def remember(self) -> None:
         """Keep what is known of the sandboxes for the next process."""
         self._stagings.wait()
-        for path, index in self._indexes.items():
-            if is_there(path):
-                index.save()
-
-    def take_over_index(self, path: Path, file: Path) -> None:
-        """Go on with the index of a tree that was moved here, if there is one."""
-        with suppress(OSError):
-            file.rename(self.index_file(path))
-
-    def forget(self, path: Path) -> None:
-        """Forget what is known of a sandbox that was removed or is being re-created."""
-        self._indexes.pop(path, None)
-        self.index_file(path).unlink(missing_ok=True)
-
-    def _index(self, path: Path) -> TreeIndex:
-        index = self._indexes.get(path)
-        if index is None:
-            index = TreeIndex(path, self._recent)
-            if not is_there(path):
-                raise index.missing()
-            index.load(self.index_file(path))
-            self._indexes[path] = index
-        return index
+        self.indexes.save()
 
     def _refreshed(self, index: TreeIndex, batch: Batch, *, thorough: bool = False) -> bytes:
         """The present state hash; ``thorough``: scan everything, whatever is known since the last scan."""
-        tracker = self._trackers.get(index.root)
+        tracker = self.trackers.find(index.root)
         report = tracker.report() if tracker else self.looks.report(index.root)
         state = refreshed(index, batch, report, thorough=thorough)
         self.looks.note(index.root)
         return state
 
     def _restoration(self, index: TreeIndex, batch: Batch, state_hash: str) -> Restoration:
-        tracker, report = self._trackers.get(index.root), self.looks.report(index.root)
+        tracker, report = self.trackers.find(index.root), self.looks.report(index.root)
         return Restoration(index, self.reader, batch, tracker, state_hash, report)
-
-    def index_file(self, path: Path) -> Path:
-        """Where the index of a sandbox is kept for the next process."""
-        return self._caches / f"{path.parent.name}-{path.name}.index"
 
 
 @cache

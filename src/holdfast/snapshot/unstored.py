@@ -19,6 +19,7 @@ from holdfast.snapshot.restore.restoration import Restoration, refreshed
 from holdfast.snapshot.restore.write import Restored, RestoreOptions, carry_out
 from holdfast.snapshot.scan.changes import NO_REPORT
 from holdfast.snapshot.scan.index import TreeIndex
+from holdfast.system.place import is_there
 
 
 class UnstoredTree:
@@ -27,6 +28,8 @@ class UnstoredTree:
     def __init__(self, path: Path, objects: ObjectStore) -> None:
         directories = RecentDirectories(most_bytes=None)  # the directories of this tree are stored nowhere else
         self._index = TreeIndex(path, directories)
+        if not is_there(path):
+            raise self._index.missing()
         self._batch = _Unstored(objects, None)
         self.reader = StateReader(objects, directories)
 

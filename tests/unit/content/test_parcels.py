@@ -239,7 +239,7 @@ def test_content_that_was_in_a_damaged_parcel_is_stored_anew_also_by_who_knows_n
         place.next_process()
     for cache in place.caches:
         cache.unlink()
-    place.manager.forget(place.root)
+    place.manager.indexes.forget(place.root)
     assert place.take().state_hash == checkpoint.state_hash
     write(place.root / "one", "wrecked")
     place.go_back(checkpoint)

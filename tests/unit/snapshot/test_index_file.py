@@ -320,7 +320,7 @@ def listed_by(place: Place, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def loaded_of(place: Place) -> set[bytes]:
-    return {path for path, _ in place.manager._index(place.root).known.loaded()}
+    return {path for path, _ in place.manager.indexes.of(place.root).known.loaded()}
 
 
 @pytest.fixture
@@ -349,7 +349,7 @@ def test_a_change_loads_only_the_directories_on_the_way_to_it(held: Place):
 
 
 def test_a_removed_directory_takes_only_its_own_links_with_it(place: Place):
-    known = place.manager._index(place.root).known
+    known = place.manager.indexes.of(place.root).known
     assert known.links.groups() == ((b"folder 1/inside/file", b"linked"),)
     shutil.rmtree(place.root / "folder 2")
     place.take()

@@ -493,7 +493,7 @@ def test_a_restored_file_that_is_changed_again_is_all_that_is_looked_at(
 def test_what_is_told_of_a_restore_is_not_told_to_the_next_checkpoint(place: Place):
     checkpoint = ready(place)
     place.go_back(checkpoint)
-    report = place.manager._trackers[place.root].report()
+    report = place.manager.trackers.find(place.root).report()
     assert (report.changes, report.is_complete, report.is_written) == ({}, True, False)
 
 

@@ -218,5 +218,5 @@ def test_a_tree_made_anew_at_the_same_place_is_not_taken_for_the_old_one(place: 
 def test_a_forgotten_tree_is_read_again(place: Place, tree: Path):
     place.take()
     place.manager.remember()
-    place.manager.forget(tree)
+    place.manager.indexes.forget(tree)
     assert len(files_read(place)) > 0

@@ -53,7 +53,7 @@ class WatchedDirectories(RuleBasedStateMachine):
 
     @rule(where=places)
     def write_in_a_directory_of_ours(self, where: str) -> None:
-        watch = partial(self.place.manager.watch_new, self.root)
+        watch = partial(self.place.manager.trackers.watch_new, self.root)
         write_file(self.root, f"{where}/f", b"ours", on_directory=watch)
 
     @rule(choice=choices, where=places)

@@ -419,7 +419,7 @@ def test_a_directory_that_our_own_process_made_is_all_that_is_looked_at(place: P
 
 
 def make_and_write(place: Place, path: str) -> None:
-    write_file(place.root, path, b"x", on_directory=partial(place.manager.watch_new, place.root))
+    write_file(place.root, path, b"x", on_directory=partial(place.manager.trackers.watch_new, place.root))
 
 
 @pytest.mark.parametrize(
