@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.config.loading import Settings, home_directory, load_settings
 from holdfast.db.store import Store
-from holdfast.errors import StateError, UsageError
+from holdfast.errors import UsageError
 from holdfast.model import (
     Checkpoint,
     CheckpointRetentionPolicy,
     CorrectionMode,
     Decision,
-    Moment,
     Plan,
     PlanState,
     RollbackResult,
@@ -312,16 +311,11 @@ class Holdfast(AbstractContextManager["Holdfast"]):
                 # The same correction was cut short, and recovery has finished it.
                 return CorrectionResult(plan, None)
             preview = _preview_correction(self._parts, plan, decision, mode, steps_file)
-            if confirm is not None and not confirm(preview):
+            result = corrections.correct(lease, preview, guidance, self._parts.compensator(listener), confirm)
+            if result is None:
                 return Declined()
-            if preview.rollback is None:
-                return CorrectionResult(corrections.append(lease, preview, guidance), preview.impact)
-            if confirm is not None:
-                # The answer may have taken long, and not every write is reported.
-                self.service.sandboxes.states_now(plan)
-            result = corrections.revert(lease, preview, guidance, self._parts.compensator(listener))
             tell_set_aside(listener or (lambda _: None), result.set_aside)
-            return CorrectionResult(result.plan, result.impact)
+            return result
 
     def correction_preview(
         self,
@@ -395,20 +389,10 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         self, reference: str, label: str | None = None, *, listener: Listener | None = None
     ) -> CheckpointView:
         """Take a checkpoint of the sandboxes as they are now; one with a label is never pruned."""
-        from holdfast.checkpoints import recorder, references
+        from holdfast.checkpoints.manual import take_manual_checkpoint
 
         with self._locking.recovered(self._locking.CREATE_CHECKPOINT, reference, listener=listener) as (plan, lease):
-            if plan.head_group_id is None:
-                raise StateError(
-                    f"Plan {plan.plan_id} has no sandboxes yet.", hint=f"Run `holdfast plan execute {plan.plan_id}`."
-                )
-            self.service.sandboxes.refuse_missing(plan)
-            if label is not None:
-                references.refuse_label(label)
-                if self.store.groups.has_label(plan.plan_id, label):
-                    raise UsageError(f"There is a checkpoint labelled {label!r} already.", hint="Choose another label.")
-            occasion = recorder.Occasion((Moment.MANUAL,), source="user", reason="asked for by a person", label=label)
-            plan = self.service.create_checkpoint(plan, lease, occasion)
+            plan = take_manual_checkpoint(plan, lease, self.service, label)
             return self._views.view_of(plan, self.store.get(Checkpoint, plan.last_checkpoint_id or ""))
 
     # Deleting and freeing space. Recovery may take space, so it does not come first; the content it needs is kept.
@@ -485,14 +469,8 @@ def _preview_correction(
 ) -> CorrectionPreview:
     from holdfast.plans.creating import load_steps
 
-    if mode not in tuple(CorrectionMode):
-        raise UsageError(f"There is no mode {mode!r}.", hint=f"The modes are {', '.join(CorrectionMode)}.")
     steps = load_steps(steps_file, plan, parts) if steps_file is not None else None
-    if mode != CorrectionMode.APPEND:
-        return parts.corrections.preview_revert(plan, decision, steps)
-    if steps is None:
-        raise UsageError("Appending needs new steps.", hint="Give them with `--with FILE`.")
-    return parts.corrections.preview_append(plan, decision, steps)
+    return parts.corrections.preview(plan, decision, mode, steps)
 
 
 def _apply_options(

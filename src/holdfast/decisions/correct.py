@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,12 @@ from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.rollback import Compensate, RollbackDecision
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.db.journal import Entry, RollbackEntry
-from holdfast.errors import DamagedRecordError, SandboxError, StateError
+from holdfast.errors import DamagedRecordError, SandboxError, StateError, UsageError
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
     Correction,
+    CorrectionMode,
     Decision,
     DecisionType,
     FileChange,
@@ -76,6 +78,8 @@ class CorrectionResult:
     plan: Plan
     impact: RollbackImpact | None
     """None if this very correction had been cut short, and was only finished now."""
+    set_aside: tuple[str, ...] = ()
+    """Where files are that no checkpoint could hold and that stood in the way."""
 
 
 class CorrectionService:
@@ -94,10 +98,40 @@ class CorrectionService:
             for each in corrections
         )
 
+    def preview(
+        self, plan: Plan, decision: Decision, mode: CorrectionMode, new_steps: tuple[Step, ...] | None
+    ) -> CorrectionPreview:
+        """What the correction will do; refuses what ``correct`` would refuse, and changes nothing."""
+        if mode not in tuple(CorrectionMode):
+            raise UsageError(f"There is no mode {mode!r}.", hint=f"The modes are {', '.join(CorrectionMode)}.")
+        if mode != CorrectionMode.APPEND:
+            return self._preview_revert(plan, decision, new_steps)
+        if new_steps is None:
+            raise UsageError("Appending needs new steps.", hint="Give them with `--with FILE`.")
+        return self._preview_append(plan, decision, new_steps)
+
+    def correct(
+        self,
+        lease: Lease,
+        preview: CorrectionPreview,
+        guidance: str,
+        compensate: Compensate,
+        confirm: Callable[[CorrectionPreview], bool] | None,
+    ) -> CorrectionResult | None:
+        """Do what the preview says; if ``confirm``, which is shown it, says no, change nothing and return None."""
+        if confirm is not None and not confirm(preview):
+            return None
+        if preview.rollback is None:
+            return CorrectionResult(self._append(lease, preview, guidance), preview.impact)
+        if confirm is not None:
+            # The answer may have taken long, and not every write is reported.
+            self._service.sandboxes.states_now(preview.plan)
+        result = self._revert(lease, preview, preview.rollback, guidance, compensate)
+        return CorrectionResult(result.plan, result.impact, result.set_aside)
+
     # Reverting
 
-    def preview_revert(self, plan: Plan, decision: Decision, new_steps: tuple[Step, ...] | None) -> CorrectionPreview:
-        """What reverting will undo; refuses what reverting would refuse, and changes nothing."""
+    def _preview_revert(self, plan: Plan, decision: Decision, new_steps: tuple[Step, ...] | None) -> CorrectionPreview:
         refuse_if_disabled(plan)
         history = self._service.history(plan)
         target = self.target_of(history, decision)
@@ -118,10 +152,16 @@ class CorrectionService:
             brings_steps=new_steps is not None,
         )
 
-    def revert(self, lease: Lease, preview: CorrectionPreview, guidance: str, compensate: Compensate) -> RollbackResult:
+    def _revert(
+        self,
+        lease: Lease,
+        preview: CorrectionPreview,
+        rollback: RollbackDecision,
+        guidance: str,
+        compensate: Compensate,
+    ) -> RollbackResult:
         """Roll back to just before the decision; the guidance supersedes it and all that followed from it."""
-        decision, rollback = preview.decision, preview.rollback
-        assert rollback is not None
+        decision = preview.decision
         correction = Correction(
             question=decision.question,
             guidance=guidance,
@@ -241,8 +281,7 @@ class CorrectionService:
 
     # Appending
 
-    def preview_append(self, plan: Plan, decision: Decision, new_steps: tuple[Step, ...]) -> CorrectionPreview:
-        """The preview of appending steps, which undoes nothing; refuses what appending would refuse."""
+    def _preview_append(self, plan: Plan, decision: Decision, new_steps: tuple[Step, ...]) -> CorrectionPreview:
         if plan.state in (PlanState.APPLIED, PlanState.CANCELLED):
             raise StateError(f"Plan {plan.plan_id} is {plan.state}.", hint="Make a new plan for the new work.")
         half_done = self._service.history(plan).half_done_run
@@ -271,8 +310,7 @@ class CorrectionService:
             brings_steps=True,
         )
 
-    def append(self, lease: Lease, preview: CorrectionPreview, guidance: str) -> Plan:
-        """Append the steps to the plan."""
+    def _append(self, lease: Lease, preview: CorrectionPreview, guidance: str) -> Plan:
         correction = Correction(
             question=f"What else has to be done after: {preview.decision.question}",
             guidance=guidance,
