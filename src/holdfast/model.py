@@ -165,7 +165,7 @@ SHELL_TOOL = "shell"
 BUILT_IN_TOOLS = frozenset(
     (SHELL_TOOL, PROGRAM_TOOL, "write_file", "edit_file", "delete_file", "apply_patch", "python")
 )
-"""None of them declares side effects."""
+"""The built-in tools without side effects: what a rollback asks about them is known without importing them."""
 
 
 class ResourceType(StrEnum):
