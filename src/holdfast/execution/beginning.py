@@ -149,9 +149,18 @@ class Beginning:
                 service.take_over_index(resource)
                 self._recorder.tell(SandboxMade(resources[-1]))
         # The content store may have been replaced since the plan was created.
-        plan = plan.changed(resources=tuple(resources), store_id=service.manager.objects.store_id)
+        return plan.changed(resources=tuple(resources), store_id=service.manager.objects.store_id)
+
+    def take_first_checkpoint(self, plan: Plan) -> Plan:
+        """Take the one that the first step starts from, unless there is one.
+
+        The sandboxes are watched already, so that they are looked at once: all that changes later is reported.
+        """
+        if plan.head_group_id is not None:
+            return plan
         occasion = Occasion((Moment.PRE_EXECUTE,), source="execute", reason="before the first step")
-        return self._recorder.checkpoint(plan, occasion)
+        with stoppable(self._cancelled):
+            return self._recorder.checkpoint(plan, occasion)
 
     def _make_sandbox(self, plan: Plan, resource: Resource, sink: CopySink) -> Resource:
         if plan.parent_plan_id is not None:

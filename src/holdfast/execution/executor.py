@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from holdfast.checkpoints.missing import make_recorded_sandboxes
@@ -85,26 +85,25 @@ class PlanExecutor:
             refuse_to_skip_nothing(standing, self._service, tools, self._choices)
 
     def _execute(self, standing: Standing, recorder: ExecutionRecorder, rollbacks: Rollbacks) -> ExecutionResult:
-        try:
-            begun = Beginning(
-                recorder,
-                rollbacks,
-                self._runner.tools,
-                self._choices,
-                sandboxes=self._sandboxes,
-                cancelled=self._cancelled,
-            ).begin(standing)
-        except Stopped:
-            return self.record_stopped_at_start(standing.plan, recorder.lease)
-        plan, notice = self._with_view(begun.plan, recorder)
-        calls, records = ToolCalls(recorder, self._runner, self._cancelled), StepRecords(recorder)
-        failures = FailureHandling(recorder, rollbacks)
-        execute_subplan = self._subplans_under(recorder, rollbacks)
-        divided = DividedStep(recorder, records, execute_subplan, self._cancelled, begun.divided)
-        steps = StepExecutor(self._runner.tools, records, calls, failures)
-        validation = Validation(recorder, calls)
-        with self._service.sandboxes.watching(plan):
-            result = _run_remaining(plan, steps, divided, validation, failures, recorder, self._cancelled)
+        beginning = Beginning(
+            recorder, rollbacks, self._runner.tools, self._choices, sandboxes=self._sandboxes, cancelled=self._cancelled
+        )
+        with ExitStack() as watch:
+            try:
+                begun = beginning.begin(standing)
+                plan, notice = self._with_view(begun.plan, recorder)
+                watch.enter_context(self._service.sandboxes.watching(plan))
+                plan = beginning.take_first_checkpoint(plan)
+            except Stopped:
+                return self.record_stopped_at_start(standing.plan, recorder.lease)
+            calls, records = ToolCalls(recorder, self._runner, self._cancelled), StepRecords(recorder)
+            failures = FailureHandling(recorder, rollbacks)
+            execute_subplan = self._subplans_under(recorder, rollbacks)
+            divided = DividedStep(recorder, records, execute_subplan, self._cancelled, begun.divided)
+            steps = StepExecutor(self._runner.tools, records, calls, failures)
+            result = _run_remaining(
+                plan, steps, divided, Validation(recorder, calls), failures, recorder, self._cancelled
+            )
         return replace(result, made_anew=begun.recreated, own_path=notice)
 
     def _with_view(self, plan: Plan, recorder: ExecutionRecorder) -> tuple[Plan, SeenAtOwnPath | None]:

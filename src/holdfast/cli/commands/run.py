@@ -176,8 +176,10 @@ def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) 
     changes = holdfast.changes(plan)
     has_visible = any(not each.is_ignored for each in changes)
     was_cut_short = last is not None and last.status is RunStatus.INTERRUPTED
-    files = [each for each in holdfast.diff(plan.plan_id, with_ignored=False) if not each.is_ignored]
     checkpoints = holdfast.checkpoints(plan.plan_id)
+    # The last checkpoint of a plan that is complete holds all; otherwise the sandbox is looked at.
+    end = checkpoints[-1].checkpoint.checkpoint_id if result.succeeded else None
+    files = [each for each in holdfast.diff(plan.plan_id, new=end, with_ignored=False) if not each.is_ignored]
     commands = [
         Next("roll back", f"holdfast checkpoint list {plan.plan_id}"),
         Next("delete", f"holdfast plan delete {plan.plan_id}"),
