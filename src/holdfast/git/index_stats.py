@@ -12,6 +12,7 @@ import struct
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+from holdfast.system.both import both
 from holdfast.system.calls import index_stats
 from holdfast.system.plain_calls import INDEX_STATS
 
@@ -58,7 +59,7 @@ def carried_over(
         return None
     changed, is_complete = bytearray(content), True
     paths = b"".join(path + b"\0" for _, path in entries)
-    originals, copies = index_stats(original, paths), index_stats(copy, paths)
+    originals, copies = both(lambda: index_stats(original, paths), lambda: index_stats(copy, paths))
     racy = min(max(0, written_at), 0xFFFFFFFF).to_bytes(4)
     for at, (place, path) in zip(range(0, len(originals), _BYTES), entries, strict=True):
         noted, found, new = content[place : place + _BYTES], originals[at : at + _BYTES], copies[at : at + _BYTES]

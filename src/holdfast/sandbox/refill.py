@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +17,7 @@ from holdfast.sandbox.entries import EntryCopy, IsDatabase, Moved
 from holdfast.sandbox.listing import ListedTree
 from holdfast.sandbox.origin import Directories, Doubtful, Origin, Walked, listed_again, origin_of, walked
 from holdfast.system import folder_mark
+from holdfast.system.both import both
 from holdfast.system.directories import Descent, join, split
 from holdfast.system.stamps import Stamp, own_stamp, unpack_stamps
 from holdfast.system.stopping import stop_if_asked
@@ -98,7 +97,7 @@ def _is_same_folder(path: bytes, origin: Origin, real: Walked, copy: Walked) -> 
 
 def refill(copy: Path, source: Path, origin: Origin, skip: Collection[bytes]) -> Origin:
     """``skip``: paths of the source that are not copied. Returns what the copy was made from now."""
-    real, there = _both(source, skip, copy)
+    real, there = both(lambda: walked(ListedTree(source), skip), lambda: walked(ListedTree(copy, opens_up=True)))
     changes = decide(origin, real, there)
     try:
         with Descent(source, opens_up=False) as originals, Descent(copy) as copies:
@@ -114,16 +113,6 @@ def refill(copy: Path, source: Path, origin: Origin, skip: Collection[bytes]) ->
     except (OSError, IsDatabase, Moved) as error:
         raise Doubtful(str(error)) from error
     return origin_of(real.trusted(), _now_in(copy, there, changes))
-
-
-def _both(source: Path, skip: Collection[bytes], copy: Path) -> tuple[Walked, Walked]:
-    """The folder and the copy, at the same time: nearly all of it is system calls."""
-    with ThreadPoolExecutor(1) as other:
-        try:
-            there = other.submit(copy_context().run, walked, ListedTree(copy, opens_up=True))
-        except RuntimeError as error:
-            raise Doubtful("no more threads are allowed") from error
-        return walked(ListedTree(source), skip), there.result()
 
 
 def _now_in(copy: Path, before: Walked, changes: Changes) -> Directories:
