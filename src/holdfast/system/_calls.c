@@ -941,9 +941,11 @@ static PyObject *list_directory(PyObject *module, PyObject *const *arguments, Py
     (void)module;
     if (!count_is(count, 3) || !descriptor_of(arguments[0], &directory) || !name_of(arguments[1]))
         return NULL;
-    skipped = PyTuple_Size(arguments[2]);
-    if (skipped < 0)
+    if (!PyTuple_Check(arguments[2])) {
+        PyErr_SetString(PyExc_TypeError, "what is skipped is a tuple of names");
         return NULL;
+    }
+    skipped = PyTuple_Size(arguments[2]);
     skip = PyMem_Malloc(((size_t)skipped + 1) * sizeof *skip);
     if (!skip)
         return PyErr_NoMemory();

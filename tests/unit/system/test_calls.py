@@ -8,6 +8,7 @@ import shutil
 import stat
 import struct
 import sys
+import threading
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -19,8 +20,10 @@ from hypothesis import strategies as st
 
 from holdfast.system import calls as chosen
 from holdfast.system import plain_calls
+from holdfast.system.both import both
 from holdfast.system.stamps import UNTRUSTED, Stamp, own_stamp, pack_stamps, path_in, unpack_stamps
-from tests.support.trees import FAR_PAST_NS, set_mtime, write
+from tests.support.repositories import git, make_repository
+from tests.support.trees import FAR_PAST_NS, make_socket, set_mtime, write
 
 NO_REPLACE, EXCHANGE = 1, 2
 COMPARED_AT_ONCE = 16384
@@ -371,6 +374,14 @@ def test_what_follows_something_expected_is_told(calls: ModuleType):
         ("compare_stamps", (None, b"")),
         ("compare_stamps", (0, "")),
         ("compare_stamps", (0, b"a")),
+        ("list_directory", (0, b"")),
+        ("list_directory", (None, b"", ())),
+        ("list_directory", (0, "", ())),
+        ("list_directory", (0, b"", [])),
+        ("list_directory", (0, b"", ("a",))),
+        ("index_stats", (0,)),
+        ("index_stats", (None, b"")),
+        ("index_stats", (0, "")),
         ("status_of", (0,)),
         ("status_of", (None, b"a")),
         ("status_of", (0, "a")),
@@ -465,3 +476,108 @@ def test_a_copy_replaces_nothing(calls: ModuleType, tmp_path: Path, folder: int,
     assert not (tmp_path / "elsewhere").exists()
     with pytest.raises(ValueError, match="null"):
         calls.copy_files(folder, copies, (b"fi\0le",), bytearray(100), 100, OWN_GROUPS)
+
+
+# Listing
+
+
+def test_a_directory_is_listed_with_all_that_tells_whether_it_changed(calls: ModuleType, tmp_path: Path, folder: int):
+    write(tmp_path / "file", "content", mtime_ns=FAR_FUTURE_NS)
+    write(tmp_path / "one", "x" * 5000)
+    os.link(tmp_path / "one", tmp_path / "two")
+    (tmp_path / "link").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "fifo")
+    write(tmp_path / "folder" / "inside")
+    write(tmp_path / os.fsdecode(b"not \xff text"))
+    stamps, folders, linked, newest, files, size_bytes, disk_bytes, is_plain = calls.list_directory(folder, b"at", ())
+    names = {os.fsencode(path.name): path.lstat() for path in tmp_path.iterdir() if path.name != "folder"}
+    own, one = tmp_path.stat(), names[b"one"]
+    assert unpack_stamps(stamps) == {
+        name: (each.st_ino, each.st_ctime_ns, each.st_mtime_ns, each.st_size) for name, each in names.items()
+    }
+    assert (path_in(stamps), own_stamp(stamps)) == (b"at", (own.st_ino, own.st_ctime_ns))
+    assert folders == [b"folder"]
+    assert sorted(linked) == [(name, one.st_dev, one.st_ino, one.st_blocks * 512) for name in (b"one", b"two")]
+    assert newest == max(own.st_ctime_ns, *(each.st_ctime_ns for each in names.values()))
+    assert (files, size_bytes) == (len(names), sum(each.st_size for each in names.values()))
+    assert disk_bytes == 512 * (own.st_blocks + sum(each.st_blocks for each in names.values() if each.st_nlink == 1))
+    assert is_plain
+
+
+def test_what_a_list_says_is_unchanged_as_long_as_nothing_changes(calls: ModuleType, tmp_path: Path, folder: int):
+    write(tmp_path / "file", "content")
+    listed = calls.list_directory(folder, b"", ())
+    assert calls.list_directory(folder, b"", ()) == listed
+    assert calls.compare_stamps(folder, listed[0]) == b"\0"
+    os.utime(tmp_path / "file", ns=(1, 1))
+    assert calls.list_directory(folder, b"", ()) != listed
+    assert calls.compare_stamps(folder, listed[0]) == b"\1"
+
+
+def test_a_list_is_without_what_is_to_be_skipped(calls: ModuleType, tmp_path: Path, folder: int):
+    for name in ("file", "files", "folder/inside", "other/inside"):
+        write(tmp_path / name, "x" * 700)
+    stamps, folders, _, _, files, size_bytes, _, _ = calls.list_directory(folder, b"", (b"file", b"folder"))
+    assert (set(unpack_stamps(stamps)), folders, files, size_bytes) == ({b"files"}, [b"other"], 1, 700)
+
+
+def test_a_socket_is_not_plain(calls: ModuleType, tmp_path: Path, folder: int):
+    make_socket(tmp_path / "socket")
+    assert calls.list_directory(folder, b"", ())[-1] is False
+    assert calls.list_directory(folder, b"", (b"socket",))[-1] is True
+
+
+def test_another_file_system_is_not_plain(calls: ModuleType):
+    root = os.open("/", os.O_RDONLY)
+    try:
+        assert calls.list_directory(root, b"", ())[-1] is False, "/proc is mounted there"
+    finally:
+        os.close(root)
+
+
+def test_what_is_no_directory_cannot_be_listed(calls: ModuleType, empty_file: int):
+    with pytest.raises(NotADirectoryError):
+        calls.list_directory(empty_file, b"", ())
+
+
+def test_stat_data_is_what_git_puts_into_its_index(calls: ModuleType, tmp_path: Path):
+    make_repository(tmp_path / "project", {"file": "content\n", "folder/other": ""})
+    (tmp_path / "project" / "link").symlink_to("file")
+    git(tmp_path / "project", "add", "--all")
+    index = (tmp_path / "project" / ".git" / "index").read_bytes()
+    root = os.open(tmp_path / "project", os.O_RDONLY)
+    try:
+        found = calls.index_stats(root, b"file\0missing\0folder/other\0link\0")
+    finally:
+        os.close(root)
+    assert len(found) == 4 * 40
+    assert found[40:80] == bytes(40)
+    for at in (0, 80, 120):
+        stats = found[at : at + 40]
+        # Git notes its own form of the mode.
+        assert stats[:24] in index
+        assert stats[28:] in index
+
+
+def test_two_things_are_done_at_the_same_time():
+    first, second = threading.Event(), threading.Event()
+
+    def one() -> str:
+        first.set()
+        assert second.wait(10)
+        return "one"
+
+    def other() -> str:
+        second.set()
+        assert first.wait(10)
+        return "other"
+
+    assert both(one, other) == ("one", "other")
+
+
+def test_without_more_threads_two_things_are_done_one_after_the_other(monkeypatch: pytest.MonkeyPatch):
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    assert both(lambda: 1, lambda: 2) == (1, 2)
