@@ -17,7 +17,7 @@ from holdfast.errors import DatabaseError
 
 _MARK_BYTES = 8
 _STATE = re.compile("([0-9a-f]{2})+")
-"""What else is noted as given up is damaged, and names no state."""
+"""A note of a state that was given up; one that looks different is damaged, and names no state."""
 
 
 class RecordClaims:
@@ -85,7 +85,7 @@ class RecordClaims:
         self._given_up = {}
         for store in self._stores:
             with nullcontext() if store is self._stores[0] else suppress(DatabaseError):  # damaged: not asked
-                # First, because what is given up after the states were read counts as needed now.
+                # Before the states: what is given up after they were read counts as needed now, so its note must stay.
                 given_up = store.collections.given_up(self._store_id)
                 states |= self._all_states(store)
                 tokens[store.records_id] = store.leases.tokens()

@@ -35,10 +35,10 @@ def get_sound_checkpoint(store: Store, plan_id: str, reference: str) -> Checkpoi
 
 
 def _only_one(store: Store, plan_id: str, reference: str) -> Checkpoint | None:
-    """The sound checkpoint whose id or display id this is, found without the others; None if it may be another name."""
+    """The sound checkpoint whose id or display id this is, found without reading the others; None if in doubt."""
     prefix, wanted = _id_prefix(reference), reference.strip()
     if not is_id(prefix) and (prefix == wanted.upper() or len(prefix) < SHORTEST_DISPLAY):
-        return None  # a label may be called so, or it fits several
+        return None  # it may be a label, or fit several checkpoints
     ids = store.checkpoints.ids_with(plan_id, prefix)
     found = store.find(Checkpoint, ids[0], sound_only=True) if len(ids) == 1 else None
     if found is None or store.find(CheckpointGroup, found.group_id, sound_only=True) is None:

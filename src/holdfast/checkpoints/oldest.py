@@ -17,7 +17,7 @@ from holdfast.model import Checkpoint, CheckpointGroup
 
 _MOST_AHEAD = 32
 _MOST_BYTES_AHEAD = 1 << 20
-"""So much at most is noted as given up before its turn: little beside what makes a collection worth its while."""
+"""At most this much is noted as given up before it is deleted: little compared with what starts a collection."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def kept_parents(going: Sequence[CheckpointGroup]) -> dict[str, str | None]:
 
 
 def read_oldest(store: Store, plan_id: str, most: int) -> tuple[OldGroup, ...]:
-    """The oldest sound groups: the first, then those without a label; the last, if it is among so many."""
+    """At most ``most`` sound groups, oldest first: the first of the plan, those without a label, and the last."""
     groups = list(islice(store.groups.oldest_prunable(plan_id, most), most))
     ids = [group.group_id for group in groups]
     checkpoints = store.checkpoints.of_groups(ids)
@@ -80,7 +80,7 @@ class KnownGroups:
     """How many checkpoints there are, damaged ones too."""
     oldest: tuple[OldGroup, ...] = ()
     noted: frozenset[str] = frozenset()
-    """Ids of groups that are noted as given up although it is not their turn yet."""
+    """Ids of groups that are noted as given up but not deleted yet."""
     prunings: int = 0
     """How often the plan was pruned since the lease was taken."""
 
@@ -98,7 +98,7 @@ class KnownGroups:
         return replace(self, count=self.count - sum(each.count for each in gone), oldest=tuple(oldest))
 
     def pruned(self, gone: Sequence[OldGroup], noted: Sequence[OldGroup]) -> KnownGroups:
-        """After these groups were deleted in one pruning, for which those were noted as given up."""
+        """The same after one pruning, which deleted the groups ``gone`` and noted the groups ``noted`` as given up."""
         left = self.noted.union(each.group_id for each in noted).difference(each.group_id for each in gone)
         return replace(self, noted=left, prunings=self.prunings + 1)
 
@@ -119,7 +119,7 @@ class KnownGroups:
         return [each for each in some if each.group_id in removed]
 
     def to_note(self, gone: Sequence[OldGroup]) -> list[OldGroup]:
-        """What has to be noted as given up before these groups are deleted, with some more if anything has to be."""
+        """What to note as given up before these groups are deleted; if there is anything, the next ones as well."""
         missing = [each for each in gone if each.group_id not in self.noted]
         return [*missing, *self._next_to_note()] if missing else []
 
@@ -134,5 +134,5 @@ class KnownGroups:
 
 
 def fewest_to_read(excess: int, needed: Collection[str]) -> int:
-    """So many of the oldest groups are enough: retention keeps the needed ones, the first and the last of them."""
+    """How many of the oldest groups are enough: retention keeps the needed ones, the first and the last of them."""
     return excess + len(needed) + 2

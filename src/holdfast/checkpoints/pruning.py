@@ -55,7 +55,7 @@ class Pruning:
             self._delete_groups([each.group for each in going], known.oldest)
             known = known.without(going)
             gone += going
-        # Wrong if the transaction fails; but then the next group does not follow this one.
+        # If the transaction fails, this is wrong; but then the next group does not follow this one (``with_head``).
         self._known[plan.plan_id] = self._noted(known, gone)
         return gone
 
@@ -69,7 +69,7 @@ class Pruning:
     def _beyond(
         self, known: KnownGroups, plan: Plan, excess: int, needed: Collection[str]
     ) -> tuple[KnownGroups, list[OldGroup]]:
-        """The groups that retention removes, or some of them to go on with."""
+        """The groups that retention removes, or only some of them: the caller asks again until there are none."""
         going = known.beyond(excess, needed)
         if not going:
             most = fewest_to_read(excess, needed) + known.ahead

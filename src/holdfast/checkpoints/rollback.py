@@ -1,4 +1,4 @@
-"""Rollback: files of all resources, position and decisions of a plan taken back to a group, all or nothing.
+"""Rollback: restores files of all resources, position and decisions of a plan to a group, all or nothing.
 
 What would happen is decided first, as one value. The preview shows it, and carrying it out takes it: so both refuse the
 same things.
@@ -48,7 +48,7 @@ from holdfast.system.ids import new_id
 from holdfast.system.place import is_there
 
 Compensate = Callable[[Plan, Lease, Consequences], Consequences]
-"""Undoes what the steps that a rollback undoes did outside of the sandboxes; their runs say then how that ended."""
+"""Undoes what steps did outside of the sandboxes, if a rollback undoes the steps; then their runs say how it ended."""
 
 
 def no_compensation(_plan: Plan, _lease: Lease, consequences: Consequences) -> Consequences:
@@ -84,7 +84,7 @@ class Rollback:
     def decide(
         self, plan: Plan, checkpoint: Checkpoint, *, undone: Sequence[int] = (), keeps_present: bool = True
     ) -> RollbackDecision:
-        """Everything that could refuse, found before anything is changed.
+        """Decide what a rollback will do, or refuse it; nothing is changed.
 
         ``undone``: decisions that the checkpoint's group holds and that are not to be in force.
         ``keeps_present``: without it what no group holds is lost, and the rollback cannot be undone: only for a person
@@ -93,13 +93,13 @@ class Rollback:
         history = History(self._store, plan)
         target = self._store.get(CheckpointGroup, checkpoint.group_id).without(undone)
         self.check_position(history, target)
-        if keeps_present:  # otherwise the look without storing anything finds out (``expected``)
+        if keeps_present:  # otherwise ``expected`` checks it, without storing anything
             self._sandboxes.check_content(plan, target.states)
         consequences = consequences_of(history, target)
         return RollbackDecision(plan, history, checkpoint, target, consequences, tuple(undone), keeps_present)
 
     def check_position(self, history: History, target: CheckpointGroup) -> None:
-        """What could refuse without a look at files and content."""
+        """Refuse what can be refused without reading files and content."""
         self._sandboxes.check(history.plan)
         run = history.run_held_by(target)
         if run is not None and run.status not in HALF_DONE:
@@ -111,7 +111,7 @@ class Rollback:
             )
 
     def expected(self, decision: RollbackDecision) -> RollbackResult:
-        """What the rollback will say of itself; ``set_aside`` says what, not where to. Refuses what it would refuse."""
+        """The expected result; ``set_aside`` names files, not their new places. Refuses what ``carry_out`` would."""
         found = self._expected_unkept(decision) if not decision.keeps_present else self._expected_kept(decision)
         return RollbackResult(
             plan=decision.history.position_at(decision.target),
@@ -123,7 +123,7 @@ class Rollback:
 
     def _expected_kept(self, decision: RollbackDecision) -> dict[str, Any]:
         plan, target = decision.plan, decision.target
-        with self._manager.storing():  # or what nothing names yet could be collected before it is looked at
+        with self._manager.storing():  # otherwise content that nothing names yet could be collected before it is read
             present = self._sandboxes.states_now(plan, thorough=False)  # deciding has looked at every file
             self._sandboxes.keep_sound(plan, present, target.states)
         kept = self.kept_by(decision.history, present)
@@ -174,11 +174,11 @@ class Rollback:
         recovery: DecisionSpec | None = None,
         compensate: Compensate = no_compensation,
     ) -> RollbackResult:
-        """Take the plan back, as it was decided.
+        """Roll the plan back, as it was decided.
 
         A correction is made in the same step: at no moment is the plan rolled back but not corrected. So is the
         decision to roll back (``recovery``), if a failure caused it. ``compensate`` undoes what steps did outside, if
-        they say how: once it is sure that they will be undone, while their files are still there.
+        they say how. It is called when it is certain that they will be undone, and while their files are still there.
         """
         plan, target = decision.plan, decision.target
         if decision.keeps_present:
@@ -205,7 +205,7 @@ class Rollback:
         except HoldfastError as error:
             noted = self._compensated_since(decision)
             if noted:
-                # Put back, its steps would count as done although what they did outside is no longer there.
+                # If the rollback were undone, these steps would count as done without their effects outside.
                 raise _stays_begun(error, noted) from error
             if not decision.keeps_present:
                 raise _cannot_be_put_back(error) from error
@@ -238,12 +238,12 @@ class Rollback:
     def compensate_unfinished(
         self, plan: Plan, lease: Lease, operation: Operation, compensate: Compensate
     ) -> Consequences:
-        """The part of a rollback that was cut short which is about what lies outside of the sandboxes."""
+        """Undo the effects outside of the sandboxes, for a rollback that was cut short."""
         self._sandboxes.make_empty(plan)
         return compensate(plan, lease, consequences_of(History(self._store, plan), self.target_of(operation)))
 
     def target_of(self, operation: Operation) -> CheckpointGroup:
-        """What a rollback goes back to: the group, without the decisions that its correction undoes."""
+        """The target of a rollback: the group, without the decisions that its correction undoes."""
         entry = RollbackEntry.of(operation)
         undone = entry.correction.undone if entry.correction else ()
         return self._store.get(CheckpointGroup, entry.target_group_id).without(undone)
@@ -316,10 +316,10 @@ class Rollback:
         return self._recorder.insert(plan, group, rows, title_of(group))
 
     def _revived(self, subplan: Plan) -> Plan:
-        """As it was when its parent was rolled back; a result that came into the parent's sandboxes is there again."""
+        """The subplan as it was when its parent was rolled back; what was merged of it is there again."""
         revived = subplan.changed(is_superseded=None, is_cancelled_by_rollback=None)
         if not subplan.is_cancelled_by_rollback:
-            return revived  # it had come to its end, or was stopped, by itself
+            return revived  # its state is its own: no rollback had changed it
         head = self._store.find(CheckpointGroup, subplan.head_group_id or "")
         run = self._store.runs.latest_in_force(subplan.plan_id)
         if head is not None and Moment.POST_EXECUTE in head.triggers:
@@ -331,11 +331,11 @@ class Rollback:
     # Undoing
 
     def undo(self, plan: Plan, lease: Lease, operation: Operation, failure: HoldfastError) -> None:
-        """Put back the state that a rollback was leaving when it failed; if that fails as well, it stays unfinished."""
+        """Restore the state that a failed rollback was leaving; if that fails too, the rollback stays unfinished."""
         left = self._store.get(CheckpointGroup, SandboxEntry.of(operation).left_group_id or "")
         try:
             for resource in plan.resources:
-                # What a program that is at work there has done since is not the rollback's, and stays.
+                # What another program has changed there since the rollback began stays.
                 with suppress(Disturbed):
                     if is_there(Path(resource.sandbox_path)):
                         self._sandboxes.restore_one(resource, left)
@@ -347,7 +347,7 @@ class Rollback:
 
 def _invalidated(subplan: Plan) -> Plan:
     if subplan.state in (PlanState.ERRORED, PlanState.CANCELLED):
-        return subplan.changed(is_superseded=True)  # why it did not come to its end stays to be seen
+        return subplan.changed(is_superseded=True)  # its own state and error say why it did not finish
     return subplan.changed(
         is_superseded=True,
         state=PlanState.CANCELLED,

@@ -52,7 +52,7 @@ class Sandboxes:
         self._manager.trackers.watch_new(sandbox, directory)
 
     def heard(self, plan: Plan) -> tuple[int | str, ...]:
-        """A value that differs whenever the sandboxes have changed, as cheap as possible."""
+        """A value that changes whenever the sandboxes change, found as cheaply as possible."""
         paths = [Path(resource.sandbox_path) for resource in plan.resources]
         heard = [self._manager.trackers.event_bytes(path) for path in paths]
         return tuple(
@@ -93,7 +93,7 @@ class Sandboxes:
         self.refuse_missing(plan)
 
     def refuse_missing(self, plan: Plan) -> None:
-        """Refuse if a sandbox is missing; only executing or resuming the plan re-creates it."""
+        """Refuse if a sandbox is missing; only executing, resuming and applying the plan re-create it."""
         for resource in plan.resources:
             if is_missing(Path(resource.sandbox_path)):
                 raise SandboxError(

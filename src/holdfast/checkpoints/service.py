@@ -92,7 +92,7 @@ class CheckpointService:
         return self.manager.learning(Path(resource.sandbox_path), self._max_bytes)
 
     def take_over_index(self, resource: Resource) -> None:
-        """If a sandbox was made of a spare, go on with what was known of that, so that not all is read again."""
+        """If a sandbox was made from a spare, continue with what was known of that, so that not all is read again."""
         path = Path(resource.sandbox_path)
         self.manager.indexes.take_over(path, index_of_spare(path))
         forget_spare(path)

@@ -82,7 +82,7 @@ class Batch:
         self.add_new([each for each in objects if each[0] in new])
 
     def new_among(self, digests: Iterable[bytes]) -> set[bytes]:
-        """Those whose content has to be added; so only that must be packed. Any thread may ask."""
+        """Those that are not stored yet: only their content has to be packed and added. Any thread may ask."""
         asked = {digest for digest in digests if digest not in self._waiting and not self._is_queued(digest)}
         return asked - self._store.known_among(list(asked))
 
@@ -148,7 +148,7 @@ class Batch:
         return self._unnamed[sandbox] + self._store.tally.unnamed_bytes(sandbox)
 
     def name(self, sandbox: str, size_bytes: int) -> None:
-        """Note that a snapshot catalogued in this batch names so many bytes of the sandbox."""
+        """Note that a snapshot catalogued in this batch names this many bytes of the sandbox."""
         self._unnamed[sandbox] -= size_bytes
 
     def catalogue(self, checkpoint_id: str, sandbox_id: str, state: bytes, record: str) -> None:

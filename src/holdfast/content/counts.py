@@ -54,7 +54,7 @@ class Counts:
     # In a collection
 
     def refuse_invalid(self) -> None:
-        """Refuse unless all objects are counted but those that were added since, which follow the last counted one."""
+        """Refuse unless the object that was counted last is still in its place; those added since come after it."""
         number, digest = self._last_counted()
         row = self._database.row("SELECT hex(digest) FROM object WHERE rowid = ?", (number,))
         if (row[0].lower() if row else "") != digest:

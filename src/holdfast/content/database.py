@@ -20,7 +20,7 @@ _ALL_IS_LOST = (
     "can run then."
 )
 _UPGRADE_SECONDS = 5
-"""So long a process that finds a store of an earlier version waits for others that only look at it, or upgrade it."""
+"""How long a process that finds a store of an earlier version waits for others that read it or upgrade it."""
 _CACHE_KB = 16_000
 """Digests are random, so every query reads another page: the pages of a hundred thousand objects fit."""
 

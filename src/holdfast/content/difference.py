@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     difference_of: Callable[[tuple[bytes, Entry | None, Entry | None]], Difference]
 else:
     difference_of = partial(tuple.__new__, Difference)
-"""Makes a ``Difference`` of a tuple, in a third of the time."""
+"""Makes a ``Difference`` from a tuple, in a third of the time."""
 
 
 class StateReader:

@@ -37,7 +37,7 @@ class Holding:
         """States found in the store, or added to it, in this generation."""
 
     def hold(self) -> None:
-        """Let nothing be collected until ``release`` was called as often as this."""
+        """Keep all content until ``release`` has been called as often as this."""
         with self._mutex:
             if not self._holders:
                 self._lock_shared()

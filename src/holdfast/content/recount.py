@@ -1,4 +1,4 @@
-"""Recount: what some states more and some states less change in the counts, computed before anything is written."""
+"""Recount: how the counts change if states are added and removed, computed before anything is written."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ def nothing_counted(nodes: Iterable[Node]) -> Mapping[Node, int]:
 class Recount:
     """Additions come first, so that a count which falls to 0 stays there.
 
-    Only what the first naming reaches, and what the last one leaves, is read: an object that was counted before has
-    been read then, with all it names.
+    An object is read only if its count rises from 0, or falls to 0: only then do the counts of what it names change.
     """
 
     def __init__(self, reader: StateReader, stored: Stored) -> None:
@@ -40,7 +39,7 @@ class Recount:
             self._change.update(named)
 
     def remove(self, states: Iterable[bytes]) -> None:
-        """Count what these states need no longer."""
+        """Subtract what these states needed."""
         nodes = [(state, STATE) for state in states]
         self._load(nodes)
         pending = [node for node in nodes if self._count(node)]

@@ -31,7 +31,7 @@ from holdfast.system.sqlite import no_space
 
 _ASKED_AT_ONCE = 500
 _UNPACK_FROM_BYTES = 512 << 10
-"""Parcels are unpacked into rows once so much has been added to them."""
+"""Parcels are unpacked into rows once this much has been added to them."""
 _INSERT = "INSERT OR IGNORE INTO object VALUES (?, ?, ?)"
 
 

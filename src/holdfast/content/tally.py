@@ -18,10 +18,10 @@ _CHECKPOINTS = "given_up_checkpoints"
 _STILL_NEEDED = "still_needed_bytes"
 
 _COLLECT_AFTER_BYTES = 16 << 20
-"""A collection lets all other processes wait, so it waits until it may free so much."""
+"""A collection makes all other processes wait, so none begins before it may free this much."""
 _COLLECT_AFTER_CHECKPOINTS = 64
 """Content may be given up while other checkpoints need it, and nothing notes when they no longer do. So a collection is
-tried after so many checkpoints were given up."""
+tried after this many checkpoints were given up."""
 
 _ADD = (
     "INSERT INTO meta VALUES (?1, ?2) "
@@ -53,7 +53,7 @@ class Tally:
         return self._number(_UNNAMED + sandbox)
 
     def note_given_up(self, checkpoints: int, size_bytes: int) -> None:
-        """Note that so many checkpoints, for which so much was stored, are about to be given up."""
+        """Note that this many checkpoints, for which this many bytes were stored, are about to be given up."""
         with self._database.writing_unsynced():
             self._add(_CHECKPOINTS, checkpoints)
             self._add(_GIVEN_UP, size_bytes)
@@ -72,7 +72,7 @@ class Tally:
             self._add(_STILL_NEEDED, given_up)
 
     def is_worth_collecting(self) -> bool:
-        """Whether enough is given up; asked again after the same notes, no: each process asks after its own."""
+        """Whether enough is given up. A process that asks again before it has noted more is told no."""
         if self._is_asked:
             return False
         self._is_asked = True

@@ -69,7 +69,7 @@ class Access:
 
     @contextmanager
     def transaction(self, lease: Lease | None = None) -> Iterator[None]:
-        """All or nothing; with a lease, only while the plan has that lease. Inside another one, a part of it."""
+        """All or nothing; with a lease, only while the plan has that lease. Inside another transaction, part of it."""
         with self._engine.transaction():
             if lease is not None:
                 self._verify(lease)

@@ -58,7 +58,7 @@ class CollectionRecords:
         return str(fields_of(TABLE_OF[Plan], rows[0])["store_id"]) if rows else None
 
     def tokens(self, plan_ids: Collection[str]) -> dict[str, int]:
-        """The token of the last lease of those of these plans that there are; 0 for a plan that never had one."""
+        """The token of the last lease of each of these plans that exists; 0 for a plan that never had one."""
         known = [plan_id for plan_id in plan_ids if self._records.has(Plan, plan_id)]
         leases = {plan_id: self._records.find(Lease, plan_id) for plan_id in known}
         return {plan_id: lease.token if lease else 0 for plan_id, lease in leases.items()}

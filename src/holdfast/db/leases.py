@@ -69,7 +69,7 @@ class LeaseRecords(Queries):
             return asked
 
     def release(self, lease: Lease) -> None:
-        """Give the lease up; if another process has taken it already, it keeps it."""
+        """Give the lease up; if another process has taken it already, that process keeps it."""
         with self._records.transaction():
             if self._records.still_holds(lease, self._records.find_locked_lease(lease.plan_id)):
                 released = {"owner": None, "heartbeat_at": self._records.now(), "stop_requested": None}

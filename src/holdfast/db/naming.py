@@ -1,6 +1,6 @@
 """Which states records name, in tables of their own, so that a collection can ask about single states.
 
-They are written in the transaction that writes or deletes the record. What a record names no longer is noted as given
+They are written in the transaction that writes or deletes the record. What a record no longer names is noted as given
 up, until a collection has looked at it.
 """
 
@@ -38,7 +38,7 @@ class Executing(Protocol):
 
 
 def name_states(records: Executing, record: Record, *, is_new: bool) -> None:
-    """Note which states a record names that was just written; what it named before is given up."""
+    """Note which states a record, just written, names; what it named before is given up."""
     if isinstance(record, CheckpointGroup):  # its states never change
         put_names(records, record.group_id, record.plan_id, record.states.values())
     elif isinstance(record, Operation):

@@ -268,7 +268,7 @@ class GroupRecords(Queries):
         return self._records.in_sequence(CheckpointGroup, plan_id, newest_first=True, page=page)
 
     def oldest_prunable(self, plan_id: str, page: int) -> Iterator[CheckpointGroup]:
-        """The sound groups without a label, the first and the last, oldest first and read as they are asked for."""
+        """The sound groups without a label, and the first and the last in any case; oldest first, read as asked for."""
         end = "sequence = (SELECT {}(sequence) FROM checkpoint_group WHERE plan_id = ?)"
         where = f"(label IS NULL OR {end.format('min')} OR {end.format('max')})"
         return self._records.in_sequence(CheckpointGroup, plan_id, where, plan_id, plan_id, page=page)
@@ -339,7 +339,7 @@ class CheckpointRecords(Queries):
         return {row[0] for row in rows}
 
     def ids_with(self, plan_id: str, prefix: str) -> list[str]:
-        """The ids of the plan with that prefix, which is at least as long as a display id; damaged ones too."""
+        """The ids of its checkpoints with that prefix, which is no shorter than a display id; damaged ones too."""
         sql = "SELECT checkpoint_id FROM checkpoint_metadata WHERE plan_id || '' = ? AND checkpoint_id BETWEEN ? AND ?"
         rows = self._records.execute(sql, plan_id, prefix, _last_with(prefix))
         return [row[0] for row in rows if row[0].startswith(prefix)]

@@ -67,10 +67,10 @@ def run_supervised(
 
     ``requests`` answers requests of the command, one JSON object a line, over the descriptor that the environment
     variable ``HOLDFAST_REQUESTS_FD`` names; the time for an answer does not count against ``timeout_seconds``.
-    By ``mark`` ``end_leftovers`` later finds the command's processes. With ``writable`` the command and all it starts
-    can write only there, if the kernel can enforce it (``confinement.landlock_abi``). Only the command and what it
-    starts see the ``mounts``; ``cwd`` and the program are looked up behind them. Without ``passthrough`` the command
-    has no input.
+    After a crash ``end_leftovers`` finds the command's processes by ``mark``. With ``writable`` the command and all it
+    starts can write only there, if the kernel can enforce it (``confinement.landlock_abi``). Only the command and what
+    it starts see the ``mounts``; ``cwd`` and the program are looked up after mounting. Without ``passthrough`` the
+    command has no input.
     """
     argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
     mark = mark or secrets.token_hex(16)

@@ -79,8 +79,9 @@ class Writable(tuple[Path, ...]):
     """The paths beneath which a step may write: the plan's sandboxes, then others.
 
     A file of a sandbox cannot get a second name in one of the others, through which it could be changed unnoticed:
-    Landlock refuses to link or move a file to a folder where it would gain a right. That right is the one to use
-    devices, which is of no use, because a step can make no device. To programs it looks like another file system.
+    Landlock refuses to link or move a file to a folder where it would gain a right. So the others have one right more:
+    to use devices, which changes nothing, because a step cannot make one. To programs it looks as if the
+    folder were on another file system.
     """
 
     sandboxes: frozenset[Path]

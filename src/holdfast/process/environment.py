@@ -14,7 +14,7 @@ from holdfast.names import name_text
 
 _VARIABLE = re.compile(r"[A-Za-z_*][A-Za-z0-9_*]*")
 
-# poll(2) counts milliseconds in 32 bits, so waiting for a step longer than 24 days would fail instead of wait.
+# poll(2) counts milliseconds in 32 bits, so waiting for a step longer than 24 days would fail at once.
 LONGEST_TIMEOUT_SECONDS = 2_000_000
 
 

@@ -1,6 +1,6 @@
 """Explains which write outside of the sandboxes made a confined step fail, and how to allow it.
 
-A refused program learns only that it lacks permission, so the refused path is searched in what it printed.
+A refused program learns only that it lacks permission, so the refused path is looked for in what it printed.
 """
 
 from __future__ import annotations

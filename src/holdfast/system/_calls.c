@@ -1,4 +1,5 @@
-/* The compiled form of what plain_calls.py does: see there what each function is for, and calls.py for who uses which.
+/* The compiled form of what plain_calls.py does: that module says what each function is for, and calls.py
+ * chooses one of the two.
  *
  * Small on purpose, and without state. Whatever may wait for a disk is done without the interpreter's lock.
  */
@@ -136,7 +137,7 @@ static int time_of(PyObject *nanoseconds, struct timespec *time)
     return !PyErr_Occurred();
 }
 
-/* 0, or an error's number; -1: it is not as it should be. */
+/* 0, or an error's number; -1: the file is not what was written. */
 static int filled(int descriptor, const char *content, Py_ssize_t size, const struct timespec *mtime)
 {
     char found[COMPARED_BYTES];
@@ -157,7 +158,7 @@ static int filled(int descriptor, const char *content, Py_ssize_t size, const st
         return errno;
     for (done = 0;;) {
         Py_ssize_t left = size - done;
-        /* One more than there should be: nothing may follow. */
+        /* One byte more than was written: nothing may follow. */
         ssize_t got = pread(descriptor, found, left < COMPARED_BYTES ? (size_t)left + 1 : COMPARED_BYTES, done);
         if (got < 0 && errno == EINTR)
             continue;
@@ -387,7 +388,7 @@ static int add_event(PyObject *list, const struct inotify_event *event, const ch
     return done;
 }
 
-/* Whether it is that one, a tuple of watch, mask and name; -1: that is none. */
+/* Whether the event is the expected one, a tuple of watch, mask and name; -1: it is not such a tuple. */
 static int is_expected(PyObject *expected, const struct inotify_event *event, const char *name, Py_ssize_t length)
 {
     long long watch, mask;
@@ -475,7 +476,7 @@ struct copying {
     size_t group_count, most;
     char *room;
     size_t left;
-    struct timespec settled; /* what changed before this moment shows every later change in its times */
+    struct timespec settled; /* a file that changed before this moment shows every later change in its times */
 };
 struct copied {
     struct stat original, copy;

@@ -53,7 +53,7 @@ class Descent(dict[bytes, int]):
         self._owns_root = opens_up and not IS_ROOT and os.fstat(self._root).st_uid == os.geteuid()
         super().__init__()
         self.closed_modes: dict[bytes, int] = {}
-        """The modes that directories get back which were made accessible."""
+        """The modes that directories had before they were made accessible, and get back."""
         self._enter_root()
 
     def __enter__(self) -> Descent:

@@ -1,4 +1,4 @@
-"""The progress of long work on files, told to a watcher a few times a second; short work is not told.
+"""The progress of long work on files, reported to a watcher a few times a second; short work is not reported.
 
 Work that may take long asks for a meter. The watcher is set for a thread, so it is not passed through every layer
 between a verb and a file. Without a watcher, or with little to do, a meter costs almost nothing.

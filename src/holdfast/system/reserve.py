@@ -16,7 +16,7 @@ _LEAST_BYTES = 128 << 10
 NEARLY_FULL_BYTES = 16 << 20
 LITTLE_SPACE_BYTES = 1 << 30
 _FEW_FILES = 100_000
-"""A large sandbox has so many."""
+"""As many as a large sandbox has."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 

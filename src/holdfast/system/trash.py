@@ -1,4 +1,4 @@
-"""The trash: trees of ours that no command needs any more, renamed out of the way and removed when there is time.
+"""The trash: trees of ours that are no longer needed, renamed out of the way and removed when there is time.
 
 It is a folder beside the sandboxes, on the same file system, and exists only while something waits in it. The process
 that removes has it locked; if that process is killed, or cannot remove something, the next command tries again.
@@ -23,7 +23,7 @@ from holdfast.system.trees import remove_tree
 
 TRASH = ".trash"
 _AT_ONCE = 1_000
-"""So many entries are removed faster than a process is started that removes them."""
+"""Removing this many entries takes less time than starting a process that removes them."""
 _NICENESS = 19
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TRIES = 5
@@ -74,7 +74,7 @@ class Trash:
             start_detached("holdfast.system.trash", os.fspath(self._sandboxes))
 
     def empty(self) -> None:
-        """Remove everything before this returns; a process that is at it is waited for."""
+        """Remove everything before this returns; wait for a process that is removing already."""
         self._remove(math.inf, waits=True)
 
     def waiting(self) -> list[Path]:
@@ -84,7 +84,7 @@ class Trash:
             return []
 
     def _remove(self, most_entries: float, *, waits: bool) -> bool:
-        """Remove what waits, up to so many entries; whether another process should go on."""
+        """Remove what waits, up to ``most_entries``; whether another process should continue."""
         try:
             with _opened(self._folder) as folder:
                 fcntl.flock(folder, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
@@ -97,7 +97,7 @@ class Trash:
                             return True
                 self._folder.rmdir()
         except OSError:
-            pass  # nothing waits, another process is at it, or what is left cannot be removed now
+            pass  # nothing waits, another process is removing, or what is left cannot be removed now
         return False
 
 
@@ -125,7 +125,7 @@ def _rename(path: Path, name: str, folder: int) -> None:
 
 
 def _removed_in(folder: int, name: str, most_entries: float) -> int:
-    """Remove one tree of the trash, up to so many entries; how many were removed."""
+    """Remove one tree of the trash, up to ``most_entries``; how many were removed."""
     # Through the descriptor: what another program puts in the place of the trash is not ours.
     place = Path(f"/proc/self/fd/{folder}")
     try:
