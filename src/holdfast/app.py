@@ -88,7 +88,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         self.checkpoint = views.checkpoint
         self.damaged_checkpoints = views.damaged_checkpoints
         self.find_damaged_checkpoint = views.find_damaged_checkpoint
-        self.can_go_back = views.can_go_back
+        self.can_roll_back = views.can_roll_back
         self.checkpoint_ids = views.checkpoint_ids
         self.display_id = views.display_id
         self.lasting_id = views.lasting_id

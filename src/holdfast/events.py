@@ -46,7 +46,7 @@ class Validating:
 
 
 @dataclass(frozen=True)
-class WentBack:
+class RolledBack:
     """The sandboxes were rolled back to before a step."""
 
     index: int
@@ -80,7 +80,7 @@ class EffectsOutside:
 
 
 @dataclass(frozen=True)
-class SandboxesPutBack:
+class SandboxesRestored:
     """After a crash the sandboxes were restored to what is recorded; what was found in them is kept."""
 
     resources: tuple[str, ...]
@@ -89,7 +89,7 @@ class SandboxesPutBack:
 
 
 @dataclass(frozen=True)
-class RealFilesPutBack:
+class RealFilesRestored:
     """A change of real files that another plan began, and that was cut short, was undone first."""
 
     plan: Plan
@@ -147,12 +147,12 @@ Event = (
     | StepPrinted
     | StepFinished
     | Validating
-    | WentBack
+    | RolledBack
     | SetAside
     | Compensating
     | EffectsOutside
-    | SandboxesPutBack
-    | RealFilesPutBack
+    | SandboxesRestored
+    | RealFilesRestored
     | SandboxesMadeAnew
     | SeenAtOwnPath
     | Working

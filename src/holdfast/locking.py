@@ -140,7 +140,7 @@ class Locking:
         return root
 
     def _deletion_needs_content(self, plan: Plan) -> bool:
-        """Whether real files have to be put back first, or the sandboxes of the plan may be on another machine."""
+        """Whether real files have to be restored first, or the sandboxes of the plan may be on another machine."""
         operations = self._parts.store.operations
         plans = (plan, *self._plans.below(plan))
         begun = {operation.kind for each in plans for operation in operations.unfinished(each.plan_id)}

@@ -225,11 +225,11 @@ class Policy(Record, frozen=True, kw_only=True):
         return CheckpointRetentionPolicy(max_checkpoints=self.max_checkpoints)
 
     @property
-    def goes_back_on_failure(self) -> bool:
+    def rolls_back_on_failure(self) -> bool:
         return self.rollback_enabled and self.on_failure is not OnFailure.KEEP
 
     @property
-    def goes_back_to_start(self) -> bool:
+    def rolls_back_to_start(self) -> bool:
         return self.rollback_enabled and self.on_failure is OnFailure.ROLLBACK_TO_START
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from holdfast.apply.real_folders import unfinished_in, unmark_settled
 from holdfast.checkpoints.history import History
-from holdfast.checkpoints.missing import is_of_this_boot, put_back_what_was_lost
+from holdfast.checkpoints.missing import is_of_this_boot, restore_what_was_lost
 from holdfast.checkpoints.rollback import Compensate
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.db.lease import holder_of, leased
-from holdfast.events import Listener, RealFilesPutBack, SandboxesPutBack, SetAside
+from holdfast.events import Listener, RealFilesRestored, SandboxesRestored, SetAside
 from holdfast.execution.conflicts import restore_waiting
 from holdfast.execution.merging import clear_away_again
 from holdfast.model import (
@@ -55,13 +55,13 @@ class Recovery:
 
     def recover(self, plan_id: str) -> Plan:
         """Finish or undo everything that a dead process left; returns the plan after that."""
-        plan, put_back = self._recover(plan_id)
-        if put_back is not None:
-            self._tell(put_back)
+        plan, restored = self._recover(plan_id)
+        if restored is not None:
+            self._tell(restored)
         unmark_settled(plan, self._service)
         return plan
 
-    def _recover(self, plan_id: str) -> tuple[Plan, SandboxesPutBack | None]:
+    def _recover(self, plan_id: str) -> tuple[Plan, SandboxesRestored | None]:
         store, lease = self._service.store, self._lease
         for subplan in store.plans.below(plan_id):
             self._recover(subplan.plan_id)
@@ -75,7 +75,7 @@ class Recovery:
             plan = _interrupt(plan, lease, self._service)
         if is_new_boot or not is_of_this_boot(plan):
             clear_away_again(plan, self._service)
-        return put_back_what_was_lost(plan, lease, self._service)
+        return restore_what_was_lost(plan, lease, self._service)
 
     def _finish_or_undo(self, plan: Plan, operation: Operation) -> Plan:
         service, lease = self._service, self._lease
@@ -130,7 +130,7 @@ def undo_changes_of_dead_processes(plan: Plan, service: CheckpointService, tell:
             found = store.get(Operation, operation.operation_id)
             if found.state is OperationState.BEGUN:
                 _undo_change(store.get(Plan, other.plan_id), lease, service, found)
-                tell(RealFilesPutBack(other, operation.kind))
+                tell(RealFilesRestored(other, operation.kind))
 
 
 def _undo_change(

@@ -41,7 +41,7 @@ def database_in_use(root: Path, found: InUse) -> ConflictError:
     return _open_elsewhere("nothing was changed", [_named(root, found.path, found.programs)])
 
 
-def refuse_to_put_back(root: Path, in_use: Sequence[tuple[bytes, str]]) -> None:
+def refuse_to_restore(root: Path, in_use: Sequence[tuple[bytes, str]]) -> None:
     if in_use:
         outcome = "the real files cannot be restored yet, and the next command on this plan does it"
         raise _open_elsewhere(outcome, [_named(root, *found) for found in in_use])
@@ -50,7 +50,7 @@ def refuse_to_put_back(root: Path, in_use: Sequence[tuple[bytes, str]]) -> None:
 def databases_with_work_in_logs(
     root: Path, reader: StateReader, differences: Sequence[Difference], known: Collection[bytes]
 ) -> set[bytes]:
-    """Those that are to be put back, and whose logs were written to; ``known`` are paths of our own change."""
+    """Those that are to be restored, and whose logs were written to; ``known`` are paths of our own change."""
     logs = set(unknown_logs(root, reader, differences)).difference(known)
     return {path for path in map(database_of, logs) if path is not None}
 

@@ -31,13 +31,13 @@ def reading(resources: Sequence[Resource], service: CheckpointService) -> Iterat
 @contextmanager
 def changing(resources: Sequence[Resource], service: CheckpointService) -> Iterator[None]:
     """No other process uses them meanwhile; refused if they are half changed."""
-    with putting_back(resources):
+    with undoing(resources):
         refuse_half_changed(resources, service)
         yield
 
 
 @contextmanager
-def putting_back(resources: Iterable[Resource]) -> Iterator[None]:
+def undoing(resources: Iterable[Resource]) -> Iterator[None]:
     """No other process uses them meanwhile, even if they are half changed."""
     with folder_lock.changing(_places_of_all(resources)):
         yield

@@ -152,7 +152,7 @@ class _Analysis:
         return RealChange(resource, tuple(todo), groups, branch=move)
 
     def _times_back(self, todo: Sequence[Difference], old: Selection, real: Selection) -> list[Difference]:
-        """The folders in which something is put back, with the times that they would have without the apply."""
+        """The folders in which something is restored, with the times that they would have without the apply."""
         back = {difference.path for difference in todo}
         folders = {split(path)[0] for path in back} - back
         return [

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from holdfast.apply.journaled import JournaledFiles, branch_move, files_in, index_in
-from holdfast.apply.real_databases import databases_with_work_in_logs, refuse_to_put_back
-from holdfast.apply.real_folders import putting_back, unmark
+from holdfast.apply.real_databases import databases_with_work_in_logs, refuse_to_restore
+from holdfast.apply.real_folders import undoing, unmark
 from holdfast.apply.refusals import is_there, listed
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.difference import Difference
@@ -41,7 +41,7 @@ def undo_unless_done(plan: Plan, lease: Lease, service: CheckpointService, opera
     """Call this after a failure, which may have come after the end of the operation was recorded."""
     found = service.store.get(Operation, operation.operation_id)
     if found.state is OperationState.BEGUN:
-        _put_all_back(plan, lease, service, found)
+        _undo_all(plan, lease, service, found)
     give_way(plan, service, found)
 
 
@@ -58,16 +58,16 @@ def give_way(plan: Plan, service: CheckpointService, operation: Operation) -> No
 def undo_change(
     plan: Plan, lease: Lease, service: CheckpointService, operation: Operation, *, even_if_gone: bool = False
 ) -> Plan:
-    """Put the real files, index and branch back as they were before an operation that did not end.
+    """Restore real files, index and branch as they were before an operation that did not end.
 
     A file that was changed since then stays as it is now. A resource that is not where it was cannot be
-    put back: it is waited for, unless it may be gone for good (``even_if_gone``).
+    restored: it is waited for, unless it may be gone for good (``even_if_gone``).
     """
-    with putting_back(plan.resources):
-        return _put_all_back(plan, lease, service, operation, even_if_gone=even_if_gone)
+    with undoing(plan.resources):
+        return _undo_all(plan, lease, service, operation, even_if_gone=even_if_gone)
 
 
-def _put_all_back(
+def _undo_all(
     plan: Plan, lease: Lease, service: CheckpointService, operation: Operation, *, even_if_gone: bool = False
 ) -> Plan:
     present = [resource for resource in plan.resources if is_there(resource)]
@@ -76,7 +76,7 @@ def _put_all_back(
     except OSError as failure:
         raise SandboxError(
             f"The real files could not be restored yet: {described(failure)}.",
-            hint="Check your permissions and the space on the disk; the next command on this plan puts them back.",
+            hint="Check your permissions and the space on the disk; the next command on this plan restores them.",
         ) from failure
     gone = [resource for resource in plan.resources if resource not in present]
     if gone and not even_if_gone:
@@ -98,7 +98,7 @@ def _put_all_back(
 
 
 def _undo(service: CheckpointService, resource: Resource, operation: Operation) -> list[str]:
-    """Put one resource back; returns the paths that stay, because they are neither old nor what the operation made."""
+    """Restore one resource; returns the paths that stay, because they are neither old nor what the operation made."""
     entry = RealFilesEntry.of(operation)
     move = branch_move(entry, resource)
     if move is not None:
@@ -107,17 +107,17 @@ def _undo(service: CheckpointService, resource: Resource, operation: Operation) 
         if move.is_checked_out:
             _undo_index(service, resource, operation, move)
     files = files_in(entry, resource, service.manager.reader)
-    return [] if files is None else _put_back(service, Path(resource.path).resolve(), files, operation)
+    return [] if files is None else _restore(service, Path(resource.path).resolve(), files, operation)
 
 
 def _undo_index(service: CheckpointService, resource: Resource, operation: Operation, move: BranchMove) -> None:
-    """Put the whole index back if no other program can have changed it, otherwise only our own changes in it."""
+    """Restore the whole index if no other program can have changed it, otherwise only our own changes in it."""
     repository, token = move.repository, operation.operation_id
     entry = RealFilesEntry.of(operation)
     ours = entry.indexes.get(resource.name)
     if ours is not None and (holds_index(repository, token) or _digest_of_index(repository) == ours):
         index = JournaledFiles(index_in(entry, resource, service.manager.reader), {}, ())
-        _put_back(service, repository.git_dir, index, operation, always={b"index"})
+        _restore(service, repository.git_dir, index, operation, always={b"index"})
     elif ours is not None:
         take_out_of_index(repository, move.old, move.new, token)
     if not entry.token:
@@ -132,7 +132,7 @@ def _digest_of_index(repository: GitRepository) -> str | None:
         return None
 
 
-def _put_back(
+def _restore(
     service: CheckpointService,
     root: Path,
     files: JournaledFiles,
@@ -140,7 +140,7 @@ def _put_back(
     *,
     always: Collection[bytes] = (),
 ) -> list[str]:
-    """The paths left as something else made them; those in ``always`` are put back, whatever they are now."""
+    """The paths left as something else made them; those in ``always`` are restored, whatever they are now."""
     old, new, links = files
     owner, reader = RealFilesEntry.of(operation).token, service.manager.reader
     paths = old.keys() | new.keys() | set(always)
@@ -155,14 +155,14 @@ def _put_back(
             differences = [each for each in _differing(present, old, paths) if each.path not in left]
             left |= databases_with_work_in_logs(root, reader, differences, paths)
             differences = [each for each in differences if each.path not in left]
-            refuse_to_put_back(root, databases_in_use(root, reader, differences))
+            refuse_to_restore(root, databases_in_use(root, reader, differences))
             groups = links_to_make(links, [difference.path for difference in differences], left)
             try:
                 change(root, reader, differences, groups, owner=owner)
             except InUse as error:
-                refuse_to_put_back(root, [(error.path, error.programs)])
+                refuse_to_restore(root, [(error.path, error.programs)])
             except ChangedMeanwhile as error:
-                left.add(error.path)  # also while it is being put back
+                left.add(error.path)  # also while it is being restored
             else:
                 return sorted(shown(path) for path in (*left, *kept))
 

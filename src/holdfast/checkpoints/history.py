@@ -100,7 +100,7 @@ class History:
         """Whether the policy rolls this failed run back, and that has not happened yet: it supersedes the run."""
         # A validation changes nothing, and simply runs again.
         is_of_step = failed.step_index == self.plan.next_step and self.step_of(failed) is not None
-        return is_of_step and self.plan.policy.goes_back_on_failure
+        return is_of_step and self.plan.policy.rolls_back_on_failure
 
     @once
     def unfinished_run(self) -> StepRun | None:

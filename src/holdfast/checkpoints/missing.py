@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.checkpoints.history import History
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.service import CheckpointService
-from holdfast.events import SandboxesPutBack
+from holdfast.events import SandboxesRestored
 from holdfast.model import CheckpointGroup, Lease, Moment, Plan, PlanState, Resource, RunStatus
 from holdfast.system.machine import boot_id
 from holdfast.system.place import is_missing, is_there
@@ -18,9 +18,9 @@ def is_of_this_boot(plan: Plan) -> bool:
     return plan.boot_id in (None, boot_id())
 
 
-def put_back_what_was_lost(
+def restore_what_was_lost(
     plan: Plan, lease: Lease, service: CheckpointService
-) -> tuple[Plan, SandboxesPutBack | None]:
+) -> tuple[Plan, SandboxesRestored | None]:
     """Restore the sandboxes to the last group if the machine or the owner died and they differ from it.
 
     What is found is kept in a group of its own, which is not an ancestor of the plan's head. A half-done step and a
@@ -51,7 +51,7 @@ def put_back_what_was_lost(
             plan, service.store.get(CheckpointGroup, left.head_group_id or "").states, recorded
         )
         service.sandboxes.restore_states(plan, recorded)
-        event = SandboxesPutBack(lost, left.last_checkpoint_id or "")
+        event = SandboxesRestored(lost, left.last_checkpoint_id or "")
     with service.store.transaction(lease):
         service.store.save(trusted)
     return trusted, event
@@ -96,12 +96,12 @@ def make_recorded_sandboxes(plan: Plan, service: CheckpointService) -> list[str]
 
 
 def recreate_missing(
-    plan: Plan, lease: Lease, service: CheckpointService, tell: Callable[[SandboxesPutBack], None] = lambda _: None
+    plan: Plan, lease: Lease, service: CheckpointService, tell: Callable[[SandboxesRestored], None] = lambda _: None
 ) -> tuple[Plan, tuple[str, ...]]:
-    """Re-create missing sandboxes; then restore the others, which ``put_back_what_was_lost`` had left for later."""
+    """Re-create missing sandboxes; then restore the others, which ``restore_what_was_lost`` had left for later."""
     made = make_recorded_sandboxes(plan, service)
     if made:
-        plan, put_back = put_back_what_was_lost(plan, lease, service)
-        if put_back is not None:
-            tell(put_back)
+        plan, restored = restore_what_was_lost(plan, lease, service)
+        if restored is not None:
+            tell(restored)
     return plan, tuple(made)

@@ -192,7 +192,7 @@ class Pruning:
         for operation in store.operations.unfinished(plan_id):
             needed |= Entry.of(operation).groups
         needed.update(run.group_before_id or "" for run in self._runs_to_undo(plan))
-        if plan.policy.goes_back_to_start:
+        if plan.policy.rolls_back_to_start:
             needed.add(store.groups.start_of_attempt(plan) or "")
         return needed
 

@@ -208,7 +208,7 @@ class Rollback:
                 # If the rollback were undone, these steps would count as done without their effects outside.
                 raise _stays_begun(error, noted) from error
             if not decision.keeps_present:
-                raise _cannot_be_put_back(error) from error
+                raise _cannot_be_restored(error) from error
             self.undo(plan, lease, operation, error)
             raise
 
@@ -340,7 +340,7 @@ class Rollback:
                     if is_there(Path(resource.sandbox_path)):
                         self._sandboxes.restore_one(resource, left)
         except HoldfastError as error:
-            raise _is_not_put_back(failure, error) from error
+            raise _is_not_restored(failure, error) from error
         with self._store.transaction(lease):
             self._store.save(operation.ended(OperationState.UNDONE))
 
@@ -369,14 +369,14 @@ def _stays_begun(error: HoldfastError, compensated: Sequence[StepRun]) -> Holdfa
     )
 
 
-def _cannot_be_put_back(error: HoldfastError) -> HoldfastError:
+def _cannot_be_restored(error: HoldfastError) -> HoldfastError:
     return type(error)(
         f"{error.message} The state before was not kept, so it is not restored: the rollback is not finished.",
         hint=f"{error.hint} The next command that changes the plan finishes the rollback first.",
     )
 
 
-def _is_not_put_back(failure: HoldfastError, error: HoldfastError) -> HoldfastError:
+def _is_not_restored(failure: HoldfastError, error: HoldfastError) -> HoldfastError:
     return type(failure)(
         f"{failure.message} The state before could not be restored either, so this is not finished: {error.message}",
         hint=f"{failure.hint} The next command that changes the plan finishes what was begun first.",

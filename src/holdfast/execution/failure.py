@@ -50,7 +50,7 @@ class FailureHandling:
             # The rollback has kept the state that it left, if nothing else had.
             kept = self._recorder.store.find(CheckpointGroup, (failed_at if failed_at != before else left) or "")
         error = f"step {run.step_index + 1} ({run.step}) failed: {run.error}"
-        if target is None and plan.policy.goes_back_on_failure:
+        if target is None and plan.policy.rolls_back_on_failure:
             error += "; what it changed is still there, because no checkpoint was taken before it"
         plan = self._recorder.save_stopped(plan, PlanState.ERRORED, error)
         return ExecutionResult(plan, run, kept, returned)
@@ -71,9 +71,9 @@ class FailureHandling:
 
     def _target(self, plan: Plan, run: StepRun) -> str | None:
         """The group that the policy rolls the plan back to; None if it does not, or if there is no such group."""
-        if not plan.policy.goes_back_on_failure:
+        if not plan.policy.rolls_back_on_failure:
             return None
-        if plan.policy.goes_back_to_start:
+        if plan.policy.rolls_back_to_start:
             return self._recorder.store.groups.start_of_attempt(plan)
         return run.group_before_id
 

@@ -6,7 +6,7 @@ import threading
 
 from holdfast.checkpoints.consequences import Consequences
 from holdfast.checkpoints.service import CheckpointService
-from holdfast.events import Compensating, EffectsOutside, Listener, SetAside, WentBack
+from holdfast.events import Compensating, EffectsOutside, Listener, RolledBack, SetAside
 from holdfast.execution.recorder import ExecutionRecorder
 from holdfast.execution.step_runner import StepRunner
 from holdfast.execution.tool_calls import StepRequests
@@ -62,7 +62,7 @@ class Rollbacks:
         )
         if not result.plan.is_finished:
             index = result.plan.next_step
-            self._recorder.tell(WentBack(index, result.plan.steps[index].name, checkpoint.checkpoint_id))
+            self._recorder.tell(RolledBack(index, result.plan.steps[index].name, checkpoint.checkpoint_id))
         if result.set_aside:
             self.set_aside += result.set_aside
             self._recorder.tell(SetAside(result.set_aside))

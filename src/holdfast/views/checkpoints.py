@@ -153,7 +153,7 @@ class CheckpointViews:
             return find_damaged_checkpoint(self._parts.store, self._plans.find_plan(reference).plan_id, checkpoint)
         return None
 
-    def can_go_back(self, plan: Plan, group: CheckpointGroup | None = None) -> bool:
+    def can_roll_back(self, plan: Plan, group: CheckpointGroup | None = None) -> bool:
         """Whether the present state of the plan allows `plan rollback`, to that group or to any."""
         if plan.head_group_id is None or plan.parent_plan_id is not None or not plan.policy.rollback_enabled:
             return False

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConflictError, HoldfastError, StateError
-from holdfast.events import Event, RealFilesPutBack
+from holdfast.events import Event, RealFilesRestored
 from holdfast.model import Plan
 from holdfast.system import folder_lock, folder_mark
 from tests.integration.apply.conftest import Desk
@@ -231,7 +231,7 @@ def test_the_next_command_on_the_folder_undoes_what_another_plan_left(desk: Desk
     told: list[Event] = []
     with desk.open() as holdfast:
         holdfast.apply(second.plan_id, listener=told.append)
-    [put_back] = [each for each in told if isinstance(each, RealFilesPutBack)]
+    [put_back] = [each for each in told if isinstance(each, RealFilesRestored)]
     assert put_back.plan.plan_id == first.plan_id
     assert (desk.data / "one.csv").read_text() == "one.csv\nb\n"
     assert compare(before, describe(desk.data), ignoring=["mtime_ns", "content", "size"]) == []

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.errors import SandboxError, StateError
-from holdfast.events import Event, SandboxesPutBack, StepFinished
+from holdfast.events import Event, SandboxesRestored, StepFinished
 from holdfast.execution.executor import AfterInterruption, Choices
 from holdfast.model import Decision, DecisionType, Plan, PlanState, RollbackResult, RunStatus
 from tests.support.workshop import Died, Workshop, dies_at, files, run
@@ -346,7 +346,7 @@ def test_what_a_sandbox_lost_with_the_machine_is_put_back_and_what_was_found_is_
     opened = workshop.open()
     assert opened.execute(plan.plan_id, listener=told.append).succeeded
     assert files(workshop.sandbox(plan))["seen"] == "1\n"
-    [put_back] = [each for each in told if isinstance(each, SandboxesPutBack)]
+    [put_back] = [each for each in told if isinstance(each, SandboxesRestored)]
     assert put_back.resources == ("app",)
     found = opened.checkpoint(put_back.checkpoint_id, plan.plan_id)
     one = opened.service.manager.reader
@@ -382,7 +382,7 @@ def test_what_is_edited_by_hand_after_a_kill_and_a_rollback_is_not_taken_back(wo
     (workshop.sandbox(plan) / "one").write_text("by hand\n")
     assert workshop.open().execute(plan.plan_id, listener=told.append).succeeded
     assert files(workshop.sandbox(plan))["one"] == "by hand\n"
-    assert not [each for each in told if isinstance(each, SandboxesPutBack)]
+    assert not [each for each in told if isinstance(each, SandboxesRestored)]
 
 
 def test_a_step_killed_a_second_time_still_starts_from_a_clean_state(workshop: Workshop) -> None:

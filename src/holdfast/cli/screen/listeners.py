@@ -11,7 +11,7 @@ from holdfast.cli.screen.plans import left_out_texts
 from holdfast.events import (
     EffectsOutside,
     Event,
-    RealFilesPutBack,
+    RealFilesRestored,
     SandboxMade,
     SeenAtOwnPath,
     SetAside,
@@ -41,8 +41,8 @@ class RepairListener:
             case SandboxMade(resource):
                 self._lines += [[("left out ", "warn"), text] for text in left_out_texts(resource)]
                 self.say()  # no program runs yet
-            case RealFilesPutBack():
-                self._lines.append([("restored ", "warn"), put_back_text(event)])
+            case RealFilesRestored():
+                self._lines.append([("restored ", "warn"), restored_text(event)])
             case EffectsOutside():
                 self._lines += [[(line, "warn")] for line in effect_lines(event)]
             case SetAside(places):
@@ -58,7 +58,7 @@ class RepairListener:
             self._screen.line(*line)
 
 
-def put_back_text(event: RealFilesPutBack) -> str:
+def restored_text(event: RealFilesRestored) -> str:
     """Which operation on real files was undone before the command itself began."""
     plan = event.plan
     places = ", ".join(name_text(resource.path) for resource in plan.resources)

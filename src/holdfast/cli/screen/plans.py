@@ -84,4 +84,4 @@ def commands_below_checkpoints(holdfast: Holdfast, plan: Plan, *, has_checkpoint
         return [Next("run it", f"holdfast plan execute {holdfast.root_of(plan).plan_id}")]
     showing = Next("show one", f"holdfast checkpoint show --plan {plan.plan_id} CHECKPOINT")
     rolling_back = Next("roll back", f"holdfast plan rollback {plan.plan_id} CHECKPOINT")
-    return [showing, rolling_back] if holdfast.can_go_back(plan) else [showing]
+    return [showing, rolling_back] if holdfast.can_roll_back(plan) else [showing]

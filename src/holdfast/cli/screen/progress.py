@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.cli.data import duration_seconds
 from holdfast.cli.output import NARROWEST, Screen, Span, cell_width, counted, output_lines, seconds_text, shortened
 from holdfast.cli.screen.bar import SHOWN_AFTER_SECONDS, Bar, label_text, percent_text
-from holdfast.cli.screen.listeners import effect_lines, own_path_lines, put_back_text
+from holdfast.cli.screen.listeners import effect_lines, own_path_lines, restored_text
 from holdfast.cli.screen.plans import RUN_WORDS, left_out_texts
 from holdfast.events import (
     CheckpointTaken,
@@ -16,9 +16,10 @@ from holdfast.events import (
     EffectsOutside,
     Event,
     InSubplan,
-    RealFilesPutBack,
+    RealFilesRestored,
+    RolledBack,
     SandboxesMadeAnew,
-    SandboxesPutBack,
+    SandboxesRestored,
     SandboxMade,
     SeenAtOwnPath,
     SetAside,
@@ -28,7 +29,6 @@ from holdfast.events import (
     SubplanEnded,
     SubplanMerged,
     SubplanStarted,
-    WentBack,
     Working,
 )
 from holdfast.model import Plan, PlanState, Resource, RunStatus, Step, StepRun
@@ -53,7 +53,7 @@ class Progress:
         self._has_started = False
         self._resource_width = max(len(resource.name) for resource in plan.resources)
         self._checkpoint: str | None = None
-        self._went_back: WentBack | None = None
+        self._rolled_back: RolledBack | None = None
         self._printed = b""
         self._beginning: list[Span] = []
         self._subplans = SubplanProgress(screen)
@@ -93,8 +93,8 @@ class Progress:
     def _tell_rare(self, event: Event) -> None:
         """Print an event that is not part of every execution."""
         match event:
-            case WentBack():
-                self._went_back = event
+            case RolledBack():
+                self._rolled_back = event
             case SetAside(places):
                 for place in places:
                     self._screen.line(("set aside  ", "warn"), name_text(place))
@@ -110,12 +110,12 @@ class Progress:
         match event:
             case SandboxesMadeAnew(resources):
                 self._screen.line(("re-created ", "warn"), f"{', '.join(resources)}: the sandbox was missing")
-            case SandboxesPutBack(resources, checkpoint_id):
+            case SandboxesRestored(resources, checkpoint_id):
                 why = "the machine or the process went down"
                 kept = f"the files found are kept as {self._display(checkpoint_id)}"
                 self._screen.line(("restored ", "warn"), f"{', '.join(resources)}: {why}; {kept}")
-            case RealFilesPutBack():
-                self._screen.line(("restored ", "warn"), put_back_text(event))
+            case RealFilesRestored():
+                self._screen.line(("restored ", "warn"), restored_text(event))
             case SeenAtOwnPath():
                 for line in own_path_lines(event):
                     self._screen.line(("warning  ", "warn"), line)
@@ -128,12 +128,12 @@ class Progress:
             self._screen.line(("left out ", "warn"), text)
 
     def _start(self, index: int, count: int, run: StepRun) -> None:
-        if self._went_back is not None:
+        if self._rolled_back is not None:
             # Printed only now: if no step follows, the result of the execution shows it.
-            where = f"{self._went_back.index + 1} ({self._went_back.step})"
-            checkpoint = self._display(self._went_back.checkpoint_id)
+            where = f"{self._rolled_back.index + 1} ({self._rolled_back.step})"
+            checkpoint = self._display(self._rolled_back.checkpoint_id)
             self._screen.line((f"rolled back to before step {where}  {checkpoint}", "dim"))
-            self._went_back = None
+            self._rolled_back = None
         if not self._has_started:
             self._has_started = True
             # A correction that was cut short may have been finished first, and have brought other steps.

@@ -75,7 +75,7 @@ def _refuse_open_database(path: bytes, marked: bytes, name: bytes, parent: int, 
 
 
 def _delete_if(expected: Entry, path: bytes, marked: bytes, parent: int) -> None:
-    """Delete the old file if it is as expected; otherwise it is the user's work, stays, and is put back on undo."""
+    """Delete the old file if it is as expected; otherwise it is the user's work, stays, and is restored on undo."""
     if not _is_still(expected, marked, parent):
         raise ChangedMeanwhile(path)
     os.unlink(marked, dir_fd=parent)

@@ -19,12 +19,12 @@ def create_checkpoint(invocation: Invocation, label: str | None, plan: str) -> R
         raise click.BadParameter("it is empty; give a name, or leave it out.", param_hint="--label")
     with invocation.opened() as holdfast:
         view = holdfast.create_checkpoint(plan, label)
-        can_go_back = holdfast.can_go_back(holdfast.find_plan(view.checkpoint.plan_id), view.group)
+        can_roll_back = holdfast.can_roll_back(holdfast.find_plan(view.checkpoint.plan_id), view.group)
     back = Next("roll back", f"holdfast plan rollback {view.checkpoint.plan_id} {view.display_id}")
 
     def show(screen: Screen) -> None:
         screen.line(("Checkpoint ", "strong"), (view.checkpoint.checkpoint_id, "id"))
-        if can_go_back:
+        if can_roll_back:
             show_next(screen, [back])
 
     return Reply(full_checkpoint_data(view), show)

@@ -35,12 +35,12 @@ def show_checkpoint(invocation: Invocation, plan: str | None, checkpoint: str) -
         view = holdfast.checkpoint(checkpoint, plan)
         owner = holdfast.find_plan(view.checkpoint.plan_id)
         files = holdfast.changed_files(view)
-        can_go_back = holdfast.can_go_back(owner, view.group)
+        can_roll_back = holdfast.can_roll_back(owner, view.group)
     data = {**full_checkpoint_data(view), "changes": diff_data(owner, files, with_patch=False)}
-    return Reply(data, lambda screen: _show_one(screen, owner, view, files, can_go_back))
+    return Reply(data, lambda screen: _show_one(screen, owner, view, files, can_roll_back))
 
 
-def _show_one(screen: Screen, plan: Plan, view: CheckpointView, files: Sequence[FileDiff], can_go_back: bool) -> None:
+def _show_one(screen: Screen, plan: Plan, view: CheckpointView, files: Sequence[FileDiff], can_roll_back: bool) -> None:
     checkpoint, metadata, group_of = view.checkpoint, view.checkpoint.metadata, view.group
     facts = {
         "plan": f"{plan.plan_id}  {plan.name}",
@@ -70,7 +70,7 @@ def _show_one(screen: Screen, plan: Plan, view: CheckpointView, files: Sequence[
     if not view.group.parent_group_id:
         screen.line("It is the first checkpoint of the plan.")
     screen.line()
-    if can_go_back:
+    if can_roll_back:
         show_next(screen, [Next("roll back", f"holdfast plan rollback {plan.plan_id} {view.display_id}")])
 
 
