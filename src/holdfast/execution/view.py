@@ -6,6 +6,7 @@ virtual environments, build folders and every other absolute path that names the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +20,7 @@ from holdfast.process.confinement import real_path
 from holdfast.process.mount import Mount, seen_at
 from holdfast.sandbox import borrowed
 from holdfast.sandbox.leading_out import leading_out
+from holdfast.system.calls import can_mount
 
 _HOW_TO_ALLOW = (
     "`holdfast doctor` says what this system lacks. `holdfast config set sandbox.view own-path` lets steps work at "
@@ -122,6 +124,9 @@ def own_path_notice(plan: Plan) -> SeenAtOwnPath | None:
 def same_path_refusal() -> str | None:
     """Why the processes of this user cannot be shown a folder at another place; None if they can. It is tried once."""
     here = Path(__file__).parent
+    if can_mount(os.fsencode(here)):
+        return None
+    # The supervisor, which takes much longer to start, knows the reason.
     try:
         run_supervised(["/bin/sh", "-c", ":"], cwd=Path("/"), environment={}, mounts=(Mount(here, here),))
     except ViewError as error:

@@ -12,13 +12,17 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
@@ -1009,6 +1013,58 @@ static PyObject *index_stats(PyObject *module, PyObject *const *arguments, Py_ss
     return stats;
 }
 
+enum { OPEN_TREE_CLONE_ = 1, MOVE_MOUNT_F_EMPTY_PATH_ = 4, AT_RECURSIVE_ = 0x8000 };
+#ifndef SYS_open_tree
+#define SYS_open_tree 428 /* these two are the same on every architecture as well */
+#define SYS_move_mount 429
+#endif
+
+static int is_written_to(const char *path, const char *text)
+{
+    int descriptor = open(path, O_WRONLY | O_CLOEXEC);
+    return descriptor >= 0 && write(descriptor, text, strlen(text)) == (ssize_t)strlen(text);
+}
+
+/* What enter_view in process/supervisor.py does, in a child that ends right after it: it may only make system calls,
+ * because another thread may have had any lock when it was forked. */
+static int is_mounted_onto_itself(const char *folder, uid_t user, const char *users, const char *groups)
+{
+    long tree;
+    if (unshare(user == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER))
+        return 0;
+    if (user != 0 && !(is_written_to("/proc/self/setgroups", "deny") && is_written_to("/proc/self/uid_map", users) &&
+                       is_written_to("/proc/self/gid_map", groups)))
+        return 0;
+    if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL))
+        return 0;
+    tree = syscall(SYS_open_tree, AT_FDCWD, folder,
+                   OPEN_TREE_CLONE_ | O_CLOEXEC | AT_RECURSIVE_ | AT_SYMLINK_NOFOLLOW);
+    return tree >= 0 && !syscall(SYS_move_mount, tree, "", AT_FDCWD, folder, MOVE_MOUNT_F_EMPTY_PATH_);
+}
+
+static PyObject *can_mount(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    const char *folder;
+    char users[64], groups[64];
+    uid_t user = getuid();
+    pid_t child, ended;
+    int status = -1;
+    (void)module;
+    if (!count_is(count, 1) || !(folder = name_of(arguments[0])))
+        return NULL;
+    snprintf(users, sizeof users, "%u %u 1", (unsigned)user, (unsigned)user);
+    snprintf(groups, sizeof groups, "%u %u 1", (unsigned)getgid(), (unsigned)getgid());
+    Py_BEGIN_ALLOW_THREADS
+    child = fork();
+    if (child == 0)
+        _exit(!is_mounted_onto_itself(folder, user, users, groups));
+    do
+        ended = child < 0 ? -1 : waitpid(child, &status, 0);
+    while (ended < 0 && child > 0 && errno == EINTR);
+    Py_END_ALLOW_THREADS
+    return PyBool_FromLong(ended == child && child > 0 && status == 0);
+}
+
 static PyMethodDef methods[] = {
     {"open_beneath", (PyCFunction)(void (*)(void))open_beneath, METH_FASTCALL, NULL},
     {"rename_specially", (PyCFunction)(void (*)(void))rename_specially, METH_FASTCALL, NULL},
@@ -1020,6 +1076,7 @@ static PyMethodDef methods[] = {
     {"list_directory", (PyCFunction)(void (*)(void))list_directory, METH_FASTCALL, NULL},
     {"index_stats", (PyCFunction)(void (*)(void))index_stats, METH_FASTCALL, NULL},
     {"compare_stamps", (PyCFunction)(void (*)(void))compare_stamps, METH_FASTCALL, NULL},
+    {"can_mount", (PyCFunction)(void (*)(void))can_mount, METH_FASTCALL, NULL},
     {"events_in", (PyCFunction)(void (*)(void))events_in, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

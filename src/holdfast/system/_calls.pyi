@@ -1,3 +1,4 @@
+from holdfast.system.plain_calls import can_mount as can_mount
 from holdfast.system.plain_calls import compare_stamps as compare_stamps
 from holdfast.system.plain_calls import copy_files as copy_files
 from holdfast.system.plain_calls import events_in as events_in

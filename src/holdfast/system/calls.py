@@ -4,6 +4,7 @@ from __future__ import annotations
 
 try:
     from holdfast.system._calls import (
+        can_mount,
         compare_stamps,
         copy_files,
         events_in,
@@ -20,6 +21,7 @@ try:
     ARE_COMPILED = True
 except ImportError:
     from holdfast.system.plain_calls import (
+        can_mount,
         compare_stamps,
         copy_files,
         events_in,
@@ -37,6 +39,7 @@ except ImportError:
 
 __all__ = [
     "ARE_COMPILED",
+    "can_mount",
     "compare_stamps",
     "copy_files",
     "events_in",

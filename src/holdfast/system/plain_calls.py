@@ -246,6 +246,16 @@ def _moment(found: os.stat_result) -> tuple[int, int, int]:
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
+def can_mount(folder: bytes) -> bool:
+    """Whether processes of this user may mount a folder in a namespace of their own; tried in a child process.
+
+    False also means that it is not known. Here it always is: a child that runs Python could wait forever for a lock
+    that another thread had when it was forked.
+    """
+    _refuse_null(folder)
+    return False
+
+
 def compare_stamps(root: int, packed: bytes | memoryview) -> bytes:
     """Compare packed stamps (``system/stamps.py``) of any number of directories below ``root`` with the disk.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from holdfast.events import Event, SeenAtOwnPath
 from holdfast.execution import view
 from holdfast.execution.executor import ExecutionResult
 from holdfast.model import View
+from holdfast.system.calls import ARE_COMPILED
 from tests.support.repositories import git, make_repository
 from tests.support.unprivileged import folder_for_nobody, run_as_a_user
 from tests.support.workshop import Workshop, files, run
@@ -175,6 +178,26 @@ def test_a_moved_home_still_shows_the_borrowed_history(workshop: Workshop) -> No
     assert (
         said == f"the first commit\n{workshop.sandbox(holdfast.find_plan(plan.plan_id)).parent}/.borrowed/app/objects\n"
     )
+
+
+def is_found_out_in_this_program() -> bool:
+    """Whether it is known that mounting is allowed even if no other program can be started."""
+    view.same_path_refusal.cache_clear()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(subprocess, "Popen", unstartable)
+        is_known = view.same_path_refusal() is None
+    view.same_path_refusal.cache_clear()
+    return is_known
+
+
+def unstartable(*_arguments: Any, **_options: Any) -> None:
+    raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+@pytest.mark.skipif(not ARE_COMPILED, reason="only a compiled child can try it")
+def test_that_mounting_is_allowed_is_found_out_without_starting_a_program() -> None:
+    assert is_found_out_in_this_program()
+    assert run_as_a_user(is_found_out_in_this_program)
 
 
 def as_a_user(folder: str) -> list[Any]:

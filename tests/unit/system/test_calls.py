@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -233,6 +234,8 @@ def test_a_null_byte_does_not_cut_a_name_off(calls: ModuleType, tmp_path: Path, 
             calls.rename_specially(folder, broken, folder, whole, NO_REPLACE)
     with pytest.raises(ValueError, match="null byte"):
         calls.open_beneath(folder, b"a\0x")
+    with pytest.raises(ValueError, match="null byte"):
+        calls.can_mount(os.fsencode(tmp_path / "a") + b"\0x")
     assert (tmp_path / "a").is_dir()
 
 
@@ -248,6 +251,20 @@ def test_a_name_that_is_taken_is_left_alone(calls: ModuleType, tmp_path: Path, f
 def test_a_kernel_that_cannot_rename_so_says_it(monkeypatch: pytest.MonkeyPatch, folder: int):
     monkeypatch.setattr(plain_calls, "_rename", None)
     assert plain_calls.rename_specially(folder, b"one", folder, b"other", EXCHANGE) == errno.ENOSYS
+
+
+# Mounting
+
+
+def test_what_is_not_there_cannot_be_mounted(calls: ModuleType, tmp_path: Path):
+    assert not calls.can_mount(os.fsencode(tmp_path / "missing"))
+
+
+def test_trying_to_mount_leaves_no_mount_and_no_process_behind(calls: ModuleType, tmp_path: Path):
+    before = Path("/proc/self/mountinfo").read_text()
+    calls.can_mount(os.fsencode(tmp_path))
+    assert Path("/proc/self/mountinfo").read_text() == before
+    assert not [each for each in psutil.Process().children() if each.status() == psutil.STATUS_ZOMBIE]
 
 
 # Filling
