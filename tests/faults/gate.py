@@ -18,12 +18,13 @@ import struct
 import sys
 import time
 import traceback
-import warnings
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests.support.crashes import fork
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -162,7 +163,7 @@ def run_gated(
     """Run the action in a child, asking the keeper before each of its changes below that folder."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     others = frozenset(children())
-    child = _fork()
+    child = fork()
     if child == 0:
         _be_the_child(action, theirs, output)
     theirs.close()
@@ -187,7 +188,7 @@ def run_ungated(
 ) -> Ended:
     """Run the action in a child at full speed while ``kill`` does to it what it likes; what is left then may go on."""
     others = frozenset(children())
-    child = _fork()
+    child = fork()
     if child == 0:
         _be_the_child(action, None, output)
     if kill is not None:
@@ -228,12 +229,6 @@ def _still_there(others: Collection[int]) -> list[str]:
 def _said(output: Path) -> tuple[str, str]:
     out, err = (output.with_suffix(f".{name}").read_text(errors="replace") for name in ("out", "err"))
     return out, err
-
-
-def _fork() -> int:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the runner of the tests may have threads of its own
-        return os.fork()
 
 
 def _be_the_child(action: Callable[[], int], channel: socket.socket | None, output: Path) -> None:

@@ -27,7 +27,7 @@ def killed_at(moment: int, action: Callable[[], Any], *, touching: str = "") -> 
 
     Only changes of paths with ``touching`` in them count. Nothing of Holdfast may be open in this process.
     """
-    child = _fork()
+    child = fork()
     if child == 0:
         _run(action, _Killer(moment, touching))
     _, status = os.waitpid(child, 0)
@@ -41,7 +41,7 @@ def killed_at(moment: int, action: Callable[[], Any], *, touching: str = "") -> 
 def count_of_changes(action: Callable[[], Any]) -> int:
     """How many changes the action makes, which it does make, in a process of its own."""
     reading, writing = os.pipe()
-    child = _fork()
+    child = fork()
     if child == 0:
         killer = _Killer(-1)
         _run(action, killer, at_end=lambda: os.write(writing, str(-killer.left - 1).encode()))
@@ -55,7 +55,7 @@ def count_of_changes(action: Callable[[], Any]) -> int:
 def stopped_at(moment: int, action: Callable[[], Any], *, touching: str = "") -> int:
     """A process that stops itself before its change number ``moment``; once continued it ends with 0, or with the
     exit code of the error that the action ended with."""
-    child = _fork()
+    child = fork()
     if child == 0:
         status = 1
         try:
@@ -70,7 +70,7 @@ def stopped_at(moment: int, action: Callable[[], Any], *, touching: str = "") ->
     return child
 
 
-def _fork() -> int:
+def fork() -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # the runner of the tests may have threads of its own
         return os.fork()

@@ -1,8 +1,8 @@
 """Running a function as a user who is not root, whoever runs the tests.
 
 As root the child becomes ``nobody``. The interpreter and the packages may lie where ``nobody`` cannot read, so they are
-imported before; Holdfast itself asks at import who it is, so it is imported after. What
-starts processes of its own needs an interpreter that this user may start, too.
+imported before; Holdfast itself asks at import who it is, so it is imported again. What starts processes of its own
+needs an interpreter that this user may start, too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.crashes import fork
 from tests.support.measuring import measured_in
 
 NOBODY = 65534
@@ -43,21 +45,53 @@ def folder_for_nobody() -> Iterator[Path]:
 
 
 def run_unprivileged(function: Callable[..., Any], *arguments: str) -> Any:
-    """Call a function of a test module in a process of that user; what it returns, through JSON."""
-    name = f"{function.__module__}:{function.__qualname__}"
-    path = f"{_PROJECT / 'src'}{os.pathsep}{_PROJECT}"
-    with folder_for_nobody() as folder, measured_in(folder) as measuring:
-        completed = subprocess.run(
-            [sys.executable, "-m", __name__, name, *arguments],
-            cwd=_PROJECT,
-            env={**os.environ, **measuring, "PYTHONPATH": path, "HOME": "/nonexistent"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-    assert completed.returncode == 0, completed.stderr
-    return json.loads(completed.stdout.splitlines()[-1])
+    """Call a function of a test module in a process of that user; what it returns, through JSON.
+
+    The process is a fork of this one, which takes a fifth of the time of a new one.
+    """
+    reading, writing = os.pipe()
+    child = fork()
+    if child == 0:
+        _answer(writing, function.__module__, function.__qualname__, *arguments)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        said = answer.read()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "the function failed; see its traceback"
+    return json.loads(said)
+
+
+def _answer(answers: int, module: str, function: str, *arguments: str) -> None:
+    status = 1
+    try:
+        answer = _called_by_nobody(module, function, *arguments)
+        os.write(answers, json.dumps(answer).encode())
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        os._exit(status)
+
+
+def _called_by_nobody(module: str, function: str, *arguments: str) -> Any:
+    for imported in [each for each in sys.modules if each.split(".")[0] in ("holdfast", "tests")]:
+        del sys.modules[imported]
+    os.chdir(_PROJECT)
+    os.environ["HOME"] = "/nonexistent"
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, 0)
+        os.setresuid(NOBODY, NOBODY, 0)
+        # A process that changed its user is closed to itself in /proc, which one started by that user is not.
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+    try:
+        return getattr(importlib.import_module(module), function)(*arguments)
+    finally:
+        if is_root:
+            # What was measured is written where only root may write.
+            os.setresuid(0, 0, 0)
+            os.setresgid(0, 0, 0)
 
 
 def run_as_a_user(function: Callable[..., Any], *arguments: str, groups: Sequence[int] = ()) -> Any:
@@ -108,28 +142,3 @@ def _interpreter() -> str:
 
 def _may_be_started(program: str) -> bool:
     return all(os.stat(folder).st_mode & 0o001 for folder in Path(program).resolve().parents)
-
-
-def _main(name: str, *arguments: str) -> None:
-    module, _, function = name.partition(":")
-    importlib.import_module(module)
-    for imported in [each for each in sys.modules if each.split(".")[0] in ("holdfast", "tests")]:
-        del sys.modules[imported]
-    is_root = os.geteuid() == 0
-    if is_root:
-        os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, 0)
-        os.setresuid(NOBODY, NOBODY, 0)
-        # A process that changed its user is closed to itself in /proc, which one started by that user is not.
-        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
-    try:
-        answer = getattr(importlib.import_module(module), function)(*arguments)
-    finally:
-        if is_root:
-            os.setresuid(0, 0, 0)
-            os.setresgid(0, 0, 0)
-    sys.stdout.write(json.dumps(answer) + "\n")
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])
