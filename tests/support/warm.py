@@ -14,7 +14,7 @@ import struct
 import sys
 import tempfile
 import termios
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
@@ -54,7 +54,12 @@ def _imported_by_each_process() -> list[str]:
     program = sys.modules["__main__"]
     imported = (getattr(value, "__module__", None) for value in vars(program).values())
     named = getattr(program.__spec__, "name", None)
-    return [__name__, "coverage.sqldata", *{each for each in (*imported, named) if each and each != "__main__"}]
+    return [
+        __name__,
+        "alembic.config",
+        "coverage.sqldata",
+        *{each for each in (*imported, named) if each and each != "__main__"},
+    ]
 
 
 class Output(NamedTuple):
@@ -63,11 +68,14 @@ class Output(NamedTuple):
     stderr: str
 
 
-def run_warm(arguments: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> Output:
+def run_warm(
+    arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], *, program: str = "holdfast"
+) -> Output:
     """Like ``subprocess.run`` with the program's name before the arguments and nothing on its standard input."""
     with tempfile.TemporaryDirectory(prefix="holdfast-warm-") as name:
         streams = os.devnull, f"{name}/stdout", f"{name}/stderr"
-        process = _server().Process(target=_become, args=(list(arguments), cwd, dict(environment), streams))
+        target = {"holdfast": _holdfast, "alembic": _alembic}[program]
+        process = _server().Process(target=_become, args=(target, list(arguments), cwd, dict(environment), streams))
         process.start()
         process.join()
         assert process.exitcode is not None
@@ -88,7 +96,8 @@ def run_warm_on_terminal(
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     os.write(ours, answer.encode())
     streams = (os.ttyname(theirs),) * 3
-    process = _server().Process(target=_become, args=(list(arguments), cwd, dict(environment), streams, first))
+    options = (_holdfast, list(arguments), cwd, dict(environment), streams, first)
+    process = _server().Process(target=_become, args=options)
     process.start()
     shown = b""
     while ours in wait([ours, process.sentinel]):
@@ -107,7 +116,12 @@ def run_warm_on_terminal(
 
 
 def _become(
-    arguments: list[str], cwd: Path, environment: dict[str, str], streams: tuple[str, str, str], first: str = ""
+    program: Callable[[list[str]], int],
+    arguments: list[str],
+    cwd: Path,
+    environment: dict[str, str],
+    streams: tuple[str, str, str],
+    first: str = "",
 ) -> None:
     os.chdir(cwd)
     os.environ.clear()
@@ -125,13 +139,26 @@ def _become(
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
     sys.argv = ["holdfast", *arguments]
     exec(first)
-
-    from holdfast.cli.main import run
-
     code = 1
     try:
-        code = run(arguments)
+        code = program(arguments)
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
         os._exit(code)
+
+
+def _holdfast(arguments: list[str]) -> int:
+    from holdfast.cli.main import run
+
+    return run(arguments)
+
+
+def _alembic(arguments: list[str]) -> int:
+    from alembic.config import main
+
+    try:
+        main(arguments, prog="alembic")
+    except SystemExit as end:
+        return int(end.code or 0) % 256
+    return 0

@@ -18,26 +18,34 @@ from holdfast.model import Lease, Plan, PlanState, now
 from tests.integration.db.database import Database, SqliteDatabase
 from tests.integration.db.samples import a_decision, a_run, saved_plan
 from tests.integration.db.test_schema import bring_to, revisions
+from tests.support.warm import Output, run_warm
 
 
 class Alembic:
-    """The command, started as a user would start it."""
+    """The command, in a process of its own."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def __call__(self, *words: str, exit_code: int = 0) -> str:
+        return self._ended(
+            run_warm(["-c", str(schema.ALEMBIC_INI), *words], Path("/"), self._variables, program="alembic"), exit_code
+        )
+
+    def cold(self, *words: str, exit_code: int = 0) -> str:
+        """The same, started as a user would start it."""
+        command = [Path(sys.executable).with_name("alembic"), "-c", schema.ALEMBIC_INI, *words]
+        done = subprocess.run(command, env=self._variables, cwd="/", capture_output=True, text=True, check=False)
+        return self._ended(Output(done.returncode, done.stdout, done.stderr), exit_code)
+
+    @property
+    def _variables(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         url = {"HOLDFAST_DATABASE_URL": self._database.url} if self._database.url else {}
-        done = subprocess.run(
-            [Path(sys.executable).with_name("alembic"), "-c", schema.ALEMBIC_INI, *words],
-            env={**kept, "HOLDFAST_HOME": str(self._database.home), **url},
-            cwd="/",
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == exit_code, done
+        return {**kept, "HOLDFAST_HOME": str(self._database.home), **url}
+
+    def _ended(self, done: Output, exit_code: int) -> str:
+        assert done.exit_code == exit_code, done
         assert "Traceback" not in done.stderr
         return done.stdout + done.stderr
 
@@ -177,7 +185,7 @@ def test_damaged_records_are_left_as_they_are(alembic: Alembic, database: Databa
 
 
 def test_what_it_cannot_do_it_says_in_plain_words(tmp_path: Path) -> None:
-    alembic = Alembic(SqliteDatabase(tmp_path))
+    alembic = Alembic(SqliteDatabase(tmp_path)).cold
     assert "There are no records in" in alembic("upgrade", "head", exit_code=255)
     assert list(tmp_path.iterdir()) == []
     assert "cannot be written as SQL only" in alembic("upgrade", "head", "--sql", exit_code=255)
