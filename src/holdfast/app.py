@@ -6,9 +6,10 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from holdfast.config.loading import Settings, home_directory, load_settings
 from holdfast.db.store import Store
@@ -53,8 +54,7 @@ _COLLECTED_AT_ONCE_BYTES = 4 << 20
 # What a function imports is not needed by most commands: they start without it.
 
 
-@dataclass(frozen=True)
-class Declined:
+class Declined(msgspec.Struct, frozen=True):
     """The person was asked and said no; nothing was changed."""
 
 

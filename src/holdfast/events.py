@@ -3,50 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from holdfast.model import CheckpointGroup, Conflict, OperationKind, Plan, Resource, SideEffect, StepRun
 from holdfast.system.progress import Working as Working
 
 
-@dataclass(frozen=True)
-class SandboxMade:
+class SandboxMade(msgspec.Struct, frozen=True):
     resource: Resource
 
 
-@dataclass(frozen=True)
-class CheckpointTaken:
+class CheckpointTaken(msgspec.Struct, frozen=True):
     group: CheckpointGroup
     checkpoint_id: str
 
 
-@dataclass(frozen=True)
-class StepStarted:
+class StepStarted(msgspec.Struct, frozen=True):
     index: int
     count: int
     run: StepRun
 
 
-@dataclass(frozen=True)
-class StepPrinted:
+class StepPrinted(msgspec.Struct, frozen=True):
     index: int
     text: bytes
 
 
-@dataclass(frozen=True)
-class StepFinished:
+class StepFinished(msgspec.Struct, frozen=True):
     index: int
     count: int
     run: StepRun
 
 
-@dataclass(frozen=True)
-class Validating:
+class Validating(msgspec.Struct, frozen=True):
     command: str
 
 
-@dataclass(frozen=True)
-class RolledBack:
+class RolledBack(msgspec.Struct, frozen=True):
     """The sandboxes were rolled back to before a step."""
 
     index: int
@@ -54,23 +48,20 @@ class RolledBack:
     checkpoint_id: str
 
 
-@dataclass(frozen=True)
-class SetAside:
+class SetAside(msgspec.Struct, frozen=True):
     """A rollback moved files that no checkpoint holds, and that were in the way, to these places."""
 
     places: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Compensating:
+class Compensating(msgspec.Struct, frozen=True):
     """What a step did outside of the sandboxes is being undone."""
 
     index: int
     name: str
 
 
-@dataclass(frozen=True)
-class EffectsOutside:
+class EffectsOutside(msgspec.Struct, frozen=True):
     """Steps were undone, and they had done something outside of the sandboxes."""
 
     side_effects_not_undone: tuple[SideEffect, ...] = ()
@@ -79,8 +70,7 @@ class EffectsOutside:
     """Of steps that count as done again, because a rollback is undone: what that rollback had undone outside."""
 
 
-@dataclass(frozen=True)
-class SandboxesRestored:
+class SandboxesRestored(msgspec.Struct, frozen=True):
     """After a crash the sandboxes were restored to what is recorded; what was found in them is kept."""
 
     resources: tuple[str, ...]
@@ -88,23 +78,20 @@ class SandboxesRestored:
     """The checkpoint that keeps what was found."""
 
 
-@dataclass(frozen=True)
-class RealFilesRestored:
+class RealFilesRestored(msgspec.Struct, frozen=True):
     """A change of real files that another plan began, and that was cut short, was undone first."""
 
     plan: Plan
     kind: OperationKind
 
 
-@dataclass(frozen=True)
-class SandboxesMadeAnew:
+class SandboxesMadeAnew(msgspec.Struct, frozen=True):
     """The sandboxes of these resources had been removed; they were made again as recorded."""
 
     resources: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class SeenAtOwnPath:
+class SeenAtOwnPath(msgspec.Struct, frozen=True):
     """Steps find these sandboxes at another path than the real folder's."""
 
     resources: tuple[Resource, ...]
@@ -114,26 +101,22 @@ class SeenAtOwnPath:
     """What in the sandboxes leads to the real folders."""
 
 
-@dataclass(frozen=True)
-class SubplanStarted:
+class SubplanStarted(msgspec.Struct, frozen=True):
     subplan: Plan
 
 
-@dataclass(frozen=True)
-class SubplanEnded:
+class SubplanEnded(msgspec.Struct, frozen=True):
     subplan: Plan
 
 
-@dataclass(frozen=True)
-class SubplanMerged:
+class SubplanMerged(msgspec.Struct, frozen=True):
     """The result of a subplan was merged into its parent's sandboxes, except for these conflicts."""
 
     subplan: Plan
     conflicts: tuple[Conflict, ...]
 
 
-@dataclass(frozen=True)
-class InSubplan:
+class InSubplan(msgspec.Struct, frozen=True):
     """Something that happened while a subplan ran."""
 
     subplan: Plan

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import replace
+
+import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.events import Listener
@@ -70,7 +71,7 @@ def execute_plan(
             with suppress(HoldfastError):  # then the next command finds it interrupted
                 executor.record_error(plan, lease, f"{full.message} {hint}".strip())
             raise full from error
-        return replace(result, made_anew=(*made, *result.made_anew))
+        return msgspec.structs.replace(result, made_anew=(*made, *result.made_anew))
 
 
 def _begun(

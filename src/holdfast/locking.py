@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from holdfast.checkpoints.history import goes_on_with_parent
 from holdfast.db.access import in_use
@@ -20,8 +21,7 @@ from holdfast.system.progress import watched_by
 from holdfast.system.reserve import full_disk
 
 
-@dataclass(frozen=True)
-class Verb:
+class Verb(msgspec.Struct, frozen=True):
     """A command that changes a plan, and what it needs."""
 
     name: str

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from holdfast.config.keys import KEYS
 from holdfast.config.loading import Settings
@@ -38,8 +39,7 @@ T = TypeVar("T")
 # What a function imports is not needed by most commands: they start without it.
 
 
-@dataclass(frozen=True)
-class Outfit:
+class Outfit(msgspec.Struct, frozen=True):
     """What the steps of one execution get in addition to what the settings say."""
 
     passthrough: Passthrough | None = None

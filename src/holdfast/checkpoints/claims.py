@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 
@@ -54,7 +54,7 @@ class RecordClaims:
         # Every copy of the records that has the mark knows these leases; what is noted later stays unchecked.
         self._unchecked = set(self._keeping.unchecked())
         # Noted here first. Dies: the records have the mark of the last collection or of this one, and both count.
-        self._mark = secrets.token_hex(_MARK_BYTES)
+        self._mark = os.urandom(_MARK_BYTES).hex()
         self._keeping.begin_collection(self._ids, self._mark)
         present, *others = self._stores
         present.collections.set_mark(self._store_id, self._mark)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from holdfast.checkpoints.history import History, is_of
 from holdfast.model import CheckpointGroup, Decision, Plan, PlanState, RollbackImpact, StepRun
 
 
-@dataclass(frozen=True)
-class Consequences:
+class Consequences(msgspec.Struct, frozen=True):
     """The records that a rollback changes."""
 
     superseded: tuple[Decision, ...]

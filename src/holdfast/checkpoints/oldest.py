@@ -7,8 +7,9 @@ after the other.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
+
+import msgspec
 
 from holdfast.checkpoints.retention import GroupFacts, retention
 from holdfast.db.queries import HeadPlace
@@ -20,8 +21,7 @@ _MOST_BYTES_AHEAD = 1 << 20
 """At most this much is noted as given up before it is deleted: little compared with what starts a collection."""
 
 
-@dataclass(frozen=True)
-class OldGroup:
+class OldGroup(msgspec.Struct, frozen=True):
     group: CheckpointGroup
     checkpoints: tuple[Checkpoint, ...]
     """Those with sound records."""
@@ -43,7 +43,7 @@ class OldGroup:
     def following(self, parents: Mapping[str, str | None]) -> OldGroup:
         """The same after its parent, which is among these, was deleted."""
         parent = parents[self.group.parent_group_id or ""]
-        return replace(self, group=self.group.model_copy(update={"parent_group_id": parent}))
+        return msgspec.structs.replace(self, group=self.group.model_copy(update={"parent_group_id": parent}))
 
 
 def checkpoints_of(groups: Sequence[OldGroup]) -> list[Checkpoint]:
@@ -69,8 +69,7 @@ def read_oldest(store: Store, plan_id: str, most: int) -> tuple[OldGroup, ...]:
     return tuple(OldGroup(each, tuple(checkpoints[each.group_id]), counts[each.group_id]) for each in groups)
 
 
-@dataclass(frozen=True)
-class KnownGroups:
+class KnownGroups(msgspec.Struct, frozen=True):
     """What is known of a plan's groups after pruning."""
 
     token: int
@@ -89,18 +88,18 @@ class KnownGroups:
         if head is None or self.head is None or token != self.token:
             return None
         is_next = (head.parent_group_id, head.sequence) == (self.head.group_id, self.head.sequence + 1)
-        return replace(self, head=head, count=self.count + head.checkpoints) if is_next else None
+        return msgspec.structs.replace(self, head=head, count=self.count + head.checkpoints) if is_next else None
 
     def without(self, gone: Sequence[OldGroup]) -> KnownGroups:
         parents = kept_parents([each.group for each in gone])
         left = [each for each in self.oldest if each.group.group_id not in parents]
         oldest = [each.following(parents) if each.group.parent_group_id in parents else each for each in left]
-        return replace(self, count=self.count - sum(each.count for each in gone), oldest=tuple(oldest))
+        return msgspec.structs.replace(self, count=self.count - sum(each.count for each in gone), oldest=tuple(oldest))
 
     def pruned(self, gone: Sequence[OldGroup], noted: Sequence[OldGroup]) -> KnownGroups:
         """The same after one pruning, which deleted the groups ``gone`` and noted the groups ``noted`` as given up."""
         left = self.noted.union(each.group_id for each in noted).difference(each.group_id for each in gone)
-        return replace(self, noted=left, prunings=self.prunings + 1)
+        return msgspec.structs.replace(self, noted=left, prunings=self.prunings + 1)
 
     @property
     def ahead(self) -> int:

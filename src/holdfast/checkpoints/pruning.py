@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+
+import msgspec
 
 from holdfast.checkpoints.garbage import Garbage
 from holdfast.checkpoints.history import HALF_DONE, is_half_done
@@ -73,7 +74,7 @@ class Pruning:
         going = known.beyond(excess, needed)
         if not going:
             most = fewest_to_read(excess, needed) + known.ahead
-            known = replace(known, oldest=read_oldest(self._store, plan.plan_id, most))
+            known = msgspec.structs.replace(known, oldest=read_oldest(self._store, plan.plan_id, most))
             going = known.beyond(excess, needed)
         return known, going
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from holdfast.checkpoints.changes import Changes, file_change
 from holdfast.checkpoints.garbage import Garbage
@@ -41,8 +42,7 @@ _FEWEST = 2
 """The least that can be kept: the first and the last checkpoint."""
 
 
-@dataclass(frozen=True)
-class Occasion:
+class Occasion(msgspec.Struct, frozen=True):
     """Why a group is taken, and at which point of the plan."""
 
     triggers: tuple[str, ...]
@@ -171,7 +171,7 @@ class GroupRecorder:
             words = self._changes_in_words(plan, known, states)
         except ContentError:
             return occasion  # damaged content of an earlier group must not prevent this one
-        return replace(occasion, title=f"{occasion.title}: {words}" if words else occasion.title)
+        return msgspec.structs.replace(occasion, title=f"{occasion.title}: {words}" if words else occasion.title)
 
     def _changes_in_words(self, plan: Plan, old: dict[str, str], new: dict[str, str]) -> str:
         has_several = len(plan.resources) > 1

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
+
+import msgspec
 
 from holdfast.content.keeping import UNKNOWN, KeptPlan, Mark, RecordStore
 from holdfast.content.store import ObjectStore
@@ -30,8 +31,7 @@ class Reason(StrEnum):
     OLDER = "its records are older than what was saved"
 
 
-@dataclass(frozen=True)
-class HeldBack:
+class HeldBack(msgspec.Struct, frozen=True):
     """A plan whose content is kept although no records at hand say that they need it."""
 
     plan: KeptPlan
@@ -54,8 +54,7 @@ Tokens = Mapping[str, Mapping[str, int]]
 """By the id of records, the lease tokens of plans that they know."""
 
 
-@dataclass(frozen=True)
-class Sorted:
+class Sorted(msgspec.Struct, frozen=True):
     """What the records say about plans that content is kept for."""
 
     released: list[KeptPlan]
@@ -122,7 +121,7 @@ class Release:
             self._objects.counts.give_up()
         for each in given_up:
             if each.reason is Reason.OLDER:
-                self._keeping.put(replace(each.plan, token=each.token, mark=Mark.KEPT))
+                self._keeping.put(msgspec.structs.replace(each.plan, token=each.token, mark=Mark.KEPT))
             else:
                 self._keeping.forget([each.plan])
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True)
-class GroupFacts:
+class GroupFacts(msgspec.Struct, frozen=True):
     """What retention needs to know about a checkpoint group."""
 
     group_id: str
@@ -17,8 +17,7 @@ class GroupFacts:
     """How many checkpoint rows the group has; the limit counts these."""
 
 
-@dataclass(frozen=True)
-class Retained:
+class Retained(msgspec.Struct, frozen=True):
     """Ids of the groups to keep and to remove, oldest first, and the reason for each."""
 
     keep: tuple[str, ...]

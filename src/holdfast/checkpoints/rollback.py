@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from holdfast.checkpoints.changes import Changes, States, reverted, visible_of_user, with_other_commits
 from holdfast.checkpoints.consequences import Consequences, consequences_of
@@ -55,8 +56,7 @@ def no_compensation(_plan: Plan, _lease: Lease, consequences: Consequences) -> C
     return consequences
 
 
-@dataclass(frozen=True)
-class RollbackDecision:
+class RollbackDecision(msgspec.Struct, frozen=True):
     """What a rollback is going to do; nothing is changed yet."""
 
     plan: Plan

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 from holdfast.checkpoints.changes import Changes
 from holdfast.checkpoints.damage import get_sound_checkpoint
@@ -130,7 +131,9 @@ class CheckpointService:
         """
         wanted = tuple(trigger for trigger in triggers if trigger in plan.policy.auto_create_on)
         if wanted:
-            return self.create_checkpoint(plan, lease, replace(occasion, triggers=wanted), records=records)
+            return self.create_checkpoint(
+                plan, lease, msgspec.structs.replace(occasion, triggers=wanted), records=records
+            )
         with self.store.transaction(lease):
             self.store.save(plan)
             for record in records:

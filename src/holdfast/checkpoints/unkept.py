@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from holdfast.content.difference import Difference
 from holdfast.model import CheckpointGroup, Plan, Resource
@@ -12,8 +13,7 @@ from holdfast.snapshot.manager import CheckpointManager
 from holdfast.snapshot.restore.write import Restored
 
 
-@dataclass(frozen=True)
-class UnkeptPresent:
+class UnkeptPresent(msgspec.Struct, frozen=True):
     """How the present sandboxes differ from stored states; they themselves are not stored."""
 
     differences_to_target: Mapping[str, tuple[Difference, ...]]

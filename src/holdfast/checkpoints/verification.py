@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from holdfast.content.store import ObjectStore
 from holdfast.content.verify import Verifier
@@ -11,8 +12,7 @@ from holdfast.db.store import Store
 from holdfast.model import Checkpoint, Plan
 
 
-@dataclass(frozen=True)
-class DamagedObject:
+class DamagedObject(msgspec.Struct, frozen=True):
     """An object that checkpoints need and that is damaged or missing."""
 
     digest: str
@@ -21,8 +21,7 @@ class DamagedObject:
     checkpoints: tuple[Checkpoint, ...]
 
 
-@dataclass(frozen=True)
-class VerifyResult:
+class VerifyResult(msgspec.Struct, frozen=True):
     checkpoints: int
     objects: int
     damaged: tuple[DamagedObject, ...]

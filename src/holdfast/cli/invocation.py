@@ -8,9 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,21 +25,21 @@ PROGRAM = "holdfast"
 T = TypeVar("T")
 
 
-@dataclass
 class Invocation:
-    command: str = ""
-    only_looks: bool = True
-    """The command changes nothing, so it can be repeated."""
-    format: Format | None = None
-    project: Path | None = None
-    home: Path | None = None
-    overrides: list[str] = field(default_factory=list)
-    output_is_taken: bool = False
-    """Standard output belongs to the program that the command runs."""
-    started: datetime = field(default_factory=lambda: datetime.now(UTC))
-    _clock: float = field(default_factory=time.monotonic)
-    lost: tuple[str, OSError] | None = None
-    """The stream to which not all output of that program could be written, and the error."""
+    def __init__(self) -> None:
+        self.command = ""
+        self.only_looks = True
+        """The command changes nothing, so it can be repeated."""
+        self.format: Format | None = None
+        self.project: Path | None = None
+        self.home: Path | None = None
+        self.overrides: list[str] = []
+        self.output_is_taken = False
+        """Standard output belongs to the program that the command runs."""
+        self.started = datetime.now(UTC)
+        self._clock = time.monotonic()
+        self.lost: tuple[str, OSError] | None = None
+        """The stream to which not all output of that program could be written, and the error."""
 
     @property
     def seconds(self) -> float:
@@ -246,6 +244,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in self._table and not args[0].startswith("-"):
+            from difflib import get_close_matches  # rarely needed, and slow to import
+
             meant = get_close_matches(args[0], self._table, n=1)
             guess = "".join(f" Did you mean {each!r}?" for each in meant)
             raise click.UsageError(f"No such command {args[0]!r}.{guess}", ctx=ctx)

@@ -7,11 +7,10 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
 from pathlib import PurePath
-from typing import Any, Protocol, TextIO
+from typing import Any, NamedTuple, Protocol, TextIO
 
 from holdfast.names import valid_text
 
@@ -69,8 +68,7 @@ class Screen(Protocol):
         """End the line, and remove what ``busy`` and ``live`` show."""
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(NamedTuple):
     """The result of a command: the same facts as data and as text."""
 
     data: Mapping[str, Any]
@@ -83,8 +81,7 @@ class Reply:
     """On a terminal it goes through a pager if it does not fit."""
 
 
-@dataclass(frozen=True)
-class Next:
+class Next(NamedTuple):
     """A command that the user can run next, and its purpose in a word or two."""
 
     purpose: str
@@ -226,14 +223,14 @@ def time_text(moment: datetime) -> str:
 # For people
 
 
-@dataclass
 class PlainScreen:
     """Text without styles or a live display."""
 
-    stream: TextIO = field(default_factory=lambda: sys.stdout)
-    width: int | None = None
-    is_live: bool = False
-    _is_within_line: bool = False
+    is_live = False
+
+    def __init__(self, stream: TextIO | None = None, width: int | None = None) -> None:
+        self.stream, self.width = stream or sys.stdout, width
+        self._is_within_line = False
 
     def line(self, *spans: Span) -> None:
         self._write(plain_text(spans).rstrip() + "\n")

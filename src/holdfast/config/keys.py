@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Any
+
+import msgspec
 
 from holdfast.checkpoints.triggers import parse_triggers
 from holdfast.errors import ConfigError
@@ -42,8 +42,7 @@ class Scope(StrEnum):
     ANY = "any"
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """A type of value: ``from_text`` makes a TOML value of a text, ``check`` makes the setting of a TOML value.
 
     Both raise a ConfigError that says what was expected; ``Key`` adds where the value was found.
@@ -58,8 +57,7 @@ class Kind:
     """A value may hold ``?`` for any character."""
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     name: str
     attribute: str
     """Its name in ``Settings``."""
@@ -100,6 +98,8 @@ def _list_from_text(text: str) -> object:
         return json.loads(stripped)
     except (ValueError, RecursionError):
         pass
+    import tomllib  # rarely needed, and slow to import
+
     try:
         return tomllib.loads(f"value = {stripped}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):

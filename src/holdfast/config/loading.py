@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 import stat
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from holdfast.config.keys import KEYS, VARIABLE_PREFIX, Key, Scope, find_key
 from holdfast.errors import ConfigError, UsageError
@@ -32,8 +31,7 @@ class Layer(StrEnum):
     ARGUMENT = "argument"
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """Where a value came from: the layer, and the file, the variable or the option."""
 
     layer: Layer
@@ -43,8 +41,7 @@ class Origin:
         return f"{self.layer.value} ({self.where})" if self.where else self.layer.value
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """One key as ``config list`` and ``config get`` show it."""
 
     key: Key
@@ -57,8 +54,7 @@ class Setting:
         return self.key.kind.shown(self.value)
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     auto_create_on: tuple[Trigger, ...]
     max_checkpoints: int
     max_bytes: int | None
@@ -98,8 +94,7 @@ class Settings:
         return tuple(self.get(name) for name in KEYS)
 
 
-@dataclass(frozen=True)
-class ConfigFile:
+class ConfigFile(msgspec.Struct, frozen=True):
     """A file of settings, and whose it is."""
 
     path: Path
@@ -196,6 +191,8 @@ def _nearly_named(variable: str, variables: Mapping[str, Key]) -> str | None:
     if not variable.startswith(VARIABLE_PREFIX):
         return None
     names = {known.removeprefix(VARIABLE_PREFIX): known for known in variables}
+    from difflib import get_close_matches  # rarely needed, and slow to import
+
     close = get_close_matches(variable.removeprefix(VARIABLE_PREFIX), names, n=1, cutoff=0.85)
     return names[close[0]] if close else None
 
@@ -224,6 +221,10 @@ def read_text(path: Path) -> str:
 
 
 def parsed(text: str, path: Path) -> dict[str, Any]:
+    if not text:
+        return {}
+    import tomllib  # slow to import, and often there is no file
+
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

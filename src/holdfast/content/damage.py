@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -44,7 +44,7 @@ class Damage:
                 database.connection.execute(_SCHEMA)
                 rows = [(digest,) for digest in found]
                 if database.connection.executemany("INSERT OR IGNORE INTO damaged VALUES (?)", rows).rowcount:
-                    finding = ("finding", secrets.token_hex(8))
+                    finding = ("finding", os.urandom(8).hex())
                     database.connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", finding)
             self.found.difference_update(found)
             return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -166,7 +166,7 @@ def _make_tables(connection: Any) -> None:
     connection.execute("DELETE FROM meta WHERE key = 'counted'")
     connection.execute("DELETE FROM collection")
     if connection.execute("SELECT 1 FROM meta WHERE key = 'store_id'").fetchone() is None:
-        connection.execute("INSERT INTO meta VALUES ('store_id', ?)", (secrets.token_hex(8),))
+        connection.execute("INSERT INTO meta VALUES ('store_id', ?)", (os.urandom(8).hex(),))
         connection.execute("INSERT INTO meta VALUES ('counted', '0 ')")  # there is nothing to count yet
     connection.execute("INSERT OR REPLACE INTO meta VALUES ('version', ?)", (str(_SCHEMA_VERSION),))
 

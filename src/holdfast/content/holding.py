@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -106,4 +105,4 @@ class Holding:
 
 
 def _begin_generation(lock: int) -> None:
-    os.pwrite(lock, secrets.token_bytes(_GENERATION_BYTES), 0)
+    os.pwrite(lock, os.urandom(_GENERATION_BYTES), 0)

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.system.sqlite import Error, connect_to_look, is_empty
@@ -36,15 +37,13 @@ class Mark(StrEnum):
     """Its records were once older than the content stored for it: a backup of them was restored."""
 
 
-@dataclass(frozen=True)
-class RecordStore:
+class RecordStore(msgspec.Struct, frozen=True):
     records_id: str
     place: str
     """For a person; for records in the home only the name of the file, so that the home can be moved."""
 
 
-@dataclass(frozen=True)
-class KeptPlan:
+class KeptPlan(msgspec.Struct, frozen=True):
     plan_id: str
     """The root plan; content of subplans is kept with it."""
     records_id: str
@@ -125,9 +124,9 @@ class Keeping:
             if noted is None:
                 self._put(plan)
             elif not noted.is_not_newer_than(plan.token, plan.owner):
-                self._put(replace(noted, mark=Mark.BEHIND))
+                self._put(msgspec.structs.replace(noted, mark=Mark.BEHIND))
             else:
-                self._put(replace(plan, mark=noted.mark if noted.mark is Mark.BEHIND else Mark.KEPT))
+                self._put(msgspec.structs.replace(plan, mark=noted.mark if noted.mark is Mark.BEHIND else Mark.KEPT))
 
     def let_go(self, plan_id: str, records_id: str) -> None:
         """Mark a plan whose records are about to be deleted."""

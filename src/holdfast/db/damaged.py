@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from holdfast.db.access import PLANS, loaded, loaded_plan, problem_with, record_alone, select_sql
 from holdfast.db.engine import Row
@@ -12,8 +12,7 @@ from holdfast.db.tables import TABLE_OF, TABLES, Table
 from holdfast.model import Checkpoint, CheckpointGroup, DamagedCheckpoint, Lease, Plan, Record
 
 
-@dataclass(frozen=True)
-class DamagedRecord:
+class DamagedRecord(msgspec.Struct, frozen=True):
     """A record that is not as it was written; the other fields of its row are not used."""
 
     table: str

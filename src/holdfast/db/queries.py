@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar, cast
+
+import msgspec
 
 from holdfast.db.access import (
     Access,
@@ -28,8 +29,7 @@ from holdfast.model import (
 from holdfast.system.ids import new_id
 
 
-@dataclass(frozen=True)
-class HeadPlace:
+class HeadPlace(msgspec.Struct, frozen=True):
     """Where a plan's head group is in its history, and how many checkpoints it has."""
 
     group_id: str

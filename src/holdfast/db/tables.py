@@ -6,8 +6,9 @@ A record belongs to its plan: deleting a plan deletes its subplans and all their
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum, auto
+
+import msgspec
 
 from holdfast.model import (
     Checkpoint,
@@ -36,8 +37,7 @@ class Kind(IntEnum):
 _SQL_TYPES = {Kind.INTEGER: "BIGINT", Kind.BOOLEAN: "BIGINT", Kind.REAL: "DOUBLE PRECISION"}
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     name: str
     kind: Kind = Kind.TEXT
     optional: bool = False
@@ -51,8 +51,7 @@ class Column:
         return f"{self.name} {_SQL_TYPES.get(self.kind, 'TEXT')}" + ("" if self.optional else " NOT NULL")
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(msgspec.Struct, frozen=True, dict=True):
     name: str
     model: type[Record]
     key: tuple[str, ...]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+
+import msgspec
 
 from holdfast.apply.real_folders import reading
 from holdfast.checkpoints.missing import make_sandboxes, recreate_missing
@@ -39,8 +40,7 @@ from holdfast.system.stopping import stoppable
 from holdfast.tools import Toolbox
 
 
-@dataclass(frozen=True)
-class Begun:
+class Begun(msgspec.Struct, frozen=True):
     """A plan that is ready for its next step."""
 
     plan: Plan

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+
+import msgspec
 
 from holdfast.checkpoints.missing import make_recorded_sandboxes
 from holdfast.checkpoints.recorder import Occasion
@@ -67,7 +68,7 @@ class PlanExecutor:
         rollbacks = Rollbacks(recorder, Compensator(self._service, self._runner, self._listener))
         try:
             result = self._execute(standing, recorder, rollbacks)
-            return replace(result, effects=rollbacks.effects, set_aside=tuple(rollbacks.set_aside))
+            return msgspec.structs.replace(result, effects=rollbacks.effects, set_aside=tuple(rollbacks.set_aside))
         except HoldfastError as error:
             if not isinstance(error, LeaseLostError):
                 self.record_error(plan, lease, error.message)
@@ -104,7 +105,7 @@ class PlanExecutor:
             result = _run_remaining(
                 plan, steps, divided, Validation(recorder, calls), failures, recorder, self._cancelled
             )
-        return replace(result, made_anew=begun.recreated, own_path=notice)
+        return msgspec.structs.replace(result, made_anew=begun.recreated, own_path=notice)
 
     def _with_view(self, plan: Plan, recorder: ExecutionRecorder) -> tuple[Plan, SeenAtOwnPath | None]:
         """The plan with the view that its steps get, which is recorded if it is new, and what to know about it."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from holdfast.events import EffectsOutside, SeenAtOwnPath
 from holdfast.model import CheckpointGroup, Plan, PlanState, StepRun
 
 
-@dataclass(frozen=True)
-class ExecutionResult:
+class ExecutionResult(msgspec.Struct, frozen=True):
     plan: Plan
     failed_run: StepRun | None = None
     """The run that failed, of a step or of a validation."""

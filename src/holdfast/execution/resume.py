@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from holdfast.checkpoints.missing import missing_sandboxes
 from holdfast.checkpoints.service import CheckpointService
@@ -15,8 +16,7 @@ from holdfast.model import CheckpointGroup, Operation, OperationKind, Plan, Plan
 from holdfast.tools import Toolbox
 
 
-@dataclass(frozen=True)
-class ResumePreview:
+class ResumePreview(msgspec.Struct, frozen=True):
     """What resuming a plan would do."""
 
     plan: Plan
@@ -68,7 +68,7 @@ def preview_resume(plan: Plan, service: CheckpointService, tools: Toolbox, choic
         if lost_since is None
         else _at(plan, standing.history.position_at(lost_since), choices, lost_since)
     )
-    return replace(
+    return msgspec.structs.replace(
         preview,
         operations=tuple(operation.kind for operation in operations),
         made_anew=made_anew,
@@ -83,7 +83,7 @@ def _of_finished(plan: Plan, choices: Choices) -> ResumePreview:
             f"Plan {plan.plan_id} is {plan.state}: there is nothing to go on with.",
             hint=f"See what it made with `holdfast plan diff {plan.plan_id}`.",
         )
-    return replace(_at(plan, plan, choices), made_anew=tuple(resource.name for resource in missing))
+    return msgspec.structs.replace(_at(plan, plan, choices), made_anew=tuple(resource.name for resource in missing))
 
 
 def _gone(plan: Plan, missing: Sequence[Resource], service: CheckpointService) -> Iterator[str]:
@@ -130,4 +130,4 @@ def _after_rollback(plan: Plan, service: CheckpointService, choices: Choices, op
     back = service.history(plan).position_at(service.rollback.target_of(operation))
     correction = RollbackEntry.of(operation).correction
     back = back.changed(steps=(correction and correction.steps) or back.steps)
-    return replace(_at(plan, back, choices), operations=(operation.kind,))
+    return msgspec.structs.replace(_at(plan, back, choices), operations=(operation.kind,))

@@ -6,8 +6,9 @@ It is computed once for each preview or execution, which then ask it instead of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from holdfast.checkpoints.consequences import consequences_of
 from holdfast.checkpoints.history import History
@@ -26,8 +27,7 @@ class AfterInterruption(StrEnum):
     SKIP = "skip"
 
 
-@dataclass(frozen=True)
-class Choices:
+class Choices(msgspec.Struct, frozen=True):
     """What a person chose before the plan goes on."""
 
     interrupted_step: AfterInterruption | None = None
@@ -35,8 +35,7 @@ class Choices:
     """Even if a file in conflict is still as the merge left it."""
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True):
     """Where a plan would go on."""
 
     plan: Plan

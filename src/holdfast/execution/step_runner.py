@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.execution.folders import plan_folder, temporary_folder
@@ -27,11 +29,10 @@ _EXIT_NOT_EXECUTABLE = 126
 """The exit code of a shell that may not execute a file; its message is the same as for a refused write."""
 
 
-@dataclass(frozen=True)
-class StepSettings:
+class StepSettings(msgspec.Struct, frozen=True):
     """The settings of every tool call."""
 
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The environment of the command that runs the plan."""
     passed_variables: Collection[str] = DEFAULT_PASSED_VARIABLES
     output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES

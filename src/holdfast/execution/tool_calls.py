@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 from holdfast.checkpoints.references import refuse_label
 from holdfast.checkpoints.titles import shortened
@@ -38,7 +39,7 @@ class StepRequests:
 
     def record_decision(self, spec: DecisionSpec) -> str:
         decision = self._recorder.new_decision(self.plan, spec, self._run.step_index, self._run.decision_id)
-        occasion = replace(
+        occasion = msgspec.structs.replace(
             occasion_of(self._step, self._run, f"decided: {spec.chosen}", decision_id=decision.decision_id),
             title=f"during step {self._run.step_index + 1}, decided: {shortened(spec.chosen)}",
         )
@@ -50,7 +51,7 @@ class StepRequests:
             refuse_label(label)
         occasion = occasion_of(self._step, self._run, "asked for by the step")
         self.plan = self._recorder.checkpoint(
-            self.plan, replace(occasion, triggers=(Moment.MANUAL.value,), label=label)
+            self.plan, msgspec.structs.replace(occasion, triggers=(Moment.MANUAL.value,), label=label)
         )
         return self.plan.last_checkpoint_id or ""
 
@@ -59,7 +60,7 @@ class StepRequests:
 
     def settled(self) -> None:
         before, pause = self.plan.head_group_id, self._pauses + 1
-        occasion = replace(
+        occasion = msgspec.structs.replace(
             occasion_of(self._step, self._run, f"while {self._step.name} runs"),
             triggers=(Moment.SETTLED.value,),
             title=f"during step {self._run.step_index + 1}, pause {pause}",

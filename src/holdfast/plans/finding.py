@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from holdfast.errors import AmbiguousError, DamagedRecordError, NotFoundError, StateError
 from holdfast.model import (
@@ -31,8 +32,7 @@ LATEST = "latest"
 # What a function imports is not needed by most commands: they start without it.
 
 
-@dataclass(frozen=True)
-class PlanStatus:
+class PlanStatus(msgspec.Struct, frozen=True):
     plan: Plan
     root_id: str
     """The id of the root plan, with which a subplan is resumed; its own id if it is no subplan."""

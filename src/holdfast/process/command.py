@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import marshal
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -73,7 +72,7 @@ def run_supervised(
     command has no input.
     """
     argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
-    mark = mark or secrets.token_hex(16)
+    mark = mark or os.urandom(16).hex()
     tail = OutputTail(output_limit_bytes)
     job = _Job(argv, cwd, {**environment, MARK_VARIABLE: mark}, writable, mounts, passthrough)
     with (

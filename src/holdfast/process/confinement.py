@@ -11,11 +11,11 @@ import os
 import struct
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntFlag, StrEnum
 from functools import cache, reduce
 from operator import or_
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.errors import ConfigError
 from holdfast.process.supervisor import SYS_LANDLOCK_CREATE_RULESET
@@ -92,8 +92,7 @@ class Writable(tuple[Path, ...]):
         return paths
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(NamedTuple):
     """The rules that the supervisor hands to the kernel."""
 
     attributes: bytes

@@ -7,8 +7,9 @@ often a rollback is cut short and repeated; one that was cut short itself is not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from holdfast.checkpoints.consequences import Consequences
 from holdfast.checkpoints.service import CheckpointService
@@ -38,8 +39,7 @@ class ToolEffects(Protocol):
     def has_side_effects(self, tool: str) -> bool: ...
 
 
-@dataclass(frozen=True)
-class Compensable:
+class Compensable(msgspec.Struct, frozen=True):
     """A step that is undone by a command of its own."""
 
     run: StepRun
@@ -87,7 +87,7 @@ def compensate(
     """Undo, before the files are restored, what those steps did outside; the runs get a note of how that ended."""
     undone = [_undo(plan, lease, service, each, run_tool) for each in compensable(plan, consequences)]
     noted = {run.run_id: run for run in undone}
-    return replace(consequences, runs=tuple(noted.get(run.run_id, run) for run in consequences.runs))
+    return msgspec.structs.replace(consequences, runs=tuple(noted.get(run.run_id, run) for run in consequences.runs))
 
 
 def _undo(plan: Plan, lease: Lease, service: CheckpointService, each: Compensable, run_tool: RunTool) -> StepRun:
@@ -158,4 +158,4 @@ def _has_side_effects(step: Step, tools: ToolEffects) -> bool:
 
 
 def with_effects(impact: RollbackImpact, effects: EffectsOutside) -> RollbackImpact:
-    return impact.model_copy(update=vars(effects))
+    return impact.model_copy(update=msgspec.structs.asdict(effects))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.service import CheckpointService
@@ -43,8 +44,7 @@ Selected = dict[str, tuple[bytes, ...]]
 States = dict[str, str]
 
 
-@dataclass(frozen=True)
-class _Decided:
+class _Decided(msgspec.Struct, frozen=True):
     """What restoring some paths is going to do; nothing is changed yet."""
 
     group: CheckpointGroup

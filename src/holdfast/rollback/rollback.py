@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from holdfast.checkpoints.consequences import Consequences
 from holdfast.checkpoints.rollback import Compensate, RollbackDecision
@@ -13,8 +14,7 @@ from holdfast.model import Checkpoint, CheckpointGroup, Correction, Lease, Plan,
 from holdfast.rollback.compensation import ToolEffects, effects_outside, with_effects
 
 
-@dataclass(frozen=True)
-class RollbackPreview:
+class RollbackPreview(msgspec.Struct, frozen=True):
     """What a rollback would do, for the dry run and for the question that is asked before the real one."""
 
     plan: Plan

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 def aside_of(path: Path) -> Path:
     """A new place beside the sandbox for files that no snapshot could hold and that stand in the way."""
-    return path.parent / ".set-aside" / f"{path.name}-{secrets.token_hex(4)}"
+    return path.parent / ".set-aside" / f"{path.name}-{os.urandom(4).hex()}"
 
 
 class Records(Protocol):

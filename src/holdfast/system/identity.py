@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import secrets
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,7 +31,7 @@ def machine_id(home: Path) -> str:
     found = find_machine_id(home)
     if found is not None:
         return found
-    made = secrets.token_hex(16)
+    made = os.urandom(16).hex()
     with suppress(OSError), sole_writer(home):
         found = find_machine_id(home)
         if found is not None:

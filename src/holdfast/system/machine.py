@@ -6,8 +6,8 @@ import os
 import select
 import signal
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _STATE, _GROUP, _THREADS, _START = 0, 2, 17, 19
@@ -31,8 +31,7 @@ def pid_namespace() -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(NamedTuple):
     """What is known of a running process."""
 
     started_at: float | None

@@ -7,7 +7,6 @@ an absolute path, nor a symlink, even one created meanwhile, reaches anything el
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -129,7 +128,7 @@ class _Place:
             yield file
 
     def replace(self, content: bytes, existing: os.stat_result | None, mode: int | None) -> None:
-        temporary = f".holdfast-{secrets.token_hex(8)}.tmp"
+        temporary = f".holdfast-{os.urandom(8).hex()}.tmp"
         if mode is None and existing is not None:
             mode = stat.S_IMODE(existing.st_mode)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

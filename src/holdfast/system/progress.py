@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 FEWEST_FILES = 1_000
 FEWEST_BYTES = 64_000_000
@@ -43,8 +42,7 @@ class Work(StrEnum):
     """Another process has the real files locked; there is nothing to count."""
 
 
-@dataclass(frozen=True)
-class Working:
+class Working(NamedTuple):
     """The progress of some work. The first one says that the work begins, the last one that it is over."""
 
     work: Work
@@ -105,7 +103,7 @@ def told_of_waiting(clock: Callable[[], float] = time.monotonic) -> Iterator[Cal
         yield tell
     finally:
         if watcher is not None and last is not None:
-            watcher(replace(last, seconds=clock() - began_at, is_over=True))
+            watcher(last._replace(seconds=clock() - began_at, is_over=True))
 
 
 class Metering(Protocol):
@@ -207,7 +205,7 @@ class Meter:
             is_over=is_over,
         )
         try:
-            self._watcher(replace(so_far, seconds_left=self._guess(so_far, at)))
+            self._watcher(so_far._replace(seconds_left=self._guess(so_far, at)))
         except Exception:  # noqa: BLE001 - whatever fails in the watcher, the work goes on
             self._watcher = None
 

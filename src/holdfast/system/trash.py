@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import math
 import os
-import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -54,7 +53,7 @@ class Trash:
 
     def take(self, path: Path) -> bool:
         """Take a tree away without removing anything yet; whether that was possible."""
-        name = f"{path.name}-{secrets.token_hex(8)}"
+        name = f"{path.name}-{os.urandom(8).hex()}"
         for _ in range(_TRIES):
             try:
                 with suppress(FileExistsError):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+
+import msgspec
 
 from holdfast.checkpoints.line import Line
 from holdfast.errors import AmbiguousError, DamagedRecordError, NotFoundError, SandboxError, StateError
@@ -22,16 +23,14 @@ _PAGE = 1000
 # What a function imports is not needed by most commands: they start without it.
 
 
-@dataclass(frozen=True)
-class CheckpointView:
+class CheckpointView(msgspec.Struct, frozen=True):
     checkpoint: Checkpoint
     group: CheckpointGroup
     display_id: str
     is_superseded: bool
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(msgspec.Struct, frozen=True):
     """The moments of a plan."""
 
     plan: Plan

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast.errors import NotFoundError, SandboxError
 from holdfast.model import Checkpoint, CheckpointGroup, FileChange, Moment, Plan, Resource, ResourceType
 from holdfast.parts import Parts
@@ -146,7 +148,7 @@ class ContentViews:
         if structure:
             objects.leave_as_it_is()
         found = parts.service.verify(each for plan in plans for each in (plan, *self._plans.below(plan)))
-        return replace(found, structure=tuple(structure))
+        return msgspec.structs.replace(found, structure=tuple(structure))
 
     def held_back(self) -> list[HeldBack]:
         """The plans for which content is kept although no records that can be read say that they need it."""

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -43,14 +42,14 @@ def test_what_does_not_fit_is_dropped_bytes_first() -> None:
 @pytest.mark.parametrize("name", ["app", "a-resource-with-a-very-long-name-of-its-own", "数据数据数据数据数据数据数据"])
 def test_no_width_and_no_name_make_the_line_too_wide(name: str) -> None:
     for width in range(3, 130):
-        assert cell_width(drawn(replace(HALF_WAY, what=name), width)) <= width
+        assert cell_width(drawn(HALF_WAY._replace(what=name), width)) <= width
 
 
 def test_the_bar_grows_with_the_work_and_nothing_else_moves() -> None:
     lines = [
         drawn(
-            replace(
-                HALF_WAY, files_done=480 * n, bytes_done=12_000_000 * n, seconds_left=None if n < 5 else (100 - n) * 1.5
+            HALF_WAY._replace(
+                files_done=480 * n, bytes_done=12_000_000 * n, seconds_left=None if n < 5 else (100 - n) * 1.5
             ),
             100,
         )
@@ -67,15 +66,15 @@ def test_the_bar_grows_with_the_work_and_nothing_else_moves() -> None:
     [(0.1, "1 s left"), (59.0, "59 s left"), (89, "1 min left"), (59 * 60, "59 min left"), (4800, "1 h 20 left")],
 )
 def test_the_time_left_is_said_as_exactly_as_it_is_known(seconds: float, text: str) -> None:
-    assert drawn(replace(HALF_WAY, seconds_left=seconds), 100).endswith(f" {text}")
+    assert drawn(HALF_WAY._replace(seconds_left=seconds), 100).endswith(f" {text}")
 
 
 def test_bytes_that_nobody_counted_are_not_shown() -> None:
-    assert "B" not in drawn(replace(HALF_WAY, bytes_total=None), 120)
+    assert "B" not in drawn(HALF_WAY._replace(bytes_total=None), 120)
 
 
 def test_a_name_with_control_characters_is_no_danger() -> None:
-    assert "\x1b" not in drawn(replace(HALF_WAY, what="a\x1b[2Jb"), 120)
+    assert "\x1b" not in drawn(HALF_WAY._replace(what="a\x1b[2Jb"), 120)
 
 
 class Shown(PlainScreen):
@@ -93,9 +92,9 @@ def test_a_bar_is_shown_only_of_what_lasts_and_goes_away_in_the_end() -> None:
     screen = Shown()
     bar = Bar(screen)
     for seconds in (0.0, 0.2, 0.4):
-        bar(replace(HALF_WAY, seconds=seconds))
-    bar(replace(HALF_WAY, seconds=0.45, is_over=True))
+        bar(HALF_WAY._replace(seconds=seconds))
+    bar(HALF_WAY._replace(seconds=0.45, is_over=True))
     assert screen.lines == []
-    bar(replace(HALF_WAY, seconds=0.6))
-    bar(replace(HALF_WAY, seconds=0.7, is_over=True))
+    bar(HALF_WAY._replace(seconds=0.6))
+    bar(HALF_WAY._replace(seconds=0.7, is_over=True))
     assert screen.lines == [drawn(HALF_WAY, 80), None]

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,7 +57,7 @@ def test_a_time_of_another_zone_is_the_same_moment_when_it_comes_back() -> None:
 
 def test_the_checksum_of_an_old_row_holds_when_a_column_that_may_be_null_is_added() -> None:
     row = row_of(PROJECTS, project())
-    later = replace(PROJECTS, columns=(*PROJECTS.columns, Column("note", optional=True)))
+    later = msgspec.structs.replace(PROJECTS, columns=(*PROJECTS.columns, Column("note", optional=True)))
     assert fields_of(later, [*row[:-1], None, row[-1]])["root"] == "/src"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.data import changes_with_ignored, conflicts_data, plan_data, resources_data, steps_data, switched_off
@@ -28,7 +27,7 @@ def outcome_reply(holdfast: Holdfast, result: ExecutionResult, *, is_for_program
     steps = steps_data(result.plan, holdfast.runs(result.plan.plan_id))
     # For people the progress has said it, before the first step.
     messages = (*reply.messages, *own_path_messages(result))
-    return replace(reply, data={**reply.data, "steps": steps}, messages=messages)
+    return reply._replace(data={**reply.data, "steps": steps}, messages=messages)
 
 
 def _reply(holdfast: Holdfast, result: ExecutionResult) -> Reply:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
@@ -70,7 +69,7 @@ def _settle(descent: Descent, leftover: bytes, path: bytes, known: Collection[En
             continue
         place = name
         if present is not None:
-            place = name[:_LONGEST_NAME_KEPT] + b".kept-" + secrets.token_hex(4).encode()
+            place = name[:_LONGEST_NAME_KEPT] + b".kept-" + os.urandom(4).hex().encode()
         with suppress(FileExistsError):
             rename_to_free(temporary, place, parent)
             return [] if place == name else [join(directory, place)]

@@ -6,7 +6,6 @@ import ctypes
 import glob
 import os
 import queue
-import secrets
 import shutil
 import stat
 import threading
@@ -111,7 +110,7 @@ def _new_spare(name: bytes, folder: int) -> Spare:
 
 def temporary_names(owner: str = "") -> Iterator[bytes]:
     """Names that no other file has; with an owner they tell whose they are."""
-    own = prefix_of(owner) + secrets.token_hex(4).encode()
+    own = prefix_of(owner) + os.urandom(4).hex().encode()
     return map((own + b"%08x").__mod__, count())  # not a generator: two threads may ask at once
 
 
@@ -146,7 +145,7 @@ class Stagings:
             self._swept.add(root)
             for leftover in root.parent.glob(glob.escape(f".staging-{root.name}-") + "[0-9a-f]" * 8):
                 shutil.rmtree(leftover, ignore_errors=True)
-        path = root.parent / f".staging-{root.name}-{secrets.token_hex(4)}"
+        path = root.parent / f".staging-{root.name}-{os.urandom(4).hex()}"
         path.mkdir(mode=0o700)
         staging = self._stagings[root] = Staging(path)
         return staging

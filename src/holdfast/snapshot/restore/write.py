@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
@@ -197,7 +196,7 @@ class _Restorer:
         directory, name = split(path)
         shelter = self._aside / os.fsdecode(directory)
         shelter.mkdir(parents=True, exist_ok=True)
-        place = shelter / f"{os.fsdecode(name[:_LONGEST_NAME_SET_ASIDE])}.{secrets.token_hex(4)}"
+        place = shelter / f"{os.fsdecode(name[:_LONGEST_NAME_SET_ASIDE])}.{os.urandom(4).hex()}"
         try:
             os.rename(name, place, src_dir_fd=self._writable(directory))
         except OSError:

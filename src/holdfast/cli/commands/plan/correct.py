@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,7 +89,7 @@ def correct(
         reply = run_plan(invocation, holdfast, corrected.plan)
         impact = corrected.impact.model_dump() if corrected.impact else None
         set_aside = [*outside.set_aside, *reply.data["set_aside"]]
-        return replace(reply, data={**reply.data, "impact": impact, "set_aside": set_aside})
+        return reply._replace(data={**reply.data, "impact": impact, "set_aside": set_aside})
 
 
 def _question(preview: CorrectionPreview) -> str:
