@@ -477,7 +477,7 @@ def _apply_options(
     settings: Settings, commit: bool, branch: str | None, include_ignored: Sequence[str]
 ) -> ApplyOptions:
     from holdfast.apply.preview import ApplyOptions
-    from holdfast.plans.creating import refuse_patterns
+    from holdfast.config.keys import refuse_patterns
 
     refuse_patterns("--include-ignored", include_ignored)
     if branch is not None and include_ignored:

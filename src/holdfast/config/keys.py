@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoints.triggers import parse_triggers
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, UsageError
 from holdfast.model import (
     DEFAULT_COPY_LIMIT,
     DEFAULT_MAX_CHECKPOINTS,
@@ -155,6 +155,15 @@ def checked_patterns(value: object) -> tuple[str, ...]:
         if pattern.startswith("#"):
             raise ConfigError(f'"{pattern}" is a comment', hint=f"Write \\{pattern} for a name that begins with #.")
     return tuple(patterns)
+
+
+def refuse_patterns(option: str, patterns: Sequence[str]) -> None:
+    """Refuse a pattern that was given with an option and says nothing."""
+    try:
+        checked_patterns(list(patterns))
+    except ConfigError as error:
+        hint = error.hint or "Patterns are in the syntax of a .gitignore."
+        raise UsageError(f"{option}: {error.message}", hint=hint) from error
 
 
 def _variables(value: object) -> tuple[str, ...]:

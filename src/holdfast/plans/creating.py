@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.config.keys import checked_patterns
+from holdfast.config.keys import refuse_patterns
 from holdfast.config.loading import Settings
 from holdfast.errors import ConfigError, UsageError
 from holdfast.execution.preflight import check_plan, check_steps
@@ -29,15 +29,6 @@ def _copy_rules(draft: PlanDraft, include: Sequence[str], exclude: Sequence[str]
             hint="Leave them out.",
         )
     return settings.copy_rules(include, exclude)
-
-
-def refuse_patterns(option: str, patterns: Sequence[str]) -> None:
-    """Refuse a pattern that says nothing."""
-    try:
-        checked_patterns(list(patterns))
-    except ConfigError as error:
-        hint = error.hint or "Patterns are in the syntax of a .gitignore."
-        raise UsageError(f"{option}: {error.message}", hint=hint) from error
 
 
 def create_plan(file: Path, include: Sequence[str], exclude: Sequence[str], parts: Parts) -> Plan:
