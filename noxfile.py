@@ -6,7 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import nox
@@ -20,8 +21,10 @@ COVERAGE = BUILD / "coverage"
 MEASURED = {"unit_tests": "tests/unit", "integration_tests": "tests/integration"}
 """The sessions whose pytest part is measured; the other suites are not, which would double their time."""
 MINIMUM_COVERAGE = 97
-AT_ONCE = 4
-"""More than cores: tests wait for the disk and for processes now and then."""
+AT_ONCE = 3
+"""More than cores: tests wait for processes now and then. Each worker imports all tests, so many more do not pay."""
+ON_A_TMPFS = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o mode=1777 tmpfs "$TMPDIR" && exec "$@"', "sh"]
+"""Runs a command in a mount namespace of its own, in which its temporary files are in memory."""
 
 nox.options.default_venv_backend = "none"
 nox.options.sessions = [
@@ -147,7 +150,10 @@ def measured(suite: str) -> int:
     shutil.rmtree(data, ignore_errors=True)
     data.mkdir(parents=True)
     command = pytest_command(suite, MEASURED[suite])
-    [code] = together(command, before=[str(BIN / "coverage"), "run"], COVERAGE_FILE=str(data / "data"))
+    # The unit tests stay on the disk, so that each kind of file system is tried.
+    is_on_disk = suite == "unit_tests"
+    measuring = [str(BIN / "coverage"), "run"]
+    [code] = together(command, before=measuring, is_on_disk=is_on_disk, COVERAGE_FILE=str(data / "data"))
     return code
 
 
@@ -158,19 +164,43 @@ def is_measured(suite: str) -> bool:
     return bool(measurements) and max(measurements) > max(sources)
 
 
-def together(*commands: Sequence[str], before: Sequence[str] = (str(BIN / "python"),), **variables: str) -> list[int]:
+def together(
+    *commands: Sequence[str],
+    before: Sequence[str] = (str(BIN / "python"),),
+    is_on_disk: bool = False,
+    **variables: str,
+) -> list[int]:
     """Run these commands of Python at the same time, each to its end; their exit codes."""
     # Hundreds of commands are started: without bytecode each would compile its imports again.
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": ""}
     RESULTS.mkdir(parents=True, exist_ok=True)
-    running = [subprocess.Popen([*before, *each], cwd=ROOT, env=environment | variables) for each in commands]
-    return [process.wait() for process in running]
+    with tempfile.TemporaryDirectory(prefix="holdfast-tests-") as folder:
+        environment = {**environment, "TMPDIR": folder, **variables}
+        beginning = [*([] if is_on_disk else in_memory(environment)), *before]
+        running = [subprocess.Popen([*beginning, *each], cwd=ROOT, env=environment) for each in commands]
+        return [process.wait() for process in running]
+
+
+def in_memory(environment: Mapping[str, str]) -> list[str]:
+    """What begins a command so that its TMPDIR is in memory; nothing if that cannot be, or cannot hold all a tree has.
+
+    Not /dev/shm, because confined steps may write there.
+    """
+    attribute = "import os; os.setxattr(os.environ['TMPDIR'], 'user.probe', b'')"
+    attempt = [*ON_A_TMPFS, sys.executable, "-c", attribute]
+    try:
+        can = subprocess.run(attempt, env=environment, capture_output=True, check=False).returncode == 0
+    except OSError:
+        can = False
+    return ON_A_TMPFS if can else []
 
 
 def pytest_command(suite: str, *chosen: str) -> list[str]:
     # A worker that is done takes over tests of others: some take a hundred times as long as most.
     spread = ["-n", str(AT_ONCE), "--dist", "worksteal"]
-    return ["-m", "pytest", *spread, f"--junitxml={RESULTS / suite}.xml", *chosen]
+    # What the others leave would fill the memory that their files are in.
+    kept = ["-o", "tmp_path_retention_policy=failed"]
+    return ["-m", "pytest", *spread, *kept, f"--junitxml={RESULTS / suite}.xml", *chosen]
 
 
 def behave_commands(files: Sequence[Sequence[str]]) -> list[list[str]]:
