@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.app import CheckpointView, Declined, Holdfast, Outfit, PlanStatus, Timeline
+    from holdfast.app import CheckpointView, Declined, Holdfast, MomentView, Outfit, PlanStatus, Timeline
     from holdfast.apply.apply import ApplyResult
     from holdfast.apply.preview import ApplyPreview
     from holdfast.apply.unapply import UnapplyPreview
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.titles import checkpoint_title
     from holdfast.checkpoints.verification import VerifyResult
     from holdfast.decisions.correct import CorrectionPreview, CorrectionResult, CorrectionService
-    from holdfast.decisions.explain import DecisionCheckpoint, DecisionNode, DecisionTree, Explanation
+    from holdfast.decisions.explain import Explanation
+    from holdfast.decisions.tree import DecisionCheckpoint, DecisionNode, DecisionTree
     from holdfast.errors import CheckpointNotFoundError, HoldfastError, NotFoundError
     from holdfast.execution.executor import AfterInterruption, Choices, ExecutionResult, PlanExecutor
     from holdfast.execution.resume import ResumePreview
@@ -52,6 +53,7 @@ __all__ = [
     "HeldBack",
     "Holdfast",
     "HoldfastError",
+    "MomentView",
     "NotFoundError",
     "Outfit",
     "Passthrough",
@@ -68,7 +70,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "app": ("CheckpointView", "Declined", "Holdfast", "Outfit", "PlanStatus", "Timeline"),
+    "app": ("CheckpointView", "Declined", "Holdfast", "MomentView", "Outfit", "PlanStatus", "Timeline"),
     "apply.apply": ("ApplyResult",),
     "apply.preview": ("ApplyPreview",),
     "apply.unapply": ("UnapplyPreview",),
@@ -77,7 +79,8 @@ _MODULES = {
     "checkpoints.service": ("CheckpointService", "VerifyResult"),
     "checkpoints.titles": ("checkpoint_title",),
     "decisions.correct": ("CorrectionPreview", "CorrectionResult", "CorrectionService"),
-    "decisions.explain": ("DecisionCheckpoint", "DecisionNode", "DecisionTree", "Explanation"),
+    "decisions.explain": ("Explanation",),
+    "decisions.tree": ("DecisionCheckpoint", "DecisionNode", "DecisionTree"),
     "errors": ("CheckpointNotFoundError", "HoldfastError", "NotFoundError"),
     "execution.executor": ("AfterInterruption", "Choices", "ExecutionResult", "PlanExecutor"),
     "execution.resume": ("ResumePreview",),

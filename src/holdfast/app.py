@@ -28,9 +28,10 @@ from holdfast.plans.finding import LATEST, Plans, PlanStatus, project_root
 from holdfast.system.once import once
 from holdfast.system.progress import watched_by
 from holdfast.system.reserve import is_short_of_space
-from holdfast.views.checkpoints import CheckpointView, CheckpointViews, Timeline
+from holdfast.views.checkpoints import CheckpointViews
 from holdfast.views.content import ContentViews
 from holdfast.views.decisions import DecisionViews
+from holdfast.views.timeline import CheckpointView, MomentView, Timeline
 
 if TYPE_CHECKING:
     from holdfast.apply.apply import ApplyResult
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from holdfast.rollback.rollback import RollbackPreview
     from holdfast.tools import Toolbox
 
-__all__ = ["LATEST", "CheckpointView", "Declined", "Holdfast", "Outfit", "PlanStatus", "Timeline"]
+__all__ = ["LATEST", "CheckpointView", "Declined", "Holdfast", "MomentView", "Outfit", "PlanStatus", "Timeline"]
 
 _COLLECTED_AT_ONCE_BYTES = 4 << 20
 """Of more content, a collection may take longer than a person who deletes a plan wants to wait."""
@@ -71,7 +72,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
 
         self._plans = plans = Plans(parts)
         self.find_plan = plans.find_plan
-        self.list_plans = plans.list_plans
+        self.list_plans, self.plans_newest_first = plans.list_plans, plans.plans_newest_first
         self.count_plans = plans.count_plans
         self.status = plans.status
         self.is_interrupted = plans.is_interrupted

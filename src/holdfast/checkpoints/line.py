@@ -7,6 +7,15 @@ from collections.abc import Iterable
 from holdfast.db.store import Store
 from holdfast.model import CheckpointGroup, Plan
 
+_PAGE = 200
+
+
+def superseded_groups(store: Store, plan: Plan) -> set[str]:
+    """The ids of the groups that rollbacks left; if there was none, no record is read."""
+    if store.groups.are_one_line(plan.plan_id, plan.head_group_id or ""):
+        return set()
+    return Line(store, plan).superseded(store.groups.newest_first(plan.plan_id, _PAGE))
+
 
 class Line:
     """Follows the line from the head down. It is asked about every sound group of the plan, newest first."""

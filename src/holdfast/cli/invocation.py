@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import cached_property, wraps
 from pathlib import Path
@@ -34,12 +34,14 @@ class Invocation:
         self.project: Path | None = None
         self.home: Path | None = None
         self.overrides: list[str] = []
+        self.uses_pager = True
         self.output_is_taken = False
         """Standard output belongs to the program that the command runs."""
         self.started = datetime.now(UTC)
         self._clock = time.monotonic()
         self.lost: tuple[str, OSError] | None = None
         """The stream to which not all output of that program could be written, and the error."""
+        self._stack = ExitStack()
 
     @property
     def seconds(self) -> float:
@@ -64,8 +66,13 @@ class Invocation:
         return asked or None
 
     def close(self) -> None:
+        self._stack.close()
         if "screen" in self.__dict__:
             self.screen.close()
+
+    def open(self) -> Holdfast:
+        """Holdfast, open until the reply has been shown: for a command that reads while it shows."""
+        return self._stack.enter_context(self.opened())
 
     @contextmanager
     def opened(self) -> Iterator[Holdfast]:
@@ -203,6 +210,13 @@ def limit_option(things: str) -> Callable[[Callable[..., Reply]], Callable[..., 
     return click.option("--limit", "-n", "asked", type=Limit(1, _MOST), metavar="N|all", help=text)
 
 
+no_pager_option = click.option(
+    "--no-pager",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda context, _, value: setattr(context.ensure_object(Invocation), "uses_pager", not value),
+    help="Print directly; otherwise a terminal shows long output in $HOLDFAST_PAGER, $PAGER or less.",
+)
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 include_option = click.option(
     "--include", multiple=True, metavar="PATTERN", help="Files ignored by git that the sandbox gets in any case."

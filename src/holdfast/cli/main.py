@@ -24,6 +24,7 @@ from holdfast.cli.output import (
     envelope,
     output_lines,
     screen_for,
+    show_messages,
     wrapped,
     write_envelope,
 )
@@ -125,9 +126,8 @@ def _run(arguments: Sequence[str], invocation: Invocation) -> int:
 
 
 def _show(reply: Reply, invocation: Invocation) -> None:
-    for message in () if reply.shows_messages else reply.messages:
-        invocation.screen.line((message, "warn"))
-    with invocation.screen.paged() if reply.is_long else nullcontext():
+    show_messages(invocation.screen, () if reply.shows_messages else reply.messages)
+    with invocation.screen.paged(with_pager=invocation.uses_pager) if reply.is_long else nullcontext():
         reply.show(invocation.screen)
 
 

@@ -5,23 +5,28 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
+from itertools import islice, zip_longest
 from pathlib import PurePath
-from typing import Any, NamedTuple, Protocol, TextIO
+from typing import Any, NamedTuple, Protocol, TextIO, TypeVar
 
+from holdfast.cli.streams import ReaderGone, is_broken
 from holdfast.names import valid_text
 
 Span = str | tuple[str, str]
 """Text, or text and its style: ``strong``, ``dim``, ``good``, ``bad``, ``warn``, ``id``."""
 Row = Sequence[Span]
+T = TypeVar("T")
 
 NOTHING_CHANGED = "Nothing was changed."
 NARROWEST = 20
 """Text gets at least this many columns, whatever is printed beside it."""
 _NARROWEST_NAME = 12
+_BLOCK = 200
+"""So many rows of a long table are read before the first is printed."""
 _ENOUGH = 30
 """If a flexible column would become narrower than this, a table leaves out other columns instead."""
 
@@ -61,8 +66,8 @@ class Screen(Protocol):
     def live(self, draw: Callable[[int], Row] | None) -> None:
         """Show a line, drawn for a number of columns, in place of what ``busy`` shows; with None, remove it."""
 
-    def paged(self) -> AbstractContextManager[None]:
-        """Send what is written meanwhile through a pager, on a terminal."""
+    def paged(self, *, with_pager: bool) -> AbstractContextManager[None]:
+        """Send what is written meanwhile through a pager, on a terminal; it ends early if the reader has gone."""
 
     def close(self) -> None:
         """End the line, and remove what ``busy`` and ``live`` show."""
@@ -163,13 +168,21 @@ def _beginning(text: str, width: int) -> str:
 
 def table_rows(rows: Sequence[Row], width: int | None, flexible: int | None = None) -> list[list[Span]]:
     """Rows with aligned columns; if they are wider than the screen, the flexible column is shortened."""
-    columns = max((len(row) for row in rows), default=0)
-    widths = [max((cell_width(_text(row[i])) for row in rows if i < len(row)), default=0) for i in range(columns)]
-    if width is not None and flexible is not None:
-        excess = sum(widths) + 2 * (columns - 1) - width
-        if excess > 0:
-            widths[flexible] = max(_NARROWEST_NAME, widths[flexible] - excess)
+    widths = _limited(_column_widths(rows), width, flexible)
     return [_aligned(row, widths, flexible) for row in rows]
+
+
+def _column_widths(rows: Sequence[Row], least: Sequence[int] = ()) -> list[int]:
+    columns = max((len(row) for row in rows), default=0)
+    found = [max((cell_width(_text(row[i])) for row in rows if i < len(row)), default=0) for i in range(columns)]
+    return [max(pair) for pair in zip_longest(found, least, fillvalue=0)]
+
+
+def _limited(widths: Sequence[int], width: int | None, flexible: int | None) -> list[int]:
+    excess = 0 if width is None else sum(widths) + 2 * (len(widths) - 1) - width
+    if flexible is None or excess <= 0:
+        return [*widths]
+    return [*widths[:flexible], max(_NARROWEST_NAME, widths[flexible] - excess), *widths[flexible + 1 :]]
 
 
 def _aligned(row: Row, widths: Sequence[int], flexible: int | None) -> list[Span]:
@@ -230,11 +243,13 @@ class PlainScreen:
 
     def __init__(self, stream: TextIO | None = None, width: int | None = None) -> None:
         self.stream, self.width = stream or sys.stdout, width
-        self._is_within_line = False
+        self._is_within_line = self._stops_without_reader = False
 
     def line(self, *spans: Span) -> None:
         self._write(plain_text(spans).rstrip() + "\n")
         self._is_within_line = False
+        if self._stops_without_reader and is_broken(self.stream):
+            raise ReaderGone
 
     def part(self, *spans: Span) -> None:
         self._write(plain_text(spans))
@@ -252,8 +267,12 @@ class PlainScreen:
     def live(self, draw: Callable[[int], Row] | None) -> None:
         """Show nothing, as ``busy``."""
 
-    def paged(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    @contextmanager
+    def paged(self, *, with_pager: bool) -> Iterator[None]:  # noqa: ARG002 - there is no terminal to page on
+        self._stops_without_reader = True
+        with suppress(ReaderGone):
+            yield
+        self._stops_without_reader = False
 
     def close(self) -> None:
         if self._is_within_line:
@@ -328,6 +347,11 @@ def show_envelope(screen: Screen, started: datetime, seconds: float, messages: S
     screen.line()
 
 
+def show_messages(screen: Screen, messages: Sequence[str]) -> None:
+    for message in messages:
+        screen.line((message, "warn"))
+
+
 def show_next(screen: Screen, commands: Sequence[Next]) -> None:
     width = max((len(each.purpose) for each in commands), default=0)
     for each in commands:
@@ -347,6 +371,33 @@ def show_table(
     width = None if screen.width is None else screen.width - len(indent)
     for row in table_rows([*heading, *rows], width, flexible):
         screen.line(indent, *row)
+
+
+def show_long_table(
+    screen: Screen, rows: Iterable[Row], header: Sequence[str], *, flexible: int, fewest: int, is_headed: bool = True
+) -> int:
+    """Print a table block by block, while its rows are read; how many it has. A later block may have wider columns.
+
+    ``fewest``: so many columns are printed if all of them do not fit.
+    """
+    columns = count = 0
+    widths: list[int] = []
+    heading: list[Row] = [[(name, "dim") for name in header]] if is_headed else []
+    for block in blocks(rows):
+        columns = columns or (len(header) if fits([header, *block], screen.width, flexible) else fewest)
+        shown = [row[:columns] for row in (*heading, *block)]
+        widths, heading = _column_widths(shown, widths), []
+        for row in shown:
+            screen.line(*_aligned(row, _limited(widths, screen.width, flexible), flexible))
+        count += len(block)
+    return count
+
+
+def blocks(items: Iterable[T]) -> Iterator[list[T]]:
+    """The items in lists; what is printed of one list is aligned."""
+    left = iter(items)
+    while some := list(islice(left, _BLOCK)):
+        yield some
 
 
 def fits(rows: Sequence[Row], width: int | None, flexible: int) -> bool:

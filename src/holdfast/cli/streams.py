@@ -45,6 +45,10 @@ def _open_missing() -> None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
+class ReaderGone(Exception):
+    """The program that reads our output has ended, such as a pager; what is only shown need not go on."""
+
+
 class Outputs:
     """Standard output and standard error of one command."""
 
@@ -77,6 +81,12 @@ class Outputs:
         self.flush()
         failed = ((STREAM_NAMES[each.fileno()], each.failure) for each in self._descriptors)
         return next(((name, why) for name, why in failed if why and not isinstance(why, BrokenPipeError)), None)
+
+
+def is_broken(stream: TextIO) -> bool:
+    """Whether a write to one of the standard streams failed, so that the rest is discarded."""
+    raw = getattr(getattr(stream, "buffer", None), "raw", None)
+    return isinstance(raw, _Descriptor) and raw.failure is not None
 
 
 def _writes_to(stream: TextIO, number: int) -> bool:

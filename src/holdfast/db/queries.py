@@ -23,10 +23,20 @@ from holdfast.model import (
     OperationState,
     Plan,
     Project,
+    Record,
     StepRun,
     now,
 )
 from holdfast.system.ids import new_id
+
+
+class DecisionPlace(msgspec.Struct, frozen=True):
+    """Where a decision is among those of its plan; not enough of the record to check it."""
+
+    decision_id: str
+    parent_decision_id: str | None
+    is_superseded: int
+    step_index: int | None
 
 
 class HeadPlace(msgspec.Struct, frozen=True):
@@ -39,13 +49,15 @@ class HeadPlace(msgspec.Struct, frozen=True):
 
 
 _MOST_PARAMETERS = 500
+_PLANS_READ_AT_ONCE = 50
 V = TypeVar("V", str, int)
+M = TypeVar("M", bound=Record)
 
 
-def batched(values: Iterable[V]) -> Iterator[list[V]]:
+def batched(values: Iterable[V], most: int = _MOST_PARAMETERS) -> Iterator[list[V]]:
     """The values in lists that are short enough for the parameters of one statement."""
     left = iter(values)
-    while some := list(islice(left, _MOST_PARAMETERS)):
+    while some := list(islice(left, most)):
         yield some
 
 
@@ -56,6 +68,21 @@ _NEWEST_FIRST = "plan.sequence DESC NULLS LAST, plan.created_at DESC, plan.plan_
 class Queries:
     def __init__(self, records: Access) -> None:
         self._records = records
+
+    def _numbered(
+        self, model: type[M], plan_id: str, numbers: Sequence[int], order: str = "sequence", *, sound_only: bool = False
+    ) -> list[M]:
+        """The records of a plan with these numbers, which are in order."""
+        found: list[M] = []
+        for some in batched(numbers):
+            where = f"plan_id = ? AND sequence IN ({', '.join('?' for _ in some)})"
+            found += self._records.select(model, where, plan_id, *some, order=order, sound_only=sound_only)
+        return found
+
+    def _numbers_by_decision(self, table: str, plan_id: str) -> list[tuple[str, int]]:
+        """The decisions that records of a plan name, and the numbers of these records, in their order."""
+        sql = f"SELECT DISTINCT decision_id, sequence FROM {table} WHERE plan_id = ? AND decision_id IS NOT NULL"
+        return [(row[0], row[1]) for row in self._records.execute(f"{sql} ORDER BY sequence", plan_id)]
 
 
 class PlanRecords(Queries):
@@ -79,12 +106,19 @@ class PlanRecords(Queries):
         return rows[0][0] if rows else None
 
     def of_project(self, project_id: str | None, limit: int | None = None) -> list[Plan]:
-        """The plans of a project, or of all projects, newest first, without damaged ones and without subplans."""
+        return list(self.newest_first(project_id, limit))
+
+    def newest_first(self, project_id: str | None, limit: int | None = None) -> Iterator[Plan]:
+        """The plans of a project, or of all projects, without damaged ones and without subplans.
+
+        Only their ids are read at once; they themselves, with their steps, as they are asked for.
+        """
         where, parameters = _of_project(project_id)
-        if limit is not None:
-            # Chosen without their steps, which the database would otherwise sort with all plans.
-            where = f"plan.plan_id IN (SELECT plan_id FROM plan WHERE {where} ORDER BY {_NEWEST_FIRST} LIMIT {limit:d})"
-        return self._records.select(Plan, where, *parameters, order=_NEWEST_FIRST, sound_only=True)
+        sql = f"SELECT plan_id FROM plan WHERE {where} ORDER BY {_NEWEST_FIRST}"
+        rows = self._records.execute(sql if limit is None else f"{sql} LIMIT {limit:d}", *parameters)
+        for some in batched((str(row[0]) for row in rows), _PLANS_READ_AT_ONCE):
+            chosen = f"plan.plan_id IN ({', '.join('?' for _ in some)})"
+            yield from self._records.select(Plan, chosen, *some, order=_NEWEST_FIRST, sound_only=True)
 
     def count_of_project(self, project_id: str | None) -> int:
         """How many plans a project has, or all projects, damaged ones too, without subplans."""
@@ -155,13 +189,15 @@ class DecisionRecords(Queries):
         sql = "SELECT sequence, is_superseded FROM decision WHERE plan_id = ? ORDER BY sequence"
         return [(row[0], bool(row[1])) for row in self._records.execute(sql, plan_id)]
 
+    def places(self, plan_id: str) -> list[DecisionPlace]:
+        """The places of all decisions, damaged ones too, in their order."""
+        columns = "decision_id, parent_decision_id, is_superseded, step_index"
+        sql = f"SELECT {columns} FROM decision WHERE plan_id = ? ORDER BY sequence"
+        return [DecisionPlace(*row) for row in self._records.execute(sql, plan_id)]
+
     def numbered(self, plan_id: str, numbers: Sequence[int]) -> list[Decision]:
         """The decisions with these numbers, which are in order."""
-        found: list[Decision] = []
-        for some in batched(numbers):
-            where = f"plan_id = ? AND sequence IN ({', '.join('?' for _ in some)})"
-            found += self._records.select(Decision, where, plan_id, *some, order="sequence")
-        return found
+        return self._numbered(Decision, plan_id, numbers)
 
     def corrections(self, plan_id: str) -> list[Decision]:
         return self._records.select(Decision, "plan_id = ? AND is_correction = 1", plan_id, order="sequence")
@@ -200,6 +236,13 @@ class RunRecords(Queries):
             where = f"plan_id = ? AND decision_id IN ({', '.join('?' for _ in some)})"
             found += self._records.select(StepRun, where, plan_id, *some)
         return sorted(found, key=lambda run: run.sequence)
+
+    def numbered(self, plan_id: str, numbers: Sequence[int]) -> list[StepRun]:
+        """The sound runs with these numbers, which are in order."""
+        return self._numbered(StepRun, plan_id, numbers, sound_only=True)
+
+    def numbers_by_decision(self, plan_id: str) -> list[tuple[str, int]]:
+        return self._numbers_by_decision("step_run", plan_id)
 
     def newest_first(self, plan_id: str, page: int) -> Iterator[StepRun]:
         """The sound runs, read as they are asked for."""
@@ -263,9 +306,26 @@ class GroupRecords(Queries):
         rows = self._records.execute(sql, group_id)
         return HeadPlace(*rows[0]) if rows else None
 
+    def numbered(self, plan_id: str, numbers: Sequence[int]) -> list[CheckpointGroup]:
+        """The sound groups with these numbers, which are in order."""
+        return self._numbered(CheckpointGroup, plan_id, numbers, sound_only=True)
+
     def newest_first(self, plan_id: str, page: int) -> Iterator[CheckpointGroup]:
         """The sound groups, read as they are asked for."""
         return self._records.in_sequence(CheckpointGroup, plan_id, newest_first=True, page=page)
+
+    def oldest_first(self, plan_id: str, page: int) -> Iterator[CheckpointGroup]:
+        """The sound groups, read as they are asked for."""
+        return self._records.in_sequence(CheckpointGroup, plan_id, page=page)
+
+    def are_one_line(self, plan_id: str, head_group_id: str) -> bool:
+        """Whether each group follows the one before it, damaged ones too, and the head is the last."""
+        before = "lag(group_id) OVER (ORDER BY sequence)"
+        each = f"SELECT parent_group_id, {before} AS before FROM checkpoint_group WHERE plan_id = ?"
+        sql = f"SELECT 1 FROM ({each}) AS one WHERE coalesce(parent_group_id, '') <> coalesce(before, '') LIMIT 1"
+        last = "SELECT group_id FROM checkpoint_group WHERE plan_id = ? ORDER BY sequence DESC LIMIT 1"
+        is_head_last = self._records.execute(last, plan_id) == [(head_group_id,)]
+        return is_head_last and not self._records.execute(sql, plan_id)
 
     def oldest_prunable(self, plan_id: str, page: int) -> Iterator[CheckpointGroup]:
         """The sound groups without a label, and the first and the last in any case; oldest first, read as asked for."""
@@ -326,10 +386,12 @@ class CheckpointRecords(Queries):
         where, order = "plan_id = ? AND sequence BETWEEN ? AND ?", "sequence, checkpoint_id"
         return self._records.select(Checkpoint, where, plan_id, first, last, order=order, sound_only=True)
 
-    def ids(self, plan_id: str) -> list[str]:
-        """The ids of all checkpoints, damaged ones too."""
-        sql = "SELECT checkpoint_id FROM checkpoint_metadata WHERE plan_id = ?"
-        return [row[0] for row in self._records.execute(sql, plan_id)]
+    def numbered(self, plan_id: str, numbers: Sequence[int]) -> list[Checkpoint]:
+        """The checkpoints of the groups with these numbers, which are in order."""
+        return self._numbered(Checkpoint, plan_id, numbers, "sequence, checkpoint_id", sound_only=True)
+
+    def numbers_by_decision(self, plan_id: str) -> list[tuple[str, int]]:
+        return self._numbers_by_decision("checkpoint_metadata", plan_id)
 
     def plans_with(self, prefix: str) -> set[str]:
         """The ids of the plans that have checkpoints whose ids have that prefix, damaged ones too."""
@@ -344,16 +406,22 @@ class CheckpointRecords(Queries):
         rows = self._records.execute(sql, plan_id, prefix, _last_with(prefix))
         return [row[0] for row in rows if row[0].startswith(prefix)]
 
-    def ids_beside(self, plan_id: str, checkpoint_id: str, prefix: str) -> list[str]:
-        """This id, if it is one of the plan's, and those right before and right after it, if they have the prefix."""
+    def ids_beside(self, plan_id: str, some: Collection[str], length: int) -> set[str]:
+        """Which of these ids are the plan's, and the ids right before and after each that begin like it.
+
+        ``length``: how many characters they must have in common.
+        """
         # Not ``plan_id = ?``: the database would look at all checkpoints of the plan instead of the next ids.
-        one = "(SELECT {}(checkpoint_id) FROM checkpoint_metadata WHERE plan_id || '' = ? AND checkpoint_id {})"
-        before, itself = one.format("max", "< ? AND checkpoint_id >= ?"), one.format("min", "= ?")
-        after = one.format("min", "> ? AND checkpoint_id <= ?")
-        first, last = prefix, _last_with(prefix)
-        parameters = (plan_id, checkpoint_id, first, plan_id, checkpoint_id, plan_id, checkpoint_id, last)
-        rows = self._records.execute(f"SELECT {before}, {itself}, {after}", *parameters)
-        return [each for each in rows[0] if each is not None and each.startswith(prefix)]
+        one = "SELECT {}(checkpoint_id) FROM checkpoint_metadata WHERE plan_id || '' = one.plan_id AND checkpoint_id {}"
+        prefix = f"substr(one.checkpoint_id, 1, {length:d})"
+        before = one.format("max", f"< one.checkpoint_id AND checkpoint_id >= {prefix}")
+        after = one.format("min", f"> one.checkpoint_id AND checkpoint_id <= {prefix} || '{_last_with('')}'")
+        sql = f"SELECT checkpoint_id, ({before}), ({after}) FROM checkpoint_metadata AS one WHERE plan_id || '' = ?"
+        found: set[str] = set()
+        for ids in batched(some):
+            rows = self._records.execute(f"{sql} AND checkpoint_id IN ({', '.join('?' for _ in ids)})", plan_id, *ids)
+            found.update(each for row in rows for each in row if each is not None and each[:length] == row[0][:length])
+        return found
 
     def of_groups(self, group_ids: Collection[str]) -> dict[str, list[Checkpoint]]:
         """The checkpoints of each of these groups."""

@@ -83,10 +83,13 @@ class Plans:
         raise NotFoundError(f"There is no plan {reference!r}{guess}", hint="See them with `holdfast plan list`.")
 
     def list_plans(self, *, everywhere: bool = False, limit: int | None = None) -> list[Plan]:
-        if everywhere:
-            return self._parts.store.plans.of_project(None, limit)
-        project_id = self._find_project_id()
-        return self._parts.store.plans.of_project(project_id, limit) if project_id is not None else []
+        return list(self.plans_newest_first(everywhere=everywhere, limit=limit))
+
+    def plans_newest_first(self, *, everywhere: bool = False, limit: int | None = None) -> Iterator[Plan]:
+        """The plans of this project, or of all projects, read as they are asked for."""
+        project_id = None if everywhere else self._find_project_id()
+        if everywhere or project_id is not None:
+            yield from self._parts.store.plans.newest_first(project_id, limit)
 
     def count_plans(self, *, everywhere: bool = False) -> int:
         """How many plans there are, damaged ones too."""

@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 
-import msgspec
-
+from holdfast.checkpoints.display import display_ids_of
 from holdfast.checkpoints.line import Line
 from holdfast.errors import AmbiguousError, DamagedRecordError, NotFoundError, SandboxError, StateError
-from holdfast.model import Checkpoint, CheckpointGroup, DamagedCheckpoint, Decision, Plan, PlanState
-from holdfast.names import SHORTEST_DISPLAY, TIME_CHARACTERS, display_ids, lasting_id
+from holdfast.model import Checkpoint, CheckpointGroup, DamagedCheckpoint, Plan, PlanState
+from holdfast.names import TIME_CHARACTERS, lasting_id
 from holdfast.parts import Parts
 from holdfast.plans.finding import LATEST, Plans
 from holdfast.system.place import is_missing
-
-_PAGE = 1000
-"""How many groups are read at once if all are asked for."""
+from holdfast.views.timeline import CheckpointView, Timeline
 
 # What a function imports is not needed by most commands: they start without it.
-
-
-class CheckpointView(msgspec.Struct, frozen=True):
-    checkpoint: Checkpoint
-    group: CheckpointGroup
-    display_id: str
-    is_superseded: bool
-
-
-class Timeline(msgspec.Struct, frozen=True):
-    """The moments of a plan."""
-
-    plan: Plan
-    checkpoints: list[CheckpointView]
-    """Oldest first."""
-    decisions: Mapping[str, Decision]
-    """The decisions that these moments name, by their ids."""
-    older: int
-    """How many moments there are before these."""
 
 
 class CheckpointViews:
@@ -48,56 +24,19 @@ class CheckpointViews:
 
     def timeline(self, reference: str, *, moments: int | None = None) -> Timeline:
         """The history of a plan, or the newest moments of it."""
-        plan, store = self._plans.find_plan(reference), self._parts.store
-        views = self._checkpoints(plan, moments)
-        named = {each.group.decision_id for each in views if each.group.decision_id is not None}
-        decisions = {each.decision_id: each for each in store.decisions.with_ids(named)}
-        older = store.groups.count_before(plan.plan_id, views[0].group.sequence) if views and moments else 0
-        return Timeline(plan, views, decisions, older)
+        return Timeline(self._parts.store, self._plans.find_plan(reference), moments)
 
     def checkpoints(self, reference: str) -> list[CheckpointView]:
         """The checkpoints whose records are sound, oldest first."""
-        return self._checkpoints(self._plans.find_plan(reference), None)
-
-    def _checkpoints(self, plan: Plan, moments: int | None) -> list[CheckpointView]:
-        """The sound checkpoints of a plan, or of its newest groups, oldest first."""
-        found = list(islice(self._moments(plan, moments or _PAGE), moments))
-        some = None if moments is None else [each.checkpoint_id for _, rows, _ in found for each in rows]
-        shown = self._display_ids(plan.plan_id, some)
-        return [
-            CheckpointView(each, group, shown[each.checkpoint_id], is_superseded)
-            for group, rows, is_superseded in reversed(found)
-            for each in rows
-        ]
-
-    def _moments(self, plan: Plan, page: int) -> Iterator[tuple[CheckpointGroup, list[Checkpoint], bool]]:
-        """The groups that have checkpoints, newest first: each with them, and whether it is superseded."""
-        store, line = self._parts.store, Line(self._parts.store, plan)
-        groups = store.groups.newest_first(plan.plan_id, page)
-        while some := list(islice(groups, page)):
-            rows: dict[str, list[Checkpoint]] = {}
-            for each in store.checkpoints.between(plan.plan_id, some[-1].sequence, some[0].sequence):
-                rows.setdefault(each.group_id, []).append(each)
-            for group in some:
-                is_superseded = line.is_superseded(group)
-                if group.group_id in rows:
-                    yield group, rows[group.group_id], is_superseded
-
-    def _display_ids(self, plan_id: str, some: Sequence[str] | None) -> dict[str, str]:
-        """The display ids of some checkpoints of a plan, or of all, damaged ones too."""
-        if some is None:
-            return display_ids(self._parts.store.checkpoints.ids(plan_id))
-        return {each: self.display_id(plan_id, each) for each in some}
+        return [each for moment in self.timeline(reference).oldest_first() for each in moment.checkpoints]
 
     def display_id(self, plan_id: str, checkpoint_id: str) -> str:
         """The id of one checkpoint of a plan, as short as it is unique now."""
-        prefix = checkpoint_id[:SHORTEST_DISPLAY]
-        beside = self._parts.store.checkpoints.ids_beside(plan_id, checkpoint_id, prefix)
-        return display_ids([checkpoint_id, *beside])[checkpoint_id]
+        return display_ids_of(self._parts.store, plan_id, [checkpoint_id])[checkpoint_id]
 
     def lasting_id(self, plan_id: str, checkpoint_id: str) -> str:
         """The id of one checkpoint of a plan, as short as it stays unique; the whole id if there is no such one."""
-        found = self._parts.store.checkpoints.ids_beside(plan_id, checkpoint_id, checkpoint_id[:TIME_CHARACTERS])
+        found = self._parts.store.checkpoints.ids_beside(plan_id, [checkpoint_id], TIME_CHARACTERS)
         return lasting_id(checkpoint_id, found) if checkpoint_id in found else checkpoint_id
 
     def damaged_checkpoints(self, reference: str, *, since: int | None = None) -> list[tuple[DamagedCheckpoint, str]]:

@@ -16,7 +16,8 @@ from holdfast.parts import Parts
 from holdfast.plans.finding import Plans
 from holdfast.system.place import is_there
 from holdfast.system.sqlite import damage_in
-from holdfast.views.checkpoints import CheckpointView, CheckpointViews
+from holdfast.views.checkpoints import CheckpointViews
+from holdfast.views.timeline import CheckpointView
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.file_diffs import Contents, FileDiff

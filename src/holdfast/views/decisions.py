@@ -10,7 +10,8 @@ from holdfast.parts import Parts
 from holdfast.plans.finding import Plans
 
 if TYPE_CHECKING:
-    from holdfast.decisions.explain import DecisionTree, Explanation
+    from holdfast.decisions.explain import Explanation
+    from holdfast.decisions.tree import DecisionTree
 
 # What a function imports is not needed by most commands: they start without it.
 
@@ -25,9 +26,9 @@ class DecisionViews:
 
     def decision_tree(self, reference: str, *, with_superseded: bool = False) -> DecisionTree:
         """The decisions of a plan and of its subplans, each below the one it came from."""
-        from holdfast.decisions.explain import decision_tree
+        from holdfast.decisions.tree import decision_tree
 
-        return decision_tree(self._plans.find_plan(reference), self._parts.service, with_superseded=with_superseded)
+        return decision_tree(self._plans.find_plan(reference), self._parts.store, with_superseded=with_superseded)
 
     def find_decision(self, reference: str) -> Decision:
         found = self._parts.store.decisions.by_prefix(reference) if reference else []

@@ -76,6 +76,17 @@ def test_long_output_on_a_terminal_goes_through_the_pager(ran: Project) -> None:
     assert "one" in shown
 
 
+@pytest.mark.parametrize("words", ["log", "plan tree", "plan list", "checkpoint list"])
+def test_lists_go_through_the_pager_unless_that_is_not_wanted(ran: Project, words: str) -> None:
+    pager = ran.folder / "pager"
+    pager.write_text("#!/bin/sh\necho paged\nexec cat\n")
+    pager.chmod(0o755)
+    paged = ran.on_terminal(*words.split(), variables={"HOLDFAST_PAGER": str(pager)}).stdout
+    assert "paged" in paged
+    directly = ran.on_terminal(*words.split(), "--no-pager", variables={"HOLDFAST_PAGER": str(pager)}).stdout
+    assert directly == paged.replace("paged\r\n", "").replace("paged\n", "")
+
+
 @pytest.mark.parametrize("pager", ["no-such-pager", "'unclosed", "true"])
 def test_a_pager_that_does_not_work_or_does_not_read_is_no_trouble(ran: Project, pager: str) -> None:
     ended = ran.on_terminal("plan", "diff", "--patch", variables={"HOLDFAST_PAGER": pager})

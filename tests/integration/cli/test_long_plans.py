@@ -39,6 +39,20 @@ def test_a_command_reads_no_more_records_of_a_plan_with_ten_times_the_steps(proj
     ):
         few, many = _counts(project, *words, short), _counts(project, *words, long)
         assert (many.statements, many.rows) == (few.statements, few.rows), words
+    with project.opened() as holdfast:
+        for first in (
+            lambda: next(holdfast.timeline(long).newest_first()),
+            lambda: next(holdfast.timeline(long).oldest_first()),
+        ):
+            with counted_statements() as counts:
+                first()
+            assert counts.rows < 1000  # of more than 3000 groups, checkpoints and decisions
+        root = next(iter(holdfast.decision_tree(long).roots))
+        with counted_statements() as counts:
+            assert next(iter(root.children)).step == "step 0"
+            first_page = counts.rows
+            assert len(root.children) == 500
+        assert counts.rows - first_page > 2 * first_page
     shown = [project.json("plan", "status", plan)["last_checkpoint_id"] for plan in (short, long)]
     few, many = (_counts(project, "checkpoint", "show", each) for each in shown)
     assert (many.statements, many.rows) == (few.statements, few.rows)

@@ -10,6 +10,8 @@ import subprocess
 
 import pytest
 
+from holdfast.cli.output import PlainScreen
+from holdfast.cli.streams import Outputs
 from tests.integration.cli.project import Project
 
 
@@ -119,3 +121,17 @@ def test_steps_for_a_correction_come_from_standard_input(ran: Project) -> None:
     assert process.returncode == 0, told
     assert ran.json("plan", "apply", "--yes", "latest")
     assert (ran.app / "version.txt").read_text() == "3\n"
+
+
+def test_what_is_only_shown_ends_as_soon_as_its_reader_has_gone() -> None:
+    read_end, write_end = os.pipe()
+    with open(write_end, "w") as stream:
+        checked = Outputs().checked(stream, write_end)
+        screen, printed = PlainScreen(checked), 0
+        with screen.paged(with_pager=True):
+            for printed in range(10):
+                screen.line(str(printed))
+                if printed == 3:
+                    os.close(read_end)
+        assert printed == 4
+        screen.line("what a command has done is told to the end, whether or not it is read")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from holdfast.app import Holdfast
-from holdfast.decisions.explain import DecisionNode, DecisionTree
+from holdfast.decisions.tree import DecisionNode, DecisionTree
 from holdfast.errors import AmbiguousError, NotFoundError
 from holdfast.model import Decision, DecisionType, Plan
 from tests.support.workshop import Workshop, run
@@ -45,7 +45,7 @@ def _nodes(tree: DecisionTree) -> Iterator[DecisionNode]:
         pending = [*node.children, *pending]
 
 
-def _outline(nodes: tuple[DecisionNode, ...]) -> list[object]:
+def _outline(nodes: Sequence[DecisionNode]) -> list[object]:
     return [
         (node.decision.chosen, _outline(node.children)) if node.children else node.decision.chosen for node in nodes
     ]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
-from holdfast.cli.commands.plan.list import show_plans
+from holdfast.cli.commands.plan.list import Listed, show_plans
 from holdfast.cli.main import _complain, _Failure
 from holdfast.cli.output import (
     PlainScreen,
@@ -21,6 +20,7 @@ from holdfast.cli.output import (
     folded_row,
     plain_text,
     show_facts,
+    show_long_table,
     show_plan,
     show_sentence,
     table_rows,
@@ -137,10 +137,14 @@ def test_a_row_of_a_panel_goes_on_in_its_last_column(width: int) -> None:
 # Tables
 
 
+def _listed(plans: list[Plan], projects: dict[str, str]) -> Iterator[Listed]:
+    return iter([Listed(each, is_interrupted=False, project=projects.get(each.project_id)) for each in plans])
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_list_of_plans_fits_and_spares_the_date_before_it_cuts_names(width: int) -> None:
     plans = [plan("translate the documentation"), plan(LONG), plan("二つの意見", state=PlanState.CONSTRAINED)]
-    lines = shown_on(width, lambda screen: show_plans(screen, plans, {}, Path("/shop"), ()))
+    lines = shown_on(width, lambda screen: show_plans(screen, _listed(plans, {}), "/shop"))
     assert widest(lines) <= width
     assert all(line.startswith(each.plan_id) for line, each in zip(lines[1:], plans, strict=True))
     assert ("created" in lines[0]) == (width >= 120)
@@ -152,7 +156,7 @@ def test_the_list_of_plans_fits_and_spares_the_date_before_it_cuts_names(width: 
 def test_the_plans_of_all_projects_stand_below_their_project_where_it_has_no_room_beside_them(width: int) -> None:
     projects = {"p": "/home/ada/shop", "q": "/home/ada/garden"}
     plans = [plan("one", "p"), plan("two", "q"), plan("three", "p"), plan(LONG, "q")]
-    lines = shown_on(width, lambda screen: show_plans(screen, plans, projects, None, ()))
+    lines = shown_on(width, lambda screen: show_plans(screen, _listed(plans, projects), None))
     assert widest(lines) <= width
     if width >= 120:
         assert [line.rpartition(" ")[2] for line in lines[1:]] == [projects[each.project_id] for each in plans]
@@ -160,6 +164,22 @@ def test_the_plans_of_all_projects_stand_below_their_project_where_it_has_no_roo
         shown = [line if line.startswith("/") else line[:26] for line in lines]
         ids = [each.plan_id for each in plans]
         assert shown == ["/home/ada/shop", ids[0], ids[2], "", "/home/ada/garden", ids[1], ids[3]]
+
+
+def test_the_first_rows_of_a_long_table_are_printed_before_the_last_are_read_and_columns_only_widen() -> None:
+    stream, printed_when_read = io.StringIO(), []
+
+    def rows() -> Iterator[Row]:
+        for number in range(1000):
+            printed_when_read.append(stream.getvalue().count("\n"))
+            yield ["x" * (3 if number < 500 else 6), f"row {number}", "end"]
+
+    assert show_long_table(PlainScreen(stream), rows(), ["id", "name", "last"], flexible=1, fewest=2) == 1000
+    assert printed_when_read[0] == 0
+    assert printed_when_read[-1] > 500
+    starts = [line.index("row") for line in stream.getvalue().splitlines()[1:]]
+    assert len(starts) == 1000
+    assert sorted(starts) == starts
 
 
 def test_a_table_fits_if_its_flexible_column_keeps_enough() -> None:

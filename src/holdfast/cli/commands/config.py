@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.completion import complete_key
-from holdfast.cli.invocation import Invocation, LazyGroup, command, with_common_options
+from holdfast.cli.invocation import Invocation, LazyGroup, command, no_pager_option, with_common_options
 from holdfast.cli.output import Reply, Screen, wrapped
 from holdfast.config.editing import set_value, unset_value
 from holdfast.config.keys import find_key
@@ -44,6 +44,7 @@ _scope = click.option(
 
 
 @command("list", only_looks=True)
+@no_pager_option
 def list_settings(invocation: Invocation) -> Reply:
     """List all settings, and where each value comes from."""
     with invocation.opened() as holdfast:

@@ -14,6 +14,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from holdfast.cli.output import Row, Span, folded_row, plain_text, shortened, table_rows
+from holdfast.cli.streams import ReaderGone
 from holdfast.names import valid_text
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ _ROOM_FOR_BORDER = 4
 
 class _PagedConsole(Console):
     def on_broken_pipe(self) -> None:
-        """Do nothing: the user closed the pager, and rich would end the process."""
+        """The user closed the pager; rich would end the process."""
+        raise ReaderGone
 
 
 class TerminalScreen:
@@ -93,9 +95,9 @@ class TerminalScreen:
         self._status.update(shown)
 
     @contextmanager
-    def paged(self) -> Iterator[None]:
+    def paged(self, *, with_pager: bool) -> Iterator[None]:
         """Use ``less``, which ends by itself if all fits on one screen, or what PAGER says, as git does."""
-        pager = _start_pager()
+        pager = _start_pager() if with_pager else None
         if pager is None:
             yield
             return
@@ -112,7 +114,8 @@ class TerminalScreen:
             emoji=False,
         )
         try:
-            yield
+            with suppress(ReaderGone):
+                yield
         finally:
             self._console = console
             with suppress(OSError):  # the user closed the pager

@@ -2,67 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast import checkpoint_title
 from holdfast.cli.completion import complete_plan
 from holdfast.cli.data import checkpoint_data, damaged_checkpoint_data
-from holdfast.cli.invocation import Invocation, command, limit_option
+from holdfast.cli.invocation import Invocation, command, limit_option, no_pager_option
 from holdfast.cli.output import (
     Next,
     Reply,
     Row,
     Screen,
     Span,
-    fits,
+    show_long_table,
     show_next,
     show_older,
     show_plan,
-    show_table,
 )
 from holdfast.cli.screen.plans import commands_below_checkpoints
-from holdfast.model import Checkpoint, DamagedCheckpoint, Plan
+from holdfast.model import Checkpoint, DamagedCheckpoint
 from holdfast.names import bytes_text
 
 if TYPE_CHECKING:
-    from holdfast import CheckpointView
-
-T = TypeVar("T")
+    from holdfast import CheckpointView, Holdfast, Timeline
 
 _SAME_MOMENT = "  and"
 
 
 @command("list", only_looks=True)
 @limit_option("moments")
+@no_pager_option
 @click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
 def list_checkpoints(invocation: Invocation, asked: int | None, plan: str) -> Reply:
-    """List the checkpoints of a plan, oldest first."""
-    with invocation.opened() as holdfast:
-        timeline = holdfast.timeline(plan, moments=invocation.limit(asked))
-        found, views, older = timeline.plan, timeline.checkpoints, timeline.older
-        since = views[0].group.sequence if older else None
-        damaged = holdfast.damaged_checkpoints(found.plan_id, since=since)
-        commands = commands_below_checkpoints(holdfast, found, has_checkpoints=bool(views or damaged))
-    commands += [Next("delete it", f"holdfast checkpoint delete {found.plan_id} {each}") for _, each in damaged[:1]]
-    data = _data(found, views, damaged) if invocation.is_for_programs else {}
-
-    def show(screen: Screen) -> None:
-        show_plan(screen, found.plan_id, found.name)
-        show_older(screen, older if asked is None else 0, "moment")
-        _show_list(screen, views, damaged, commands)
-
-    return Reply(data, show, is_long=True)
+    """List the checkpoints of a plan, oldest first; last those whose records are damaged."""
+    holdfast = invocation.open()
+    timeline = holdfast.timeline(plan, moments=invocation.limit(asked))
+    if invocation.is_for_programs:
+        return Reply(_data(holdfast, timeline), lambda _: None)
+    return Reply({}, lambda screen: _show(screen, holdfast, timeline, is_cut=asked is None), is_long=True)
 
 
-def _data(
-    plan: Plan, views: Sequence[CheckpointView], damaged: Sequence[tuple[DamagedCheckpoint, str]]
-) -> dict[str, Any]:
-    listed = [(_place(each.checkpoint), checkpoint_data(each)) for each in views]
+def _data(holdfast: Holdfast, timeline: Timeline) -> dict[str, Any]:
+    listed = [
+        (_place(each.checkpoint), checkpoint_data(each))
+        for moment in timeline.oldest_first()
+        for each in moment.checkpoints
+    ]
+    damaged = holdfast.damaged_checkpoints(timeline.plan.plan_id, since=timeline.since)
     listed += [(_place(each), damaged_checkpoint_data(each, display_id)) for each, display_id in damaged]
-    return {"plan_id": plan.plan_id, "checkpoints": _in_order(listed)}
+    listed.sort(key=lambda one: one[0])
+    return {"plan_id": timeline.plan.plan_id, "checkpoints": [each for _, each in listed]}
 
 
 def _place(checkpoint: Checkpoint | DamagedCheckpoint) -> tuple[int, str]:
@@ -70,33 +62,35 @@ def _place(checkpoint: Checkpoint | DamagedCheckpoint) -> tuple[int, str]:
     return checkpoint.sequence, checkpoint.checkpoint_id
 
 
-def _in_order(placed: Iterable[tuple[tuple[int, str], T]]) -> list[T]:
-    return [each for _, each in sorted(placed, key=lambda one: one[0])]
-
-
-def _show_list(
-    screen: Screen,
-    views: Sequence[CheckpointView],
-    damaged: Sequence[tuple[DamagedCheckpoint, str]],
-    commands: Sequence[Next],
-) -> None:
-    if not views and not damaged:
+def _show(screen: Screen, holdfast: Holdfast, timeline: Timeline, *, is_cut: bool) -> None:
+    plan = timeline.plan
+    show_plan(screen, plan.plan_id, plan.name)
+    if not holdfast.count_checkpoints(plan.plan_id):
         screen.line("It has no checkpoints yet.")
-        show_next(screen, commands)
+        show_next(screen, commands_below_checkpoints(holdfast, plan, has_checkpoints=False))
         return
+    show_older(screen, timeline.older if is_cut else 0, "moment")
     screen.line()
-    before = [None, *(each.group.group_id for each in views)]
-    placed = [
-        (_place(each.checkpoint), _row(each, is_first=each.group.group_id != group_id))
-        for each, group_id in zip(views, before, strict=False)
-    ]
-    placed += [(_place(each), _damaged_row(display_id)) for each, display_id in damaged]
-    rows = _in_order(placed)
+    damaged: list[str] = []
     header = ["checkpoint", "moment", "resource", "time", "new"]
-    kept = slice(None) if fits([header, *rows], screen.width, flexible=1) else slice(3)
-    show_table(screen, [row[kept] for row in rows], flexible=1, header=header[kept])
+    show_long_table(screen, _rows(holdfast, timeline, damaged), header, flexible=1, fewest=3)
     screen.line()
+    commands = commands_below_checkpoints(holdfast, plan, has_checkpoints=True)
+    commands += [Next("delete it", f"holdfast checkpoint delete {plan.plan_id} {each}") for each in damaged[:1]]
     show_next(screen, commands)
+
+
+def _rows(holdfast: Holdfast, timeline: Timeline, damaged: list[str]) -> Iterator[Row]:
+    """A row for each checkpoint; the display ids of damaged ones are added to ``damaged``."""
+    plan_id, since, sound = timeline.plan.plan_id, timeline.since, 0
+    for moment in timeline.oldest_first():
+        for number, each in enumerate(moment.checkpoints):
+            yield _row(each, is_first=number == 0)
+        sound += len(moment.checkpoints)
+    # Looking for damaged records reads all again, so it is done only if not all were sound.
+    if since is not None or sound != holdfast.count_checkpoints(plan_id):
+        damaged += [display_id for _, display_id in holdfast.damaged_checkpoints(plan_id, since=since)]
+        yield from map(_damaged_row, damaged)
 
 
 def _damaged_row(display_id: str) -> Row:

@@ -6,7 +6,7 @@ import click
 
 from holdfast.cli.completion import complete_checkpoint, complete_plan
 from holdfast.cli.data import diff_data, names_data
-from holdfast.cli.invocation import Invocation, command
+from holdfast.cli.invocation import Invocation, command, no_pager_option
 from holdfast.cli.output import Reply
 from holdfast.cli.screen.diff import DiffStyle, show_diff
 
@@ -19,6 +19,7 @@ from holdfast.cli.screen.diff import DiffStyle, show_diff
     "--attempt", "attempts", type=int, nargs=2, metavar="A B", help="Compare the results of two attempts instead."
 )
 @click.option("--ignored", "with_ignored", is_flag=True, help="Show files that git ignores, too.")
+@no_pager_option
 @click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
 @click.argument("old", metavar="[FROM]", required=False, shell_complete=complete_checkpoint)
 @click.argument("new", metavar="[TO]", required=False, shell_complete=complete_checkpoint)

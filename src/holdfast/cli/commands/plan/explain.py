@@ -10,7 +10,7 @@ import click
 from holdfast.cli.commands.plan.tree import checkpoint_data_of, marks
 from holdfast.cli.completion import complete_decision
 from holdfast.cli.data import decision_data, diff_data, left_out, plan_data
-from holdfast.cli.invocation import Invocation, command
+from holdfast.cli.invocation import Invocation, command, no_pager_option
 from holdfast.cli.output import (
     Next,
     Reply,
@@ -34,6 +34,7 @@ _MOST_DEPENDENTS = 20
 
 
 @command("explain", only_looks=True)
+@no_pager_option
 @click.argument("decision", metavar="DECISION_ID", shell_complete=complete_decision)
 def explain(invocation: Invocation, decision: str) -> Reply:
     """Explain one decision: its question, choice and reasons, the result and changes of its step, and its dependents.

@@ -2,86 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from holdfast.cli.data import left_out, plan_data
-from holdfast.cli.invocation import Invocation, command, limit_option
-from holdfast.cli.output import Next, Reply, Row, Screen, fits, show_next, show_older, show_table
+from holdfast.cli.invocation import Invocation, command, limit_option, no_pager_option
+from holdfast.cli.output import (
+    Next,
+    Reply,
+    Row,
+    Screen,
+    fits,
+    show_long_table,
+    show_messages,
+    show_next,
+    show_older,
+)
 from holdfast.cli.screen.plans import state_span
 from holdfast.model import Plan
 from holdfast.names import name_text
 
-_PLAN_COLUMNS = ("plan", "state", "steps", "name", "created")
-_PLAN_NAME = _PLAN_COLUMNS.index("name")
+if TYPE_CHECKING:
+    from holdfast import Holdfast
+
+_COLUMNS = ("plan", "state", "steps", "name", "created")
+_NAME = _COLUMNS.index("name")
 
 
 @command("list", only_looks=True)
 @click.option("--all", "everywhere", is_flag=True, help="List the plans of all projects.")
 @limit_option("plans")
+@no_pager_option
 def list_plans(invocation: Invocation, everywhere: bool, asked: int | None) -> Reply:
     """List the plans of this project, newest first."""
-    with invocation.opened() as holdfast:
-        limit = invocation.limit(asked)
-        plans = holdfast.list_plans(everywhere=everywhere, limit=limit)
-        is_cut = asked is None and len(plans) == limit
-        older = holdfast.count_plans(everywhere=everywhere) - len(plans) if is_cut else 0
-        interrupted = {plan.plan_id for plan in plans if holdfast.is_interrupted(plan)}
-        projects = holdfast.project_roots(plans)
-        messages = left_out(holdfast)
-    data = [
-        {
-            **plan_data(plan),
-            "interrupted": plan.plan_id in interrupted,
-            "steps": len(plan.steps),
-            "project": projects.get(plan.project_id),
-        }
-        for plan in plans
-    ]
+    holdfast, limit = invocation.open(), invocation.limit(asked)
+    listed = _listed(holdfast, holdfast.plans_newest_first(everywhere=everywhere, limit=limit))
+    if invocation.is_for_programs:
+        data = {"plans": [_data(each) for each in listed]}
+        return Reply(data, lambda _: None, messages=left_out(holdfast))
 
     def show(screen: Screen) -> None:
-        show_plans(screen, plans, projects, None if everywhere else holdfast.project_root, interrupted)
-        show_older(screen, older, "plan")
+        shown = show_plans(screen, listed, None if everywhere else str(holdfast.project_root))
+        if asked is None and shown == limit:
+            show_older(screen, holdfast.count_plans(everywhere=everywhere) - shown, "plan")
+        show_messages(screen, left_out(holdfast))
 
-    return Reply({"plans": data}, show, messages=messages, is_long=True)
+    return Reply({}, show, is_long=True)
 
 
-def show_plans(
-    screen: Screen, plans: Sequence[Plan], projects: Mapping[str, str], root: Path | None, interrupted: Collection[str]
-) -> None:
-    """``root``: the project, None for all projects; ``interrupted``: plans in processing whose process is dead."""
-    if not plans:
-        screen.line(f"There are no plans in {name_text(str(root))}." if root else "There are no plans in any project.")
-        commands = [Next("create one", "holdfast plan create FILE"), Next("see all", "holdfast plan list --all")]
-        show_next(screen, commands if root else commands[:1])
-        return
+class Listed(NamedTuple):
+    plan: Plan
+    is_interrupted: bool
+    """Its state is processing, but its process is dead."""
+    project: str | None
+    """The folder of its project; None if the record of the project is damaged."""
+
+
+def _listed(holdfast: Holdfast, plans: Iterable[Plan]) -> Iterator[Listed]:
+    roots: dict[str, str | None] = {}
+    for plan in plans:
+        if plan.project_id not in roots:
+            roots[plan.project_id] = holdfast.project_roots([plan]).get(plan.project_id)
+        yield Listed(plan, holdfast.is_interrupted(plan), roots[plan.project_id])
+
+
+def _data(listed: Listed) -> dict[str, Any]:
+    plan = listed.plan
+    return {
+        **plan_data(plan),
+        "interrupted": listed.is_interrupted,
+        "steps": len(plan.steps),
+        "project": listed.project,
+    }
+
+
+def show_plans(screen: Screen, listed: Iterator[Listed], root: str | None) -> int:
+    """Show the plans of a project, or of all if ``root`` is None, as a table; how many there are."""
+    first = next(listed, None)
+    if first is None:
+        _show_none(screen, root)
+        return 0
+    rows = map(_row, chain([first], listed))
     if root is not None:
-        _show_plan_table(screen, [_plan_row(plan, interrupted) for plan in plans], [*_PLAN_COLUMNS])
-        return
-    rows = [[*_plan_row(plan, interrupted), (name_text(projects.get(plan.project_id, "")), "dim")] for plan in plans]
-    if fits([[*_PLAN_COLUMNS, "project"], *rows], screen.width, _PLAN_NAME):
-        show_table(screen, rows, flexible=_PLAN_NAME, header=[*_PLAN_COLUMNS, "project"])
-        return
-    for number, project in enumerate(dict.fromkeys(plan.project_id for plan in plans)):
+        return show_long_table(screen, rows, _COLUMNS, flexible=_NAME, fewest=_NAME + 1)
+    if screen.width is None:
+        return show_long_table(screen, rows, (*_COLUMNS, "project"), flexible=_NAME, fewest=_NAME + 1)
+    return _show_by_project(screen, list(rows))
+
+
+def _show_by_project(screen: Screen, rows: Sequence[Row]) -> int:
+    """Below a line for each project, if the column of the projects does not fit."""
+    header = (*_COLUMNS, "project")
+    if fits([header, *rows], screen.width, _NAME):
+        return show_long_table(screen, rows, header, flexible=_NAME, fewest=len(header))
+    for number, project in enumerate(dict.fromkeys(row[-1] for row in rows)):
         if number:
             screen.line()
-        screen.line((name_text(projects.get(project, "")), "strong"))
-        listed = [_plan_row(plan, interrupted) for plan in plans if plan.project_id == project]
-        _show_plan_table(screen, listed, [])
+        screen.line((project[0], "strong"))
+        own = [row[:-1] for row in rows if row[-1] == project]
+        show_long_table(screen, own, _COLUMNS, flexible=_NAME, fewest=_NAME + 1, is_headed=False)
+    return len(rows)
 
 
-def _show_plan_table(screen: Screen, rows: Sequence[Row], header: Sequence[str]) -> None:
-    kept = slice(None) if fits([*rows, _PLAN_COLUMNS], screen.width, _PLAN_NAME) else slice(_PLAN_NAME + 1)
-    show_table(screen, [row[kept] for row in rows], flexible=_PLAN_NAME, header=header[kept])
+def _show_none(screen: Screen, root: str | None) -> None:
+    """``root``: the project, None for all projects."""
+    screen.line(f"There are no plans in {name_text(root)}." if root else "There are no plans in any project.")
+    commands = [Next("create one", "holdfast plan create FILE"), Next("see all", "holdfast plan list --all")]
+    show_next(screen, commands if root else commands[:1])
 
 
-def _plan_row(plan: Plan, interrupted: Collection[str]) -> Row:
+def _row(listed: Listed) -> Row:
+    plan = listed.plan
     return [
         (plan.plan_id, "id"),
-        ("interrupted", "warn") if plan.plan_id in interrupted else state_span(plan),
+        ("interrupted", "warn") if listed.is_interrupted else state_span(plan),
         f"{plan.next_step}/{len(plan.steps)}",
         plan.name,
         (f"{plan.created_at.astimezone():%Y-%m-%d %H:%M}", "dim"),
+        (name_text(listed.project or ""), "dim"),
     ]

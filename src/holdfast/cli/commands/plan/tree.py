@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import islice, tee, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.completion import complete_plan
 from holdfast.cli.data import decision_data, left_out, plan_data
-from holdfast.cli.invocation import Invocation, command
+from holdfast.cli.invocation import Invocation, command, no_pager_option
 from holdfast.cli.output import (
     NARROWEST,
     Next,
@@ -19,6 +20,7 @@ from holdfast.cli.output import (
     first_line,
     plain_text,
     shortened,
+    show_messages,
     show_next,
     show_plan,
 )
@@ -31,17 +33,23 @@ if TYPE_CHECKING:
 
 @command("tree", only_looks=True)
 @click.option("--all", "with_superseded", is_flag=True, help="Include superseded decisions.")
+@no_pager_option
 @click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
 def tree(invocation: Invocation, with_superseded: bool, plan: str) -> Reply:
     """Show the decisions that led to a plan's present state as a tree, with their checkpoints.
 
     Subplans are drawn below the decision that spawned them.
     """
-    with invocation.opened() as holdfast:
-        found = holdfast.decision_tree(plan, with_superseded=with_superseded)
-        messages = left_out(holdfast)
-    data = _tree_data(found) if invocation.is_for_programs else {}
-    return Reply(data, lambda screen: _show_tree(screen, found, with_superseded), messages=messages, is_long=True)
+    holdfast = invocation.open()
+    found = holdfast.decision_tree(plan, with_superseded=with_superseded)
+    if invocation.is_for_programs:
+        return Reply(_tree_data(found), lambda _: None, messages=left_out(holdfast))
+
+    def show(screen: Screen) -> None:
+        _show_tree(screen, found, with_superseded)
+        show_messages(screen, left_out(holdfast))
+
+    return Reply({}, show, is_long=True)
 
 
 def _tree_data(tree: DecisionTree) -> dict[str, Any]:
@@ -97,17 +105,19 @@ def _draw(screen: Screen, node: DecisionNode, first: str, others: str) -> None:
 
 def _draw_below(screen: Screen, node: DecisionNode, indent: str) -> None:
     """Draw subplans first: their work is part of the decision, and what follows from it came later."""
-    count = len(node.subplans) + len(node.children)
+    has_children = next(iter(node.children), None) is not None if node.subplans else False
     for number, subplan in enumerate(node.subplans, 1):
-        branch, rest = _branch(indent, is_last=number == count)
+        branch, rest = _branch(indent, is_last=number == len(node.subplans) and not has_children)
         screen.line((branch, "dim"), *_subplan_spans(subplan))
         _draw_nodes(screen, subplan.roots, rest)
     _draw_nodes(screen, node.children, indent)
 
 
-def _draw_nodes(screen: Screen, nodes: Sequence[DecisionNode], indent: str) -> None:
-    for number, node in enumerate(nodes, 1):
-        branch, rest = _branch(indent, is_last=number == len(nodes))
+def _draw_nodes(screen: Screen, nodes: Iterable[DecisionNode], indent: str) -> None:
+    """Draw them while they are read."""
+    present, ahead = tee(nodes)
+    for node, following in zip_longest(present, islice(ahead, 1, None)):
+        branch, rest = _branch(indent, is_last=following is None)
         _draw(screen, node, branch, rest)
         _draw_below(screen, node, rest)
 
