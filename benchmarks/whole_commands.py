@@ -287,8 +287,8 @@ class NewSandboxes:
             resources = {"app": {"type": "git", "path": str(self._place.folder)}}
             plan = self._folder / "plan.yaml"
             plan.write_text(json.dumps({"name": "divided", "resources": resources, "steps": [divide]}))
-            timed.runs.append(self._place.holdfast("plan", "execute", str(plan)))
-            shutil.rmtree(self._place.home)
+            place = Place(self._place.folder, self._folder / f"home of {count}")
+            timed.runs.append(place.holdfast("plan", "execute", str(plan)))
         return Row(many, one, 4.0)
 
 
@@ -297,10 +297,10 @@ def new_sandboxes(folder: Path, sizes: Sequence[str], rounds: int) -> Iterable[R
     for size in sizes:
         files, _, ignored = size.partition("+")
         yield from NewSandboxes(folder / size, int(files), int(ignored or 0)).measured(rounds)
-        shutil.rmtree(folder / size)
+        shutil.rmtree(folder / size, ignore_errors=True)  # the trash may be emptied meanwhile
     if sizes:
         yield NewSandboxes(folder / "divided", _DIVIDED_FILES, 0).divided(_SUBPLANS)
-        shutil.rmtree(folder / "divided")
+        shutil.rmtree(folder / "divided", ignore_errors=True)
 
 
 # Long histories
