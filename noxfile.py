@@ -175,6 +175,7 @@ def together(
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": ""}
     RESULTS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="holdfast-tests-") as folder:
+        Path(folder).chmod(0o1777)  # as /tmp: some tests work as another user
         environment = {**environment, "TMPDIR": folder, **variables}
         beginning = [*([] if is_on_disk else in_memory(environment)), *before]
         running = [subprocess.Popen([*beginning, *each], cwd=ROOT, env=environment) for each in commands]
