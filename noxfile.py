@@ -151,11 +151,11 @@ def measured(suite: str) -> int:
     data = COVERAGE / suite
     shutil.rmtree(data, ignore_errors=True)
     data.mkdir(parents=True)
-    measuring, variables = [str(BIN / "coverage"), "run"], {"COVERAGE_FILE": str(data / "data")}
+    measuring, file = [str(BIN / "coverage"), "run"], str(data / "data")
     most = pytest_command(f"{suite}-1", MEASURED[suite], f"--ignore={ON_DISK}")
-    codes = together(most, before=measuring, **variables)
+    codes = together(most, before=measuring, COVERAGE_FILE=file)
     if ON_DISK.startswith(MEASURED[suite]):
-        codes += together(pytest_command(f"{suite}-2", ON_DISK), before=measuring, is_on_disk=True, **variables)
+        codes += together(pytest_command(f"{suite}-2", ON_DISK), before=measuring, is_on_disk=True, COVERAGE_FILE=file)
     return next(filter(None, codes), 0)
 
 
