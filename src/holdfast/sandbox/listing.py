@@ -7,12 +7,11 @@ from these lists.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.sandbox.sizing import BLOCK_BYTES, Size
+from holdfast.sandbox.sizing import Size, entry_at
 from holdfast.system.calls import list_directory
 from holdfast.system.directories import Descent, join, split
 from holdfast.system.stamps import unpack_stamps
@@ -55,7 +54,12 @@ class ListedTree:
     def directories(self, top: bytes = b"", skip: Collection[bytes] = ()) -> Iterator[tuple[bytes, Listed | None]]:
         """A directory and all below it, without the paths ``skip``; None for one that cannot be listed."""
         names = _by_directory(skip)
-        with Descent(self.root, opens_up=self._opens_up) as tree:
+        try:
+            opened = Descent(self.root, opens_up=self._opens_up)
+        except OSError:
+            yield top, None
+            return
+        with opened as tree:
             pending = [top]
             while pending:
                 stop_if_asked()
@@ -100,17 +104,12 @@ class ListedTree:
     def _is_directory(self, path: bytes, size: Size) -> bool:
         """Whether it is one; anything else counts at once."""
         try:
-            found = os.lstat(os.path.join(os.fsencode(self.root), path))
+            found = entry_at(path, os.lstat(os.path.join(os.fsencode(self.root), path)))
         except OSError:
             return False
-        if stat.S_ISDIR(found.st_mode):
-            return True
-        disk_bytes = found.st_blocks * BLOCK_BYTES
-        if found.st_nlink > 1:
-            size.add_directory(1, 0, [(path, found.st_dev, found.st_ino, disk_bytes)])
-        else:
-            size.add_directory(1, disk_bytes, ())
-        return False
+        if not found.is_folder:
+            size.add(found)
+        return found.is_folder
 
     def totals(self, skip: Collection[bytes] = ()) -> tuple[int, int]:
         """How many files there are to copy, and how large they are."""

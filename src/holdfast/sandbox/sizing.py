@@ -10,7 +10,7 @@ from typing import NamedTuple
 from holdfast.system.directories import join
 from holdfast.system.stopping import stop_if_asked
 
-BLOCK_BYTES = 512
+_BLOCK_BYTES = 512
 
 
 class Found(NamedTuple):
@@ -75,7 +75,7 @@ def tree_at(root: bytes, path: bytes, *, skip: Collection[bytes] = ()) -> Iterat
         top = os.lstat(os.path.join(root, path))
     except OSError:
         return
-    yield _found(path, top)
+    yield entry_at(path, top)
     pending = [path] if stat.S_ISDIR(top.st_mode) else []
     while pending:
         stop_if_asked()
@@ -86,7 +86,7 @@ def tree_at(root: bytes, path: bytes, *, skip: Collection[bytes] = ()) -> Iterat
                     below = join(directory, entry.name)
                     if below in skip:
                         continue
-                    found = _found(below, entry.stat(follow_symlinks=False))
+                    found = entry_at(below, entry.stat(follow_symlinks=False))
                     if found.is_folder:
                         pending.append(below)
                     yield found
@@ -94,7 +94,7 @@ def tree_at(root: bytes, path: bytes, *, skip: Collection[bytes] = ()) -> Iterat
             continue
 
 
-def _found(path: bytes, found: os.stat_result) -> Found:
+def entry_at(path: bytes, found: os.stat_result) -> Found:
     is_folder = stat.S_ISDIR(found.st_mode)
     names = (found.st_dev, found.st_ino) if found.st_nlink > 1 and not is_folder else None
-    return Found(path, is_folder, found.st_blocks * BLOCK_BYTES, names)
+    return Found(path, is_folder, found.st_blocks * _BLOCK_BYTES, names)
