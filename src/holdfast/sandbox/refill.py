@@ -43,8 +43,9 @@ class Changes(NamedTuple):
 
 def decide(origin: Origin, real: Walked, copy: Walked) -> Changes:
     folders, there = real.directories.keys(), copy.directories.keys()
-    differing = _differing(origin.real, real) | _differing(origin.copy, copy)
-    now, copies = _stamps_in(differing, _stamps(real)), _stamps_in(differing, _stamps(copy))
+    of_real, of_copy = _stamps(real), _stamps(copy)
+    differing = _differing(origin.real, of_real) | _differing(origin.copy, of_copy)
+    now, copies = _stamps_in(differing, of_real), _stamps_in(differing, of_copy)
     was, copies_were = _stamps_in(differing, origin.real), _stamps_in(differing, origin.copy)
     kept = {
         path
@@ -63,10 +64,9 @@ def decide(origin: Origin, real: Walked, copy: Walked) -> Changes:
     return Changes(differing, gone, made, copied, sorted(folders & {b"", *around, *changed}, reverse=True))
 
 
-def _differing(were: Directories, now: Walked) -> set[bytes]:
+def _differing(were: Directories, now: Directories) -> set[bytes]:
     """The directories that came or went, or in which a name, a file or an attribute changed."""
-    stamps = _stamps(now)
-    return {path for path in were.keys() | stamps.keys() if were.get(path) != stamps.get(path)}
+    return {path for path in were.keys() | now.keys() if were.get(path) != now.get(path)}
 
 
 def _stamps(tree: Walked) -> Directories:

@@ -11,15 +11,12 @@ import struct
 import sys
 import time
 
+from holdfast.system.stamps import STAMPS_HEAD, STAMPS_ROW, Stamp, pack_stamps
+
 _OPENAT2 = 437  # the same on every architecture
 _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x04, 0x08
 _HEADER = struct.Struct("iIII")
 """The head of an event: watch, mask, cookie, and the length of the name that follows."""
-STAMPS_HEAD = struct.Struct("=IIIIQq")
-"""The head of packed stamps: their size, that of the path, the number of names; nanoseconds of the directory's ctime,
-its inode, seconds of its ctime."""
-STAMPS_ROW = struct.Struct("=QqqqII")
-"""A file: inode, size, seconds of ctime and mtime, nanoseconds of both."""
 _SECOND_NS = 1_000_000_000
 _TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _TO_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -319,7 +316,7 @@ whether all is on one file system and nothing is a socket or a device."""
 def list_directory(directory: int, path: bytes, skip: tuple[bytes, ...]) -> Listing:
     """List an open directory without the names ``skip``; ``path`` is put into the stamps."""
     own = os.fstat(directory)
-    names, rows = [path], []
+    stamps = dict[bytes, Stamp]()
     folders, linked = list[bytes](), list[tuple[bytes, int, int, int]]()
     newest, size_bytes, disk_bytes, is_plain = own.st_ctime_ns, 0, own.st_blocks * 512, True
     for name in map(os.fsencode, os.listdir(directory)):
@@ -339,14 +336,9 @@ def list_directory(directory: int, path: bytes, skip: tuple[bytes, ...]) -> List
             linked.append((name, found.st_dev, found.st_ino, found.st_blocks * 512))
         else:
             disk_bytes += found.st_blocks * 512
-        names.append(name)
-        ctime, mtime = divmod(found.st_ctime_ns, _SECOND_NS), divmod(found.st_mtime_ns, _SECOND_NS)
-        rows.append(STAMPS_ROW.pack(found.st_ino, found.st_size, ctime[0], mtime[0], ctime[1], mtime[1]))
-    text = b"\0".join((*names, b""))
-    size = STAMPS_HEAD.size + len(text) + len(rows) * STAMPS_ROW.size
-    seconds, nanoseconds = divmod(own.st_ctime_ns, _SECOND_NS)
-    head = STAMPS_HEAD.pack(size, len(path), len(rows), nanoseconds, own.st_ino, seconds)
-    return b"".join((head, text, *rows)), folders, linked, newest, len(rows), size_bytes, disk_bytes, is_plain
+        stamps[name] = (found.st_ino, found.st_ctime_ns, found.st_mtime_ns, found.st_size)
+    packed = pack_stamps(path, (own.st_ino, own.st_ctime_ns), stamps)
+    return packed, folders, linked, newest, len(stamps), size_bytes, disk_bytes, is_plain
 
 
 INDEX_STATS = struct.Struct(">10I")

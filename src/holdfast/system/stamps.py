@@ -10,8 +10,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from holdfast.system.plain_calls import STAMPS_HEAD, STAMPS_ROW
-
+STAMPS_HEAD = struct.Struct("=IIIIQq")
+"""The head of packed stamps: their size, that of the path, the number of names; nanoseconds of the directory's ctime,
+its inode, seconds of its ctime."""
+STAMPS_ROW = struct.Struct("=QqqqII")
+"""A file: inode, size, seconds of ctime and mtime, nanoseconds of both."""
 Stamp = tuple[int, int, int, int]
 """Inode, ctime, mtime and size of a file when it was read; its mode cannot change without its ctime."""
 OwnStamp = tuple[int, int]
