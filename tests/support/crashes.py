@@ -11,7 +11,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 CHANGES = frozenset(
     (
@@ -77,11 +77,19 @@ def fork() -> int:
 
 
 def _run(action: Callable[[], Any], killer: _Killer, at_end: Callable[[], Any] = lambda: None) -> None:
-    status = 1
-    try:
+    def watched() -> None:
         sys.addaudithook(killer)
         action()
         at_end()
+
+    end_after(watched)
+
+
+def end_after(action: Callable[[], Any]) -> NoReturn:
+    """Do something in a forked process, which ends then: with 1, and the traceback, if that failed."""
+    status = 1
+    try:
+        action()
         status = 0
     except BaseException:
         traceback.print_exc()

@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.crashes import fork
+from tests.support.crashes import end_after, fork
 from tests.support.measuring import measured_in
 
 NOBODY = 65534
@@ -52,7 +51,7 @@ def run_unprivileged(function: Callable[..., Any], *arguments: str) -> Any:
     reading, writing = os.pipe()
     child = fork()
     if child == 0:
-        _answer(writing, function.__module__, function.__qualname__, *arguments)
+        end_after(lambda: _answer(writing, function.__module__, function.__qualname__, *arguments))
     os.close(writing)
     with os.fdopen(reading) as answer:
         said = answer.read()
@@ -61,16 +60,7 @@ def run_unprivileged(function: Callable[..., Any], *arguments: str) -> Any:
 
 
 def _answer(answers: int, module: str, function: str, *arguments: str) -> None:
-    status = 1
-    try:
-        answer = _called_by_nobody(module, function, *arguments)
-        os.write(answers, json.dumps(answer).encode())
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-        raise
-    finally:
-        os._exit(status)
+    os.write(answers, json.dumps(_called_by_nobody(module, function, *arguments)).encode())
 
 
 def _called_by_nobody(module: str, function: str, *arguments: str) -> Any:
