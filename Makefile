@@ -12,7 +12,7 @@ COMPILE = $(UV) pip compile --universal --generate-hashes --python-version 3.11 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint typecheck quality security build unit integration coverage benchmark docs faults bench lock clean
+.PHONY: help install demo test lint typecheck quality security build unit integration stories coverage benchmark docs faults bench lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -24,7 +24,9 @@ demo: $(INSTALLED)  ## see Holdfast at work
 
 test: $(INSTALLED)  ## everything that must pass (see CONTRIBUTING.md); the last line is the total of all suites
 	@rm -rf build/results && mkdir -p build/results
-	@failed=0; $(NOX) --report build/results/sessions.json || failed=1; \
+	@$(NOX) --tags beside --report build/results/beside.json >build/results/beside.txt 2>&1 & beside=$$!; \
+		failed=0; $(NOX) --tags measured --report build/results/measured.json || failed=1; \
+		wait $$beside || failed=1; cat build/results/beside.txt; \
 		$(BIN)/python -m tools.totals || failed=1; exit $$failed
 
 lint: $(INSTALLED)  ## ruff: rules and format
@@ -45,8 +47,11 @@ build: $(INSTALLED)  ## the sdist and the wheel, in dist/, tried in an environme
 unit: $(INSTALLED)  ## tests/unit
 	@$(NOX) -s unit_tests
 
-integration: $(INSTALLED)  ## tests/integration, the scenarios, the end-to-end tests, a sample of faults
+integration: $(INSTALLED)  ## tests/integration
 	@$(NOX) -s integration_tests
+
+stories: $(INSTALLED)  ## the scenarios, the end-to-end tests, a sample of faults
+	@$(NOX) -s stories
 
 coverage: $(INSTALLED)  ## what pytest covers; runs it first if the sources have changed since
 	@$(NOX) -s coverage_report

@@ -28,27 +28,30 @@ AT_ONCE = 3
 ON_A_TMPFS = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o mode=1777 tmpfs "$TMPDIR" && exec "$@"', "sh"]
 """Runs a command in a mount namespace of its own, in which its temporary files are in memory."""
 
+MEASURED_LANE, OTHER_LANE = ["measured"], ["beside"]
+"""What `make test` runs at the same time, so that no core waits: what is measured, and beside it all else."""
+
 nox.options.default_venv_backend = "none"
 nox.options.sessions = [
     "lint", "typecheck", "quality", "security", "build",
-    "unit_tests", "integration_tests", "coverage_report", "benchmark", "docs",
+    "unit_tests", "integration_tests", "stories", "coverage_report", "benchmark", "docs",
 ]  # fmt: skip
 
 
-@nox.session
+@nox.session(tags=OTHER_LANE)
 def lint(session: nox.Session) -> None:
     """Ruff: the rules, then the format."""
     run(session, "ruff", "check")
     run(session, "ruff", "format", "--check")
 
 
-@nox.session
+@nox.session(tags=OTHER_LANE)
 def typecheck(session: nox.Session) -> None:
     """Check the types with mypy, strictly."""
     run(session, "mypy", "--strict", *session.posargs)
 
 
-@nox.session
+@nox.session(tags=OTHER_LANE)
 def quality(session: nox.Session) -> None:
     """Check that imports point down the layers, that no code is dead, and that no function is too complex."""
     run(session, "lint-imports", "--no-logo")
@@ -56,20 +59,20 @@ def quality(session: nox.Session) -> None:
     run(session, "ruff", "check", "--select", "C901,PLR0911,PLR0912,PLR0915,PLR1702", "--preview", "src", "tools")
 
 
-@nox.session
+@nox.session(tags=OTHER_LANE)
 def security(session: nox.Session) -> None:
     """Look for unsafe code with bandit, and for known vulnerabilities of the locked packages."""
     run(session, "bandit", "--quiet", "--recursive", "--configfile", "pyproject.toml", "src", "tools")
     run(session, "python", "-m", "tools.vulnerabilities", *session.posargs)
 
 
-@nox.session
+@nox.session(tags=OTHER_LANE)
 def build(session: nox.Session) -> None:
     """Build the sdist, the wheel from it, install that into an environment of its own, and try it there."""
     run(session, "python", "-m", "tools.package", *session.posargs)
 
 
-@nox.session
+@nox.session(tags=MEASURED_LANE)
 def unit_tests(session: nox.Session) -> None:
     """Run pytest over tests/unit, measured; what follows `--` goes to pytest in place of that, not measured."""
     if session.posargs:
@@ -78,21 +81,27 @@ def unit_tests(session: nox.Session) -> None:
         run_measured(session, "unit_tests")
 
 
-@nox.session
+@nox.session(tags=MEASURED_LANE)
 def integration_tests(session: nox.Session) -> None:
-    """Run tests/integration, the scenarios, the end-to-end tests and a sample of faults; `-- FILE...`: these only."""
+    """Run pytest over tests/integration, measured; what follows `--` goes to pytest in place of that, not measured."""
     if session.posargs:
-        return run_chosen(session, session.posargs)
-    codes = [
-        measured("integration_tests"),
-        *together(*behave_commands(parts(list((ROOT / "features").glob("*.feature"))))),
-        *together(*robot_commands(parts(list((ROOT / "robot").glob("*.robot"))))),
-        *together(pytest_command("faults_sample", "tests/faults")),
-    ]
-    return fail_if_any(session, codes)
+        run_all(session, pytest_command(session.name, *session.posargs))
+    else:
+        run_measured(session, "integration_tests")
 
 
-@nox.session
+@nox.session(tags=OTHER_LANE)
+def stories(session: nox.Session) -> None:
+    """Run the scenarios, the end-to-end tests and a sample of faults, side by side; `-- FILE...`: only these."""
+    chosen = session.posargs or [str(each) for each in (*ROOT.glob("features/*.feature"), *ROOT.glob("robot/*.robot"))]
+    scenarios = [each for each in chosen if ".feature" in each]
+    ends_to_ends = [each for each in chosen if each.endswith(".robot")]
+    # One process: what each verb does undisturbed is found out once, for all trials.
+    sample = [] if session.posargs else [pytest_command("faults_sample", "tests/faults", processes=0)]
+    run_all(session, *behave_commands(scenarios), *robot_commands(ends_to_ends), *sample)
+
+
+@nox.session(tags=MEASURED_LANE)
 def coverage_report(session: nox.Session) -> None:
     """Report what pytest covers, after it has run what was not measured since the last change; too little fails."""
     codes = [measured(suite) for suite in MEASURED if not is_measured(suite)]
@@ -102,13 +111,13 @@ def coverage_report(session: nox.Session) -> None:
     fail_if_any(session, codes)
 
 
-@nox.session
+@nox.session(tags=OTHER_LANE)
 def benchmark(session: nox.Session) -> None:
     """Count the work of checkpoints, rollbacks and commands with asv; more than in the last release fails."""
     run(session, "python", "-m", "benchmarks.counted", *session.posargs)
 
 
-@nox.session
+@nox.session(tags=OTHER_LANE)
 def docs(session: nox.Session) -> None:
     """Make the site of the documentation, type every command in it, and compare it with the program."""
     run(session, "python", "-m", "tools.docs.site")
@@ -126,19 +135,6 @@ def run_all(session: nox.Session, *commands: Sequence[str]) -> None:
 
 def run_measured(session: nox.Session, suite: str) -> None:
     fail_if_any(session, [measured(suite)])
-
-
-def run_chosen(session: nox.Session, chosen: Sequence[str]) -> None:
-    """Each file with what it is for: what is neither a scenario nor a Robot file goes to pytest."""
-    scenarios = [each for each in chosen if ".feature" in each]
-    stories = [each for each in chosen if each.endswith(".robot")]
-    others = [each for each in chosen if each not in (*scenarios, *stories)]
-    codes = [
-        *together(*behave_commands([scenarios] if scenarios else [])),
-        *together(*robot_commands([stories] if stories else [])),
-        *together(*([pytest_command(session.name, *others)] if others else [])),
-    ]
-    fail_if_any(session, codes)
 
 
 def fail_if_any(session: nox.Session, codes: Sequence[int]) -> None:
@@ -198,33 +194,19 @@ def in_memory(environment: Mapping[str, str]) -> list[str]:
     return ON_A_TMPFS if can else []
 
 
-def pytest_command(suite: str, *chosen: str) -> list[str]:
+def pytest_command(suite: str, *chosen: str, processes: int = AT_ONCE) -> list[str]:
     # A worker that is done takes over tests of others: some take a hundred times as long as most.
-    spread = ["-n", str(AT_ONCE), "--dist", "worksteal"]
+    spread = ["-n", str(processes), "--dist", "worksteal"] if processes else []
     # What the others leave would fill the memory that their files are in.
     kept = ["-o", "tmp_path_retention_policy=failed"]
     return ["-m", "pytest", *spread, *kept, f"--junitxml={RESULTS / suite}.xml", *chosen]
 
 
-def behave_commands(files: Sequence[Sequence[str]]) -> list[list[str]]:
-    results = [str(RESULTS / f"behave-{number}") for number in range(len(files))]
-    return [
-        ["-m", "behave", "--junit", "--junit-directory", folder, *part]
-        for folder, part in zip(results, files, strict=True)
-    ]
+def behave_commands(files: Sequence[str]) -> list[list[str]]:
+    return [["-m", "behave", "--junit", "--junit-directory", str(RESULTS / "behave"), *files]] if files else []
 
 
-def robot_commands(files: Sequence[Sequence[str]]) -> list[list[str]]:
+def robot_commands(files: Sequence[str]) -> list[list[str]]:
     # The script, not `-m robot`: with the project's root on the path, `robot` could mean our directory.
-    script = str(BIN / "robot")
-    commands = []
-    for number, part in enumerate(files):
-        places = ["--outputdir", str(BUILD / f"robot-{number}"), "--xunit", str(RESULTS / f"robot-{number}.xml")]
-        commands.append([script, *places, *part])
-    return commands
-
-
-def parts(files: Sequence[Path]) -> list[list[str]]:
-    """Parts that take about the same time, if a longer file takes longer."""
-    by_size = sorted(files, key=lambda file: file.stat().st_size)
-    return [[str(file) for file in by_size[start::AT_ONCE]] for start in range(AT_ONCE)]
+    places = ["--outputdir", str(BUILD / "robot"), "--xunit", str(RESULTS / "robot.xml")]
+    return [[str(BIN / "robot"), *places, *files]] if files else []

@@ -2,7 +2,7 @@
 
 What the commands do that they start is measured only where nothing else runs those lines: measuring a process makes it
 take half as long again, and there are thousands of them. A test that repeats for long what others do, too, is marked
-``unmeasured``, because measured it would take twice as long.
+``unmeasured``, because measured it would take twice as long; modules of such tests are listed here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from coverage import Coverage
 _VARIABLE = "COVERAGE_PROCESS_CONFIG"
 _SETTING = os.environ.get(_VARIABLE)
 _HERE = Path(__file__).parent
-_MEASURED = tuple(
+_WITH_COMMANDS = tuple(
     _HERE / place
     for place in (
         "unit",
@@ -46,22 +46,53 @@ _MEASURED = tuple(
     )
 )
 
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if _SETTING is None:
-        return
-    if any(item.path.is_relative_to(place) for place in _MEASURED):
-        os.environ[_VARIABLE] = _SETTING
-    else:
-        os.environ.pop(_VARIABLE, None)
+_REPEATING = frozenset(
+    _HERE / place
+    for place in (
+        "integration/apply/test_changes_of_kind.py",
+        "integration/apply/test_dry_run.py",
+        "integration/apply/test_groups.py",
+        "integration/apply/test_sparse_checkout.py",
+        "integration/apply/test_three_way.py",
+        "integration/apply/test_what_git_is_asked.py",
+        "integration/checkpoints/test_groups.py",
+        "integration/checkpoints/test_long_histories.py",
+        "integration/checkpoints/test_titles.py",
+        "integration/cli/test_interrupts.py",
+        "integration/cli/test_long_plans.py",
+        "integration/cli/test_names_that_are_not_text.py",
+        "integration/cli/test_numbers.py",
+        "integration/cli/test_starting.py",
+        "integration/cli/test_what_a_failure_keeps.py",
+        "integration/confinement/test_what_a_refusal_says.py",
+        "integration/confinement/test_what_a_step_cannot_do.py",
+        "integration/confinement/test_what_is_shown.py",
+        "integration/confinement/test_without_privileges.py",
+        "integration/db/test_moved_and_copied_homes.py",
+        "integration/db/test_processes.py",
+        "integration/execution/test_crashes.py",
+        "integration/execution/test_long_plans.py",
+        "integration/execution/test_real_projects.py",
+        "integration/execution/test_stop.py",
+        "integration/rollback/test_rollback.py",
+        "integration/test_container.py",
+        "integration/test_home_of_version_before.py",
+    )
+)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     measuring = Coverage.current()
-    if measuring is None or item.get_closest_marker("unmeasured") is None:
+    if _SETTING is None or measuring is None:
         return (yield)
-    os.environ.pop(_VARIABLE, None)
+    is_measured = item.path not in _REPEATING and item.get_closest_marker("unmeasured") is None
+    if is_measured and any(item.path.is_relative_to(place) for place in _WITH_COMMANDS):
+        os.environ[_VARIABLE] = _SETTING
+    else:
+        os.environ.pop(_VARIABLE, None)
+    if is_measured:
+        return (yield)
     of_threads = threading.gettrace()
     measuring.stop()
     try:

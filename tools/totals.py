@@ -10,8 +10,8 @@ from pathlib import Path
 from xml.etree import ElementTree  # nosec B405 # of files that our own suites wrote
 
 RESULTS = Path(__file__).resolve().parents[1] / "build" / "results"
-REPORT = "sessions.json"
-"""What nox says of its sessions (``nox --report``)."""
+REPORTS = ("measured.json", "beside.json")
+"""What nox says of its sessions (``nox --report``), which run in two lanes."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Count:
 
 
 def tests_found(folder: Path) -> dict[str, Count]:
-    """By suite, from the JUnit files that it wrote: `behave-0/...` and `behave-1/...` are parts of `behave`."""
+    """By suite, from the JUnit files that it wrote: `unit_tests-1.xml` is a part of `unit_tests`."""
     found: dict[str, Count] = {}
     for file in sorted(folder.rglob("*.xml")):
         suite = file.relative_to(folder).parts[0].removesuffix(".xml").rstrip("-0123456789")
@@ -47,12 +47,16 @@ def _counts(file: Path) -> Iterator[Count]:
 
 def sessions_found(folder: Path) -> dict[str, Count]:
     """By session of nox, each counted as one check; without a report one that failed, as nox came to no end."""
-    try:
-        sessions = json.loads((folder / REPORT).read_text())["sessions"]
-    except (OSError, ValueError):
-        return {"nox": Count(failed=1)}
+    found: dict[str, Count] = {}
     counts = {"success": Count(passed=1), "skipped": Count(skipped=1)}
-    return {each["name"]: counts.get(each["result"], Count(failed=1)) for each in sessions}
+    for report in REPORTS:
+        try:
+            sessions = json.loads((folder / report).read_text())["sessions"]
+        except (OSError, ValueError):
+            found[f"nox ({report})"] = Count(failed=1)
+        else:
+            found |= {each["name"]: counts.get(each["result"], Count(failed=1)) for each in sessions}
+    return found
 
 
 def report(folder: Path) -> tuple[str, bool]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from tests.support.trees import write
@@ -54,18 +56,39 @@ def make_repository(
 
     ``has_user``: it says by itself who commits, so no settings of the person are needed.
     """
-    path.mkdir(parents=True, exist_ok=True)
-    git(path, "init", "--quiet", "--initial-branch", "main", environment=environment)
-    for hook in sorted((path / ".git" / "hooks").glob("*.sample"))[1:]:
-        hook.unlink()  # one is as good as a dozen, which every sandbox would copy
+    variables = os.environ if environment is None else environment
+    settings = sorted(each for each in variables.items() if each[0] == "HOME" or each[0].startswith("GIT_"))
+    for name, made in _empty_repository(tuple(settings)):
+        if made is None:
+            (path / name).mkdir(parents=True, exist_ok=True)
+        else:
+            (path / name).write_bytes(made)
     if has_user:
         with (path / ".git" / "config").open("a") as config:
             config.write(_USER)
     for name, content in (_FILES if files is None else files).items():
         write(path / name, content)
     git(path, "add", "--all", environment=environment)
-    git(path, "commit", "--quiet", "--message", message, environment=environment)
+    without_collecting = ("-c", "maintenance.auto=false", "-c", "gc.auto=0")
+    git(path, *without_collecting, "commit", "--quiet", "--message", message, environment=environment)
     return path
+
+
+@cache
+def _empty_repository(settings: tuple[tuple[str, str], ...]) -> list[tuple[str, bytes | None]]:
+    """What git makes with these settings, by name; None for a folder. Thousands of tests begin with it."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        environment = {**os.environ, **dict(settings)}
+        git(folder, "init", "--quiet", "--initial-branch", "main", environment=environment)
+        for hook in sorted((folder / ".git" / "hooks").glob("*.sample"))[1:]:
+            hook.unlink()  # one is as good as a dozen, which every sandbox would copy
+        found = sorted((folder / ".git").rglob("*"))
+        return [(".git", None), *((str(path.relative_to(folder)), _content(path)) for path in found)]
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
 
 
 def status(repository: Path) -> list[str]:

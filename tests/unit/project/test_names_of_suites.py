@@ -36,5 +36,5 @@ def test_nox_has_the_sessions_that_were_asked_for_and_runs_them_all() -> None:
 
     assert selected == {
         "lint", "typecheck", "quality", "security", "build", "benchmark", "docs",
-        "unit_tests", "integration_tests", "coverage_report",
+        "unit_tests", "integration_tests", "stories", "coverage_report",
     }  # fmt: skip
