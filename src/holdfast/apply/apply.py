@@ -7,7 +7,8 @@ the operation is journaled, the files are changed, and last, for git, index and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from holdfast.apply.preview import ApplyOptions, ApplyPreview, ResourceChange, preview_apply, result_group
 from holdfast.apply.real_change import RealChange
@@ -21,11 +22,10 @@ from holdfast.git.commit import make_commit
 from holdfast.model import FileChange, Lease, Moment, Phase, Plan, PlanState
 
 
-@dataclass(frozen=True)
-class ApplyResult:
+class ApplyResult(msgspec.Struct, frozen=True):
     plan: Plan
     changes: tuple[FileChange, ...]
-    commits: dict[str, str] = field(default_factory=dict)
+    commits: dict[str, str] = msgspec.field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     branch: str | None = None
     """The branch that the result was left on, if it was not brought into the files."""
@@ -64,4 +64,8 @@ def _real_change(each: ResourceChange, commit: str | None, options: ApplyOptions
         is_new = options.branch is not None
         old = None if is_new else each.commit.parent
         move = BranchMove(each.commit.repository, each.ref, old, commit, is_checked_out=not is_new)
-    return RealChange(each.resource, branch=move) if options.branch is not None else replace(each, branch=move)
+    return (
+        RealChange(each.resource, branch=move)
+        if options.branch is not None
+        else msgspec.structs.replace(each, branch=move)
+    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -49,11 +48,10 @@ def git_can_hold(entry: Entry) -> bool:
     return entry.is_file or entry.kind == SYMLINK
 
 
-@dataclass(frozen=True)
-class FilesForGit:
+class FilesForGit(msgspec.Struct, frozen=True):
     reader: StateReader
     entries: Mapping[bytes, Entry]
-    texts: Mapping[bytes, bytes] = field(default_factory=dict)
+    texts: Mapping[bytes, bytes] = msgspec.field(default_factory=dict)
     """What is in no snapshot: some files hold it in place of what their entry says, others have no entry."""
 
     @contextmanager

@@ -32,10 +32,9 @@ def store_replaced(service: CheckpointService, changes: Sequence[RealChange]) ->
     """Store what is about to be replaced; damaged content is stored again. Refuses if it could not be restored."""
     states = _store(service, changes)
     for each in changes:
-        old, new, index = _keys(each.resource)
-        for left, target in ((old, states.get(new)), (index, None)):
-            if left in states:
-                service.manager.ensure_recoverable(each.root, states[left], target, lambda: _store(service, changes))
+        old, new, _ = _keys(each.resource)
+        if old in states:
+            service.manager.ensure_recoverable(each.root, states[old], states[new], lambda: _store(service, changes))
     return states
 
 
@@ -64,7 +63,8 @@ def _stored(each: RealChange, batch: Batch) -> dict[str, str]:
         new |= {path: entry for path, _, entry in each.differences if entry is not None}
         states[old_key] = store_selection(old, batch, links_among(each.root, each.paths))
         states[new_key] = store_selection(new, batch)
-    if each.branch is not None and each.branch.is_checked_out:
+    if each.branch is not None and each.branch.is_checked_out and not each.branch.repository.index_path.exists():
+        # One that is there is kept as a file (``index_before``).
         states[index_key] = store_selection(select(each.branch.repository.git_dir, [b"index"], batch), batch)
     return states
 
@@ -86,8 +86,10 @@ def files_in(entry: RealFilesEntry, resource: Resource, reader: StateReader) -> 
     )
 
 
-def index_in(entry: RealFilesEntry, resource: Resource, reader: StateReader) -> Selection:
-    return load_selection(reader, entry.states[_keys(resource)[2]])
+def index_in(entry: RealFilesEntry, resource: Resource, reader: StateReader) -> Selection | None:
+    """None if the index is kept as a file."""
+    state = entry.states.get(_keys(resource)[2])
+    return None if state is None else load_selection(reader, state)
 
 
 def branch_entry(move: BranchMove) -> BranchEntry:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from holdfast.apply.comparison import Comparison
 from holdfast.apply.git_view import FilesForGit, files_of, folders_in, git_can_hold, ignored_by, texts_of
@@ -33,6 +34,8 @@ from holdfast.git.branches import branch_name, refuse_a_branch_used_elsewhere, r
 from holdfast.git.commit import CommitDraft, changed_by, refuse_an_impossible_commit, would_be_made
 from holdfast.git.patterns import matching
 from holdfast.git.repository import GitRepository
+from holdfast.git.settings import CommitSettings
+from holdfast.git.trees import CommittedFolders
 from holdfast.git.work_tree import attributes_for, not_as_committed, rules_for, texts_in
 from holdfast.model import (
     CheckpointGroup,
@@ -52,8 +55,7 @@ _UNSAID = (DecisionType.PROMPT_DEFINITION, DecisionType.TOOL_INVOCATION)
 """Decisions that say no more than the plan's name and its steps."""
 
 
-@dataclass(frozen=True)
-class ApplyOptions:
+class ApplyOptions(msgspec.Struct, frozen=True):
     commit: bool = True
     """For git: make a commit of the change; otherwise only the files are changed."""
     branch: str | None = None
@@ -66,8 +68,7 @@ class ApplyOptions:
             raise UsageError("A branch is a commit: `--branch` and `--no-commit` exclude each other.", hint="Use one.")
 
 
-@dataclass(frozen=True)
-class ResourceChange(RealChange):
+class ResourceChange(RealChange, frozen=True):
     """What applying will do to one real resource; for a branch the differences are from the sandbox's start."""
 
     left_out: tuple[str, ...] = ()
@@ -77,8 +78,7 @@ class ResourceChange(RealChange):
     commit: CommitDraft | None = None
 
 
-@dataclass(frozen=True)
-class ApplyPreview:
+class ApplyPreview(msgspec.Struct, frozen=True):
     plan: Plan
     options: ApplyOptions
     resources: tuple[ResourceChange, ...]
@@ -232,11 +232,16 @@ class _Analysis:
         refuse_repositories_made(resource, paths)
         # If a file already has the new content, and that is not committed, the commit would lack it.
         concerned = {*paths, *_paths_for_git(real.there_already, ignored)}.difference(real.conflicts)
-        self._unfinished_work += labelled(resource, not_as_committed(repository, concerned) - set(real.conflicts))
+        committed = CommittedFolders.on_the_way_to(repository, head, concerned) if concerned else None
+        unfinished = not_as_committed(repository, concerned, committed)
+        self._unfinished_work += labelled(resource, unfinished - set(real.conflicts))
         if paths:
             way_out = "or leave the result on a new one: `--branch NAME`."
             refuse_a_branch_used_elsewhere(repository, ref, way_out=way_out)
-        return self._with_commit(planned, repository, head, ref, paths, self._as_they_will_be(planned, paths))
+        draft = CommitDraft(
+            repository, head, tuple(paths), self._as_they_will_be(planned, paths).as_work_tree, committed=committed
+        )
+        return self._with_commit(planned, draft, ref)
 
     def _as_they_will_be(self, planned: ResourceChange, paths: Collection[bytes]) -> FilesForGit:
         """The paths as the real files will hold them, with the attributes that will be among those."""
@@ -249,19 +254,13 @@ class _Analysis:
             present | {path: text for path, text in planned.merged.items() if path in coming},
         )
 
-    def _with_commit(
-        self,
-        planned: ResourceChange,
-        repository: GitRepository,
-        parent: str | None,
-        ref: str | None,
-        paths: list[bytes],
-        files: FilesForGit,
-    ) -> ResourceChange:
-        if not paths:
+    def _with_commit(self, planned: ResourceChange, draft: CommitDraft, ref: str | None) -> ResourceChange:
+        if not draft.paths:
             return planned
-        draft = CommitDraft(repository, parent, tuple(paths), files.as_work_tree, self._message())
-        return replace(planned, ref=ref, commit=draft)
+        settings = CommitSettings.of(draft.repository)
+        return msgspec.structs.replace(
+            planned, ref=ref, commit=msgspec.structs.replace(draft, message=self._message(), settings=settings)
+        )
 
     def _ready(self, resource: Resource) -> GitRepository | None:
         if resource.type is not ResourceType.GIT:
@@ -320,10 +319,11 @@ class _Analysis:
         paths = _paths_for_git(wanted, ignored)
         refuse_repositories_made(resource, paths)
         for_git = set(paths)
-        planned = replace(planned, differences=tuple(each for each in wanted if each.path in for_git))
+        planned = msgspec.structs.replace(planned, differences=tuple(each for each in wanted if each.path in for_git))
         parent = self._start_of(resource, repository, paths)
         ref = f"refs/heads/{self._options.branch}"
-        return self._with_commit(planned, repository, parent, ref, paths, self._at(self._result, resource, paths))
+        files = self._at(self._result, resource, paths)
+        return self._with_commit(planned, CommitDraft(repository, parent, tuple(paths), files.as_work_tree), ref)
 
     def _start_of(self, resource: Resource, repository: GitRepository, paths: list[bytes]) -> str | None:
         """The commit the plan started from; or HEAD, if the user has committed their work of that time since."""

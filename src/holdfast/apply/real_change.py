@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from holdfast.content.difference import Difference, visible
 from holdfast.content.format import DIRECTORY, Entry
@@ -16,13 +17,12 @@ from holdfast.system.directories import split, with_ancestors
 Links = tuple[tuple[bytes, ...], ...]
 
 
-@dataclass(frozen=True)
-class RealChange:
+class RealChange(msgspec.Struct, frozen=True):
     resource: Resource
     differences: tuple[Difference, ...] = ()
     """From the real files as they are now to what they will be."""
     links: Links = ()
-    merged: Mapping[bytes, bytes] = field(default_factory=dict)
+    merged: Mapping[bytes, bytes] = msgspec.field(default_factory=dict)
     """Text in which both the plan and the user changed different lines, put together; not in the store yet."""
     branch: BranchMove | None = None
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from holdfast.apply.journaled import branch_entry, store_replaced
 from holdfast.apply.real_change import RealChange
 from holdfast.apply.real_databases import database_in_use, refuse_databases_at_risk
-from holdfast.apply.real_folders import changing, mark, unmark
+from holdfast.apply.real_folders import changing, forget_indexes, index_before, mark, unmark
 from holdfast.apply.refusals import changed_meanwhile
 from holdfast.apply.undo import DONE, UNDONE, changed_plan, give_way, undo_unless_done
 from holdfast.checkpoints.service import CheckpointService
@@ -21,8 +21,8 @@ from holdfast.content.format import DIRECTORY, Entry, digest_of
 from holdfast.db.journal import RealFilesEntry
 from holdfast.errors import LeaseLostError, SandboxError, described
 from holdfast.git.branches import check_unmoved, move_branch
-from holdfast.git.index import lock_index, new_index, release_index, replace_index
-from holdfast.model import Lease, Operation, OperationState, Phase, Plan, PlanState, Record
+from holdfast.git.index import keep_index, lock_index, new_index, release_index, replace_index
+from holdfast.model import Lease, Operation, OperationKind, OperationState, Phase, Plan, PlanState, Record
 from holdfast.names import name_text
 from holdfast.snapshot.restore.guarded import ChangedMeanwhile, InUse
 from holdfast.snapshot.selection import change, same, select
@@ -84,6 +84,7 @@ def _carry_out(
         undo_unless_done(plan, lease, service, operation)
         raise
     unmark(operation, resources)
+    forget_indexes(resources)
     return plan
 
 
@@ -119,7 +120,13 @@ def _change_all(
     for move in moves.values():
         check_unmoved(move)
     _change_files(service, operation, changes)
-    indexes = {name: new_index(move.repository, move.old, move.new) for name, move in with_index.items()}
+    is_apply = operation.kind is OperationKind.APPLY
+    indexes = {
+        name: new_index(move.repository, move.old, move.new, is_from_files=is_apply)
+        for name, move in with_index.items()
+    }
+    for name, move in with_index.items():
+        keep_index(move.repository, index_before(plan.resource(name), operation.operation_id))
     if indexes:
         # An index that is ours can then be told from one that another program wrote.
         digests = {name: digest_of(content).hex() for name, content in indexes.items()}

@@ -7,7 +7,7 @@ begun from this home, a mark on the folder if it was begun from another.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from holdfast.checkpoints.service import CheckpointService
@@ -18,6 +18,8 @@ from holdfast.names import name_text, valid_text
 from holdfast.system import folder_lock, folder_mark
 from holdfast.system.directories import Descent, with_ancestors
 from holdfast.system.folder_mark import Mark
+
+_INDEX = ".index-"
 
 
 @contextmanager
@@ -153,3 +155,28 @@ def mark(plan: Plan, operation: Operation, resources: Iterable[Resource], servic
 def unmark(operation: Operation, resources: Iterable[Resource]) -> None:
     for resource in resources:
         folder_mark.take_off(Path(resource.path), operation.operation_id)
+
+
+# The indexes that are replaced
+
+
+def index_before(resource: Resource, operation_id: str) -> Path:
+    """Where the index that an operation replaces is kept until that has ended."""
+    return Path(resource.sandbox_path).parent / f"{_INDEX}{operation_id}-{resource.name}"
+
+
+def forget_index(resource: Resource, operation_id: str) -> None:
+    """Remove the index that an operation replaced, if it is kept; if that fails, ``forget_indexes`` does so later."""
+    with suppress(OSError):
+        index_before(resource, operation_id).unlink()
+
+
+def forget_indexes(resources: Iterable[Resource]) -> None:
+    """Remove the indexes that were kept, when no operation of the plan is left that could need them.
+
+    What cannot be removed now is removed by a later command: nothing depends on it.
+    """
+    for folder in {Path(resource.sandbox_path).parent for resource in resources}:
+        with suppress(OSError):
+            for kept in list(folder.glob(f"{_INDEX}*")):
+                kept.unlink(missing_ok=True)

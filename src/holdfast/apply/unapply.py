@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -48,8 +47,7 @@ _CLOCK_TICK_SECONDS = 0.01
 _AND_AGAIN = "then run the command again."
 
 
-@dataclass(frozen=True)
-class UnapplyPreview:
+class UnapplyPreview(msgspec.Struct, frozen=True):
     """What undoing the apply would do; refuses what the real one would refuse."""
 
     plan: Plan

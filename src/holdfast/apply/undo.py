@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast.apply.journaled import JournaledFiles, branch_move, files_in, index_in
 from holdfast.apply.real_databases import databases_with_work_in_logs, refuse_to_restore
-from holdfast.apply.real_folders import undoing, unmark
+from holdfast.apply.real_folders import forget_index, index_before, undoing, unmark
 from holdfast.apply.refusals import is_there, listed
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.difference import Difference
@@ -15,7 +15,7 @@ from holdfast.content.format import DIRECTORY, Entry, digest_of
 from holdfast.db.journal import RealFilesEntry
 from holdfast.errors import SandboxError, described
 from holdfast.git.branches import BranchMove, move_branch_back, remove_stale_locks
-from holdfast.git.index import holds_index, release_index, take_out_of_index
+from holdfast.git.index import holds_index, put_index_back, release_index, take_out_of_index
 from holdfast.git.repository import GitRepository
 from holdfast.model import Lease, Operation, OperationKind, OperationState, Phase, Plan, PlanState, Resource
 from holdfast.snapshot.database_changes import databases_in_use
@@ -115,14 +115,27 @@ def _undo_index(service: CheckpointService, resource: Resource, operation: Opera
     repository, token = move.repository, operation.operation_id
     entry = RealFilesEntry.of(operation)
     ours = entry.indexes.get(resource.name)
-    if ours is not None and (holds_index(repository, token) or _digest_of_index(repository) == ours):
-        index = JournaledFiles(index_in(entry, resource, service.manager.reader), {}, ())
-        _restore(service, repository.git_dir, index, operation, always={b"index"})
-    elif ours is not None:
-        take_out_of_index(repository, move.old, move.new, token)
+    if ours is not None:
+        is_untouched = holds_index(repository, token) or _digest_of_index(repository) == ours
+        if not (is_untouched and _restore_index(service, resource, operation, repository)):
+            release_index(repository, token)
+            take_out_of_index(repository, move.old, move.new, token)
     if not entry.token:
         (repository.git_dir / _INDEX_BEFORE_TOKENS).unlink(missing_ok=True)
     release_index(repository, token)
+    forget_index(resource, token)
+
+
+def _restore_index(
+    service: CheckpointService, resource: Resource, operation: Operation, repository: GitRepository
+) -> bool:
+    """Bring the index back as it was; False if it is not kept any more, because that was done already or undone."""
+    known = index_in(RealFilesEntry.of(operation), resource, service.manager.reader)
+    if known is None:
+        token = operation.operation_id
+        return put_index_back(repository, index_before(resource, token), token)
+    _restore(service, repository.git_dir, JournaledFiles(known, {}, ()), operation, always={b"index"})
+    return True
 
 
 def _digest_of_index(repository: GitRepository) -> str | None:

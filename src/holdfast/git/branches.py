@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from holdfast.errors import ConflictError, UsageError
 from holdfast.git.complaints import Cause
-from holdfast.git.index import changes_between, index_is_locked, staged
+from holdfast.git.index import Changes, as_entries, changes_between, index_is_locked, staged
+from holdfast.git.plain_paths import is_nothing_staged
 from holdfast.git.repository import GitRepository
 from holdfast.git.run import GitFailed, run_git
 from holdfast.git.work_tree import in_the_way_of
@@ -21,8 +23,7 @@ _GRACE_SECONDS = 0.3
 """Another git that still runs keeps such a lock for less time."""
 
 
-@dataclass(frozen=True)
-class BranchMove:
+class BranchMove(msgspec.Struct, frozen=True):
     """A branch, or a detached HEAD, that goes from one commit to another; None stands for a branch without a commit."""
 
     repository: GitRepository
@@ -35,7 +36,7 @@ class BranchMove:
 
     @property
     def reversed(self) -> BranchMove:
-        return replace(self, old=self.new, new=self.old)
+        return msgspec.structs.replace(self, old=self.new, new=self.old)
 
     def is_at(self, commit: str | None) -> bool:
         """Whether the branch is at that commit, and HEAD too if the branch is checked out."""
@@ -55,12 +56,17 @@ def check_unmoved(move: BranchMove) -> None:
     """Refuse if, before the index was locked, the branch was moved or something was staged in the paths concerned."""
     repository = move.repository
     changed = changes_between(repository, move.old, move.new) if move.is_checked_out else {}
-    is_staged = bool(changed and in_the_way_of(changed, staged(repository, move.old)))
-    if is_staged or not move.is_at(move.old):
+    if (changed and _is_staged(move, changed)) or not move.is_at(move.old):
         raise ConflictError(
             f"Something else changed the repository {repository.root} meanwhile; nothing was changed.",
             hint="Run the command again.",
         )
+
+
+def _is_staged(move: BranchMove, changed: Changes) -> bool:
+    if is_nothing_staged(move.repository, as_entries(changed)):
+        return False
+    return bool(in_the_way_of(changed, staged(move.repository, move.old)))
 
 
 def refuse_a_locked_branch(move: BranchMove) -> None:
@@ -76,6 +82,8 @@ def refuse_a_locked_branch(move: BranchMove) -> None:
 
 def refuse_a_branch_used_elsewhere(repository: GitRepository, ref: str | None, *, way_out: str) -> None:
     """Refuse a branch that another work tree has checked out: its files would no longer match its HEAD."""
+    if not repository.has_other_work_trees():
+        return
     listed = run_git(["worktree", "list", "--porcelain", "-z"], cwd=repository.root).stdout.split(b"\0\0")
     for block in listed:
         facts = dict(line.partition(b" ")[::2] for line in block.split(b"\0"))
@@ -149,7 +157,7 @@ def move_branch_back(move: BranchMove, reason: str) -> None:
     if name is None or move.old == move.new or move.repository.commit_of(name) != move.new:
         return
     is_checked_out = move.is_checked_out and move.repository.branch() == move.ref
-    move_branch(replace(move.reversed, is_checked_out=is_checked_out), reason)
+    move_branch(msgspec.structs.replace(move.reversed, is_checked_out=is_checked_out), reason)
 
 
 def remove_stale_locks(move: BranchMove, since: float) -> None:

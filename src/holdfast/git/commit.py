@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from holdfast.errors import ConflictError, SandboxError
 from holdfast.git.branches import BranchMove, refuse_a_locked_branch
 from holdfast.git.complaints import Cause
-from holdfast.git.index import changes_between, compared, temporary_index
+from holdfast.git.index import Changes, changes_between, compared, note_changes, temporary_index
 from holdfast.git.index_content import IndexEntry, index_of, meaning_of
 from holdfast.git.repository import GitRepository
 from holdfast.git.run import GitFailed, run_git
+from holdfast.git.settings import CommitSettings
 from holdfast.git.trees import CommittedFolders, TreeEntry, write_changed_tree
 from holdfast.git.work_tree import attributes_for, behind_symlinks
 from holdfast.names import name_text
@@ -25,8 +27,7 @@ from holdfast.system.trees import temporary_folder
 _IN_UTF_8 = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "i18n.commitEncoding", "GIT_CONFIG_VALUE_0": "UTF-8"}
 
 
-@dataclass(frozen=True)
-class CommitDraft:
+class CommitDraft(msgspec.Struct, frozen=True):
     """A commit to be made: on top of ``parent``, and different from it in these paths only."""
 
     repository: GitRepository
@@ -35,6 +36,14 @@ class CommitDraft:
     work_tree: Callable[[], AbstractContextManager[Path]]
     """Makes a temporary folder with the new content of the paths, and the files of attributes that apply to it."""
     message: str = ""
+    committed: CommittedFolders | None = None
+    """The folders of the parent on the way to the paths, if they are known."""
+    settings: CommitSettings | None = None
+    """What the settings say of it, if that is known."""
+
+    @property
+    def known_settings(self) -> CommitSettings:
+        return self.settings or CommitSettings.of(self.repository)
 
 
 def make_commit(draft: CommitDraft) -> str | None:
@@ -42,18 +51,32 @@ def make_commit(draft: CommitDraft) -> str | None:
     repository = draft.repository
     with _refusals_explained(repository):
         before = _folders_before(draft)
-        tree = _write_tree(draft, before, {})
+        entries, tree = _write_tree(draft, before, {})
         if before.root is not None and tree == before.root.digest.hex():
             return None
-        signing = ["-S"] if _is_signed(repository) else []
+        signing = ["-S"] if draft.known_settings.is_signed else []
         parents = ["-p", draft.parent] if draft.parent else []
         message = draft.message.encode(errors="replace")
         args = ["commit-tree", *signing, *parents, "-F", "-", tree]
         commit = run_git(args, cwd=repository.root, input=message, env=_IN_UTF_8).stdout.decode().strip()
+        if not before.are_replaced_by(entries):
+            note_changes(repository, draft.parent, commit, _changes(before, entries))
         changed = changes_between(repository, draft.parent, commit)
     if beside := changed.keys() - draft.paths:
         raise _reaches_too_far(repository, beside)
     return commit if changed else None
+
+
+def _changes(before: CommittedFolders, entries: Mapping[bytes, TreeEntry | None]) -> Changes:
+    """What a tree changes in which these entries, and nothing beside them, are other ones than before."""
+    pairs = ((path, before.find(path), entry) for path, entry in entries.items())
+    return {path: (_told(before, old), _told(before, new)) for path, old, new in pairs if old != new}
+
+
+def _told(before: CommittedFolders, entry: TreeEntry | None) -> bytes:
+    """As git tells it."""
+    mode, digest = (0, bytes(before.digest_bytes)) if entry is None else (entry.mode, entry.digest)
+    return b"%06o %s" % (mode, digest.hex().encode())
 
 
 def _reaches_too_far(repository: GitRepository, beside: Collection[bytes]) -> ConflictError:
@@ -69,7 +92,7 @@ def changed_by(draft: CommitDraft) -> set[bytes]:
     """The paths in which the commit would differ from its parent; nothing is written to the repository."""
     repository = draft.repository
     with _refusals_explained(repository), _objects_elsewhere(repository) as environment:
-        tree = _write_tree(draft, _folders_before(draft), environment)
+        _, tree = _write_tree(draft, _folders_before(draft), environment)
         return set(compared(repository, draft.parent, tree, environment))
 
 
@@ -96,7 +119,7 @@ def refuse_an_impossible_commit(draft: CommitDraft, ref: str | None, *, is_check
     try:
         refuse_a_locked_branch(move)
         with _refusals_explained(draft.repository):
-            for person in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
+            for person in () if draft.known_settings.is_person_known else ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
                 run_git(["var", person], cwd=draft.repository.root)
     except (ConflictError, SandboxError):
         if changed_by(draft):  # otherwise no commit is made
@@ -125,23 +148,22 @@ def _way_out(repository: GitRepository, complaint: str) -> str:
         return "Set your name with `git config --global user.name` and `user.email`, or use `--no-commit`."
     if Cause.FILTER.is_in(complaint):
         return "Make that filter of your git settings work, then try again, or use `--no-commit`."
-    if _is_signed(repository):
+    if repository.is_set("commit.gpgsign"):
         return "Your `commit.gpgsign` asks for a signature; make signing work, then try again."
     return "Remove that cause and try again, or use `--no-commit`."
-
-
-def _is_signed(repository: GitRepository) -> bool:
-    return repository.is_set("commit.gpgsign")
 
 
 # The tree that the commit is of
 
 
 def _folders_before(draft: CommitDraft) -> CommittedFolders:
-    return CommittedFolders.on_the_way_to(draft.repository, draft.parent, draft.paths)
+    return draft.committed or CommittedFolders.on_the_way_to(draft.repository, draft.parent, draft.paths)
 
 
-def _write_tree(draft: CommitDraft, before: CommittedFolders, environment: Mapping[str, str]) -> str:
+def _write_tree(
+    draft: CommitDraft, before: CommittedFolders, environment: Mapping[str, str]
+) -> tuple[Mapping[bytes, TreeEntry | None], str]:
+    """What the paths become, and the tree that has them so."""
     with draft.work_tree() as work_tree:
         hidden = behind_symlinks(work_tree, draft.paths)
         held = [path for path in draft.paths if path not in hidden and _can_be_held(work_tree / os.fsdecode(path))]
@@ -149,7 +171,7 @@ def _write_tree(draft: CommitDraft, before: CommittedFolders, environment: Mappi
         attributes = attributes_for(held).difference(entries)
         index = _index_of(before, {*held, *attributes})
         entries |= _store_files(draft.repository, index, work_tree, held, environment)
-    return write_changed_tree(draft.repository, before, entries, environment)
+    return entries, write_changed_tree(draft.repository, before, entries, environment)
 
 
 def _can_be_held(path: Path) -> bool:

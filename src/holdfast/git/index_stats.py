@@ -19,9 +19,9 @@ from holdfast.system.plain_calls import INDEX_STATS
 _HEAD = struct.Struct(">4sII")
 _BYTES = INDEX_STATS.size
 _MISSING = bytes(_BYTES)
-_MTIME, _MODE, _SIZE = slice(8, 12), slice(24, 28), slice(36, 40)
+MTIME, MODE, SIZE = slice(8, 12), slice(24, 28), slice(36, 40)
 """Where the seconds of the mtime, the mode and the size are in the stat data of an entry."""
-_TOLD = (slice(0, 16), slice(20, 24), slice(28, 40))
+_TIMES, _INODE, _REST = slice(0, 16), slice(20, 24), slice(28, 40)
 """What tells whether a file changed: times, inode, user, group and size. The device may have another number after a
 reboot, and git does not compare it."""
 _FLAGS = struct.Struct(">H")
@@ -35,6 +35,14 @@ _SHARED = b"link"
 """The extension of a split index: most of its entries are in another file, which is named by its checksum."""
 
 
+class Earlier(NamedTuple):
+    """The same index, carried over before to the same copy."""
+
+    carried: bytes
+    differing: Collection[bytes]
+    """Paths whose file, in either tree, is not the same any more."""
+
+
 class CarriedIndex(NamedTuple):
     content: bytes
     is_complete: bool
@@ -42,14 +50,22 @@ class CarriedIndex(NamedTuple):
 
 
 def carried_over(
-    content: bytes, written_at: int, original: int, copy: int, except_for: Collection[bytes] = ()
+    content: bytes,
+    written_at: int,
+    original: int,
+    copy: int,
+    except_for: Collection[bytes] = (),
+    earlier: Earlier | None = None,
 ) -> CarriedIndex | None:
     """The index of a work tree as that of its copy; None if its form is not understood.
 
     ``written_at``: the seconds of its mtime; ``original``, ``copy``: descriptors of both trees; ``except_for``: files
     that were not copied byte for byte. An entry gets the stat data of the copy if git would take the original for
-    unchanged without reading it: then it was so, too, when it was copied.
+    unchanged without reading it: then it was so, too, when it was copied. If the index is the same as ``earlier``, only
+    files that differ are looked at.
     """
+    if earlier is not None and not earlier.differing:
+        return CarriedIndex(earlier.carried, is_complete=True)
     digest_bytes = _digest_bytes(content)
     if digest_bytes is None:
         return None
@@ -57,18 +73,25 @@ def carried_over(
         entries = list(_entries(content, digest_bytes))
     except (ValueError, IndexError, struct.error):
         return None
-    changed, is_complete = bytearray(content), True
+    changed, is_complete = bytearray(content if earlier is None else earlier.carried), True
+    if earlier is not None:
+        entries = [(place, path) for place, path in entries if path in earlier.differing]
     paths = b"".join(path + b"\0" for _, path in entries)
     originals, copies = both(lambda: index_stats(original, paths), lambda: index_stats(copy, paths))
     racy = min(max(0, written_at), 0xFFFFFFFF).to_bytes(4)
     for at, (place, path) in zip(range(0, len(originals), _BYTES), entries, strict=True):
         noted, found, new = content[place : place + _BYTES], originals[at : at + _BYTES], copies[at : at + _BYTES]
-        is_clean = path not in except_for and noted[_MTIME] < racy and all(noted[each] == found[each] for each in _TOLD)
-        if is_clean and new != _MISSING and new[_SIZE] == noted[_SIZE]:
-            changed[place : place + _BYTES] = new[: _MODE.start] + noted[_MODE] + new[_MODE.stop :]
+        is_clean = path not in except_for and noted[MTIME] < racy and is_told_the_same(noted, found)
+        if is_clean and new != _MISSING and new[SIZE] == noted[SIZE]:
+            changed[place : place + _BYTES] = new[: MODE.start] + noted[MODE] + new[MODE.stop :]
         else:
+            changed[place : place + _BYTES] = noted
             is_complete = False
     return CarriedIndex(_signed(changed, digest_bytes), is_complete)
+
+
+def is_told_the_same(noted: bytes, found: bytes) -> bool:
+    return noted[_TIMES] == found[_TIMES] and noted[_INODE] == found[_INODE] and noted[_REST] == found[_REST]
 
 
 def _digest_bytes(content: bytes) -> int | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from holdfast.errors import SandboxError
 from holdfast.git.complaints import Cause
@@ -17,8 +18,7 @@ _SNIFFED_BYTES = 8000
 """In so many bytes git looks for the NUL that makes content binary."""
 
 
-@dataclass(frozen=True)
-class MergedText:
+class MergedText(msgspec.Struct, frozen=True):
     """Two changes of one text, merged; with conflict markers if both changed the same lines."""
 
     content: bytes

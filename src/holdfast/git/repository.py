@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from holdfast.errors import SandboxError
 from holdfast.git.complaints import Cause
+from holdfast.git.head import head_of, is_certainly_commit
 from holdfast.git.run import GitFailed, complaint_of, run_git
 from holdfast.system.directories import ancestors
 
@@ -29,8 +31,7 @@ _OTHERS = ("ls-files", "--others", "--exclude-standard", "--directory", "-z")
 _PRIVATE_REFS = ("refs/stash", "refs/heads/holdfast/", "refs/bisect/", "refs/worktree/", "refs/rewritten/")
 
 
-@dataclass(frozen=True)
-class GitRepository:
+class GitRepository(msgspec.Struct, frozen=True):
     root: Path
     git_dir: Path
     common_dir: Path
@@ -69,14 +70,23 @@ class GitRepository:
 
     def head(self) -> str | None:
         """The commit checked out, or None in a repository without one."""
-        return self.commit_of("HEAD")
+        found = head_of(self.git_dir, self.common_dir)
+        if found is not None and (
+            (self.common_dir, found.commit) in _COMMITS or is_certainly_commit(self.common_dir, found.commit)
+        ):
+            return found.commit
+        commit = self.commit_of("HEAD")
+        if commit is not None:
+            _COMMITS.add((self.common_dir, commit))
+        return commit
 
     def commit_of(self, ref: str) -> str | None:
         return self._word("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
 
     def branch(self) -> str | None:
         """The full name of the branch checked out, or None when HEAD is detached."""
-        return self._word("symbolic-ref", "--quiet", "HEAD")
+        found = head_of(self.git_dir, self.common_dir)
+        return self._word("symbolic-ref", "--quiet", "HEAD") if found is None else found.ref
 
     def branches(self) -> list[str]:
         """The names of all branches that have a commit, without ``refs/heads/``."""
@@ -129,6 +139,10 @@ class GitRepository:
         entries = self._items("ls-files", "--stage", "-z")
         return [entry.split(b"\t", 1)[1] for entry in entries if entry.startswith(b"160000 ")]
 
+    def has_other_work_trees(self) -> bool:
+        """Whether it may have linked work trees; git makes that folder with the first one."""
+        return os.path.lexists(self.common_dir / "worktrees")
+
     def work_trees_inside(self) -> list[bytes]:
         """The paths of linked work trees that lie in this one."""
         found = (line.removeprefix(b"worktree ") for line in self._items("worktree", "list", "--porcelain", "-z"))
@@ -149,12 +163,20 @@ class GitRepository:
         return self.git_dir / "index"
 
     @property
+    def without_index(self) -> dict[str, str]:
+        """The environment for a git that would read the whole index for nothing."""
+        return {"GIT_INDEX_FILE": str(self.git_dir / "no-index")}
+
+    @property
     def index_lock(self) -> Path:
         return self.git_dir / "index.lock"
 
 
 _FOUND: dict[tuple[object, ...], GitRepository] = {}
 """What git was asked once in this process, by all that decides the answer."""
+
+_COMMITS: set[tuple[Path, str]] = set()
+"""What git said once in this process to be a commit of the repository that is kept there."""
 
 
 def _what_decides(path: Path) -> tuple[object, ...] | None:

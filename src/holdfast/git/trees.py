@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from holdfast.errors import SandboxError
 from holdfast.git.repository import GitRepository
@@ -17,8 +18,7 @@ _TREE_MODE = 0o040000
 _DIGEST_BYTES = {"sha1": 20, "sha256": 32}
 
 
-@dataclass(frozen=True)
-class TreeEntry:
+class TreeEntry(msgspec.Struct, frozen=True):
     mode: int
     digest: bytes
 
@@ -30,8 +30,7 @@ class TreeEntry:
 Folder = Mapping[bytes, TreeEntry]
 
 
-@dataclass(frozen=True)
-class CommittedFolders:
+class CommittedFolders(msgspec.Struct, frozen=True):
     """Those of some folders that a commit has, with everything that is directly in them."""
 
     digest_bytes: int
@@ -42,6 +41,15 @@ class CommittedFolders:
     def find(self, path: bytes) -> TreeEntry | None:
         folder, name = split(path)
         return self.folders.get(folder, {}).get(name)
+
+    def are_replaced_by(self, entries: Mapping[bytes, TreeEntry | None]) -> bool:
+        """Whether one of these takes the place of a folder, or lies below a file: then more goes than it names."""
+        coming = [path for path, entry in entries.items() if entry is not None]
+        folders = with_ancestors(split(path)[0] for path in coming) - {b""}
+        above = (self.find(folder) for folder in folders)
+        return any(each is not None and not each.is_tree for each in above) or any(
+            each is not None and each.is_tree for each in map(self.find, entries)
+        )
 
     @classmethod
     def on_the_way_to(cls, repository: GitRepository, commit: str | None, paths: Iterable[bytes]) -> CommittedFolders:

@@ -8,9 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.git.index import MOST_ASKED_FOR, index_entries
+from holdfast.git.index_file import IndexFile
 from holdfast.git.patterns import check_ignore
+from holdfast.git.plain_paths import are_as_committed
 from holdfast.git.repository import GitRepository
 from holdfast.git.run import run_git
+from holdfast.git.trees import CommittedFolders
 from holdfast.system.directories import join, split, with_ancestors
 from holdfast.system.trees import make_folders, temporary_folder
 
@@ -18,6 +21,7 @@ _REPOSITORY = b".git"
 _ATTRIBUTES = b".gitattributes"
 _RULES = b".gitignore"
 _SKIPPED = b"S"
+_SUBMODULE_MODE = 0o160000
 
 
 def attributes_for(paths: Iterable[bytes]) -> set[bytes]:
@@ -70,8 +74,15 @@ def texts_in(work_tree: Path, names: Collection[bytes]) -> dict[bytes, bytes]:
 
 
 def inside_submodules(repository: GitRepository, paths: Collection[bytes]) -> set[bytes]:
-    roots = repository.submodules()
+    head = repository.head()
+    index = None if head is None else IndexFile.read(repository.index_path, len(head) // 2)
+    roots = repository.submodules() if index is None else _submodules_around(index, paths)
     return {path for path in paths if any(path == root or path.startswith(root + b"/") for root in roots)}
+
+
+def _submodules_around(index: IndexFile, paths: Collection[bytes]) -> set[bytes]:
+    """Those that one of these paths is, or lies in."""
+    return {path for path in with_ancestors(paths) - {b""} if index.find_mode(path) == _SUBMODULE_MODE}
 
 
 def repositories_around(tree: Path, paths: Collection[bytes]) -> set[bytes]:
@@ -88,14 +99,17 @@ def merges_by_lines(repository: GitRepository, path: bytes) -> bool:
     return value in (b"unspecified", b"set", b"text")
 
 
-def not_as_committed(repository: GitRepository, paths: Collection[bytes]) -> set[bytes]:
+def not_as_committed(
+    repository: GitRepository, paths: Collection[bytes], committed: CommittedFolders | None = None
+) -> set[bytes]:
     """The paths that differ from HEAD in files or index, or that git was told not to check, and that are in the way.
 
     A file that replaces a folder makes git forget everything below it, and the other way round. If git was told not to
-    check a path and no file is there, a sparse checkout left it out, and there is no work of the user.
+    check a path and no file is there, a sparse checkout left it out, and there is no work of the user. With the folders
+    of HEAD on the way to the paths, git is only asked about what is not plain.
     """
     wanted = set(paths)
-    if not wanted:
+    if not wanted or (committed is not None and are_as_committed(repository, committed, wanted)):
         return set()
     below = sorted(map(os.fsdecode, wanted)) if len(wanted) <= MOST_ASKED_FOR else []
     entries = _tagged(repository, below)

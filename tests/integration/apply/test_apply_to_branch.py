@@ -213,6 +213,7 @@ def test_a_branch_that_cannot_be_made_in_the_second_repository_is_made_in_none(d
     assert [branches(desk.real / name) for name in ("app", "other")] == [["main", "topic"]] * 2
 
 
+@pytest.mark.unmeasured
 def test_killed_at_any_moment_all_branches_are_there_or_none(desk: Desk):
     plan = two_repositories(desk)
     desk.keep()

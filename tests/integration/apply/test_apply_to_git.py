@@ -470,6 +470,21 @@ def test_without_a_name_git_makes_no_commit_and_says_how_to_set_it(desk: Desk, m
     assert (desk.app / "new.txt").exists()
 
 
+@pytest.mark.parametrize("name", ["", " ", "...", "<>"])
+def test_a_name_that_git_does_not_accept_is_refused_before_anything_is_written(desk: Desk, name: str):
+    plan = desk.run(app=CHANGES)
+    git(desk.app, "config", "user.name", name)
+    before = desk.everything()
+    with pytest.raises(SandboxError, match="could not make the commit") as refusal:
+        desk.apply(plan)
+    assert compare(before, desk.everything()) == []
+    assert "ident" in refusal.value.message or "name" in refusal.value.message
+    git(desk.app, "config", "author.name", "Ada")
+    git(desk.app, "config", "committer.name", "Ada")
+    desk.apply(plan)
+    assert git(desk.app, "show", "-s", "--format=%an, %cn") == "Ada, Ada"
+
+
 # The user's folders that became something else
 
 

@@ -251,6 +251,7 @@ def make_a_file(desk: Desk) -> None:
     [commit_something, switch_branch, stage_something, edit_a_file, make_a_file],
     ids=lambda each: each.__name__,
 )
+@pytest.mark.unmeasured
 def test_what_the_user_does_after_the_look_at_their_files_is_not_lost(desk: Desk, meanwhile: Callable[[Desk], None]):
     plan = desk.run(app="echo more >> a.txt; echo new > new.txt")
     after: list[object] = []

@@ -36,6 +36,7 @@ def noted_anew(place: Path) -> None:
 
 @pytest.mark.parametrize("how", [look, noted_anew])
 @pytest.mark.parametrize("branch", [None, "topic"])
+@pytest.mark.unmeasured
 def test_the_result_is_applied(desk: Desk, how, branch: str | None):
     plan = desk.run(app=CHANGES)
     how(desk.sandbox(plan))

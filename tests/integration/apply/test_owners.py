@@ -122,6 +122,7 @@ def left_over(desk: Desk) -> list[Path]:
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("where", ["the same folder", "a folder inside", "a folder around", "another home"])
+@pytest.mark.unmeasured
 def test_a_folder_that_is_being_changed_is_neither_changed_nor_copied(desk: Desk, where: str):
     first = desk.run(data=many(desk.data, "a"))
     second = desk if where != "another home" else other_home(desk)

@@ -249,6 +249,7 @@ def refused(desk: Desk, plan: Plan, error: type[Exception] = ConflictError) -> p
     ],
     ids=["edited", "made again", "made a folder", "removed", "mode", "something else", "staged only"],
 )
+@pytest.mark.unmeasured
 def test_a_file_changed_since_is_refused_by_path_and_nothing_changes(desk: Desk, plan: Plan, meanwhile: str, path: str):
     desk.apply(plan)
     subprocess.run(["sh", "-ec", meanwhile], cwd=desk.real, check=True)
@@ -352,6 +353,7 @@ def assert_applied_still(desk: Desk, after: dict[bytes, Thing]) -> None:
     assert git(desk.app, "fsck", "--no-progress", "--no-dangling") == ""
 
 
+@pytest.mark.unmeasured
 def test_killed_at_any_moment_the_next_command_puts_things_right(desk: Desk, plan: Plan):
     before = files_of(desk)
     desk.apply(plan)
@@ -369,6 +371,7 @@ def test_killed_at_any_moment_the_next_command_puts_things_right(desk: Desk, pla
         desk.start_over()
 
 
+@pytest.mark.unmeasured
 def test_killed_while_it_is_being_undone_the_command_after_puts_things_right(desk: Desk, plan: Plan):
     before = files_of(desk)
     desk.apply(plan)

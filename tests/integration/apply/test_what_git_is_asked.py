@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.command_counts import CommandCounts
 
 from holdfast.errors import SandboxError
 from holdfast.git import run as git_runner
@@ -15,8 +16,8 @@ from holdfast.git.work_tree import not_as_committed
 from tests.support.repositories import git, make_repository
 from tests.support.workshop import Workshop, run
 
-MOST_PROCESSES = 23
-_OF_THE_WHOLE_INDEX = {"read-tree", "write-tree", "--refresh"}
+MOST_PROCESSES = 8
+_OF_THE_WHOLE_INDEX = {"read-tree", "write-tree", "--refresh", "status", "ls-files", "diff-index", "--index-info"}
 """Words of questions that take git as long as the index is."""
 
 
@@ -43,10 +44,42 @@ def test_an_apply_starts_git_a_few_times_and_never_has_it_look_at_all_files(
     asked.clear()
     opened.apply(plan.plan_id)
     assert len(asked) <= MOST_PROCESSES, asked
-    about_files = [words for words in asked if {"status", "ls-files"} & set(words)]
-    assert {words[words.index("--") + 1 :] for words in about_files} == {("new/file", "version.txt")}
     assert not [words for words in asked if _OF_THE_WHOLE_INDEX & set(words)]
     assert [words for words in asked if "check-ignore" in words and "--no-index" in words]
+    assert git(workshop.app, "status", "--porcelain") == ""
+
+
+def test_an_apply_needs_as_many_statements_for_files_in_many_folders(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = workshop.open()
+    counts = CommandCounts()
+    counts.start(monkeypatch.setattr)
+    found = []
+    for folders in (2, 20):
+        script = "; ".join(
+            f"mkdir -p {folders}/{each}/deep; echo 1 > {folders}/{each}/deep/file" for each in range(folders)
+        )
+        plan = opened.execute(workshop.create(run(script)).plan_id).plan
+        opened.close()
+        opened = workshop.open()
+        before = counts.counts["statements"]
+        opened.apply(plan.plan_id)
+        found.append(counts.counts["statements"] - before)
+    assert found[1] <= found[0] + 2, found
+    assert counts.counts["statements"] > 0
+
+
+def test_what_is_not_plain_is_asked_of_git_for_the_changed_paths_alone(
+    workshop: Workshop, asked: list[tuple[str, ...]]
+) -> None:
+    opened = workshop.open()
+    plan = opened.execute(workshop.create(run("echo 2 > version.txt; mkdir new; echo 1 > new/file")).plan_id).plan
+    git(workshop.app, "update-index", "--index-version", "4")
+    asked.clear()
+    opened.apply(plan.plan_id)
+    about_files = [words for words in asked if {"status", "ls-files"} & set(words)]
+    assert {words[words.index("--") + 1 :] for words in about_files} == {("new/file", "version.txt")}
     assert git(workshop.app, "status", "--porcelain") == ""
 
 

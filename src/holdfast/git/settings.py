@@ -1,0 +1,50 @@
+"""What the settings say of a commit: whether git knows who makes it, and whether it is to be signed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from holdfast.git.repository import GitRepository
+from holdfast.git.run import GitFailed, complaint_of, run_git
+
+_ASKED = r"^(user|author|committer)\.(name|email)$|^commit\.gpgsign$"
+_SIGNED = "commit.gpgsign"
+_LETTER = re.compile("[A-Za-z0-9]")
+"""Git removes other characters at the ends of a name, and refuses one of which nothing is left."""
+_ROLES = ("author", "committer")
+
+
+class CommitSettings(msgspec.Struct, frozen=True):
+    is_signed: bool
+    is_person_known: bool
+    """Whether it is certain that git accepts name and address; if not, git must be asked."""
+
+    @classmethod
+    def of(cls, repository: GitRepository) -> CommitSettings:
+        answer = run_git(["config", "-z", "--get-regexp", _ASKED], cwd=repository.root, check=False)
+        if answer.returncode > 1:
+            raise GitFailed("config", complaint_of(answer))
+        found: dict[str, str] = {}
+        has_values = True
+        for item in answer.stdout.decode(errors="surrogateescape").split("\0")[:-1]:
+            key, separator, value = item.partition("\n")
+            found[key] = value  # the last one counts
+            # Git fails at a name or address without a value, even if another one follows.
+            has_values &= bool(separator) or key == _SIGNED
+        is_signed = _SIGNED in found and repository.is_set(_SIGNED)
+        return cls(is_signed, has_values and all(_is_known(role, found) for role in _ROLES))
+
+
+def _is_known(role: str, settings: Mapping[str, str]) -> bool:
+    name, email = (_said_of(role, what, settings) for what in ("name", "email"))
+    return f"GIT_{role.upper()}_DATE" not in os.environ and bool(_LETTER.search(name) and email)
+
+
+def _said_of(role: str, what: str, settings: Mapping[str, str]) -> str:
+    """Git takes a variable even if it is empty, but a setting for a role only if it is not."""
+    said = os.environ.get(f"GIT_{role.upper()}_{what.upper()}")
+    return settings.get(f"{role}.{what}") or settings.get(f"user.{what}", "") if said is None else said
