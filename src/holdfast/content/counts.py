@@ -51,6 +51,11 @@ class Counts:
         if rows:
             self._database.connection.executemany("INSERT OR IGNORE INTO new_state VALUES (?)", rows)
 
+    def added(self) -> int:
+        """How many objects a collection would have to look at, because they were added since the last one."""
+        row = self._database.row("SELECT max(rowid) FROM object")
+        return max(0, (row[0] if row and row[0] else 0) - self._last_counted()[0])
+
     # In a collection
 
     def refuse_invalid(self) -> None:

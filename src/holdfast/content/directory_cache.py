@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from holdfast.content.format import Entry, decode_directory
 
@@ -22,6 +22,9 @@ class RecentDirectories:
         if isinstance(known, bytes):
             known = self._known[digest] = decode_directory(known)
         return known
+
+    def unknown_among(self, digests: Collection[bytes]) -> list[bytes]:
+        return [digest for digest in digests if digest not in self._known]
 
     def keep(self, digest: bytes, content: bytes) -> None:
         if digest not in self._known:

@@ -71,6 +71,14 @@ class Tally:
             self._database.connection.execute("DELETE FROM meta WHERE key IN (?, ?)", (_GIVEN_UP, _CHECKPOINTS))
             self._add(_STILL_NEEDED, given_up)
 
+    def given_up_bytes(self) -> int:
+        """How much was given up, even if something still needed it at the last collection.
+
+        What no checkpoint names counts as given up: it is that of a plan that was killed before its first checkpoint,
+        and is never noted otherwise, or soon gets its checkpoint.
+        """
+        return self._number(_GIVEN_UP) + self._number(_STILL_NEEDED) + self._all_unnamed()
+
     def is_worth_collecting(self) -> bool:
         """Whether enough is given up. A process that asks again before it has noted more is told no."""
         if self._is_asked:
@@ -84,14 +92,16 @@ class Tally:
 
     def collected(self, freed_bytes: int) -> None:
         """Note a collection: a checkpoint names and needs everything that is left in the store."""
-        sql = "SELECT total(CAST(value AS INTEGER)) FROM meta WHERE key GLOB ?"
-        unnamed = int(self._database.row(sql, (f"{_UNNAMED}*",))[0])
         given_up = self._number(_GIVEN_UP) + self._number(_STILL_NEEDED)
-        still_needed = max(0, given_up - max(0, freed_bytes - unnamed))
+        still_needed = max(0, given_up - max(0, freed_bytes - self._all_unnamed()))
         sql = "DELETE FROM meta WHERE key GLOB ? OR key IN (?, ?, ?)"
         self._database.connection.execute(sql, (f"{_UNNAMED}*", _GIVEN_UP, _CHECKPOINTS, _STILL_NEEDED))
         if still_needed:
             self._add(_STILL_NEEDED, still_needed)
+
+    def _all_unnamed(self) -> int:
+        sql = "SELECT total(CAST(value AS INTEGER)) FROM meta WHERE key GLOB ?"
+        return int(self._database.row(sql, (f"{_UNNAMED}*",))[0])
 
     def _add(self, key: str, number: int) -> None:
         self._database.connection.execute(_ADD, (key, str(number)))

@@ -21,6 +21,7 @@ from holdfast.git.repository import GitRepository
 from holdfast.model import Resource, ResourceType
 from holdfast.process.mount import Mount
 from holdfast.system.paths import read_file, write_file
+from holdfast.system.trees import sync_directory
 
 _ALTERNATES = ".git/objects/info/alternates"
 _OBJECTS = "objects"
@@ -40,11 +41,15 @@ class Lender:
         return cls(git_dir, sandbox.parent / _LINKS / sandbox.name)
 
     def make_places(self) -> None:
-        (self.place.parent.parent / _MOUNTS / self.place.name).mkdir(parents=True, exist_ok=True)
-        self.place.parent.mkdir(exist_ok=True)
+        links, mounts = self.place.parent, self.place.parent.parent / _MOUNTS
+        (mounts / self.place.name).mkdir(parents=True, exist_ok=True)
+        links.mkdir(exist_ok=True)
         if not self.place.is_symlink() or os.readlink(self.place) != str(self.git_dir):
             self.place.unlink(missing_ok=True)
             self.place.symlink_to(self.git_dir)
+            # No snapshot holds these, so nothing restores them after a power cut.
+            for folder in (links, mounts, links.parent):
+                sync_directory(folder)
 
     def alternates(self, objects: Path) -> bytes:
         """The content of git's file for a repository that borrows these objects: the lender's, or a submodule's of it.

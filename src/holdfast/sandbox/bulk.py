@@ -25,8 +25,8 @@ _FILES_AT_ONCE = 500
 _ALONE_BELOW_FILES = 1000
 """So many files are copied before starting threads is worth it."""
 _MOST_THREADS = 4 if ARE_COMPILED else 1
-_MOST_WAITING = 8
-"""Two directories stay open for each of them."""
+_MOST_WAITING = 4
+"""Two directories stay open for each of them, also while many sandboxes are copied at once."""
 _LOOK_SECONDS = 0.05
 _GROUPS = None if IS_ROOT else array.array("I", OWN_GROUPS).tobytes()
 
@@ -51,6 +51,10 @@ class CopySink(Protocol):
 
     def note_files(self, files: Sequence[CopiedFile]) -> None:
         """Files were copied; called by several threads, and the contents are gone afterwards."""
+        ...
+
+    def note_entry(self, path: bytes, original: os.stat_result) -> None:
+        """An entry was copied on its own and byte for byte; ``original`` is its status after its content was read."""
         ...
 
 

@@ -220,15 +220,19 @@ class TreeCopy:
             self._companions.append(path)
             return
         try:
-            self._copy_to_its_place(path, source, found)
+            copied = self._copy_to_its_place(path, source, found)
         except IsDatabase:
             self._databases.append(path)
+        else:
+            if copied is not None and self._sink is not None:
+                self._sink.note_entry(path, copied)
 
     def _copy_to_its_place(
         self, path: bytes, source: int, found: os.stat_result, *, also_databases: bool = False
-    ) -> None:
+    ) -> os.stat_result | None:
+        """Copy an entry, unless it is gone or not readable; returns its status after that."""
         if self._is_linked(path, found):
-            return
+            return None if path in self.not_byte_for_byte else found
         directory, name = split(path)
         try:
             target = self._to.open(directory)
@@ -239,6 +243,8 @@ class TreeCopy:
             self._tell_if_replaced(path)
         else:
             self._remember(path, copied)
+            return copied
+        return None
 
     def _is_linked(self, path: bytes, found: os.stat_result) -> bool:
         """Whether the file was already copied under another name; then the copy gets a hard link."""

@@ -12,9 +12,10 @@ import shutil
 import stat
 from collections.abc import Collection
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.errors import SandboxError
-from holdfast.git.index_stats import carried_over
+from holdfast.git.index_stats import Earlier, carried_over
 from holdfast.git.repository import GitRepository
 from holdfast.git.run import run_git
 from holdfast.model import Resource, Strategy
@@ -22,8 +23,8 @@ from holdfast.sandbox.borrowed import Lender, remove_places
 from holdfast.sandbox.bulk import CopySink
 from holdfast.sandbox.ignored import Selection, select, wishes_of
 from holdfast.sandbox.listing import ListedTree
-from holdfast.sandbox.making import filled, made_whole
-from holdfast.sandbox.spares import Spares
+from holdfast.sandbox.making import Filled, filled, made_whole
+from holdfast.sandbox.spares import Spares, git_index_of_spare, note_git_index
 from holdfast.system.directories import Descent, split
 from holdfast.system.once import once
 from holdfast.system.trees import remove_tree
@@ -67,11 +68,21 @@ class GitWorktreeSandbox:
             copied = filled(self.resource, self._tree, unfinished, self._skip, sink, spares)
             lender = Lender.of(self.resource, repository.common_dir)
             lender.make_places()
-            _borrow(repository, unfinished, self.branch, lender, copied.not_byte_for_byte)
+            _borrow(repository, unfinished, self.branch, lender)
+            self._carry_index_over(repository, unfinished, copied)
             _borrow_inside(repository, unfinished, lender, copied.not_byte_for_byte)
             base = {"commit": repository.head() or "", "branch": repository.branch() or ""}
         left_out = (*self._selection.left_out, *copied.left_out)
         return self.resource.model_copy(update={"base": base, "left_out": left_out})
+
+    def _carry_index_over(self, repository: GitRepository, unfinished: Path, copied: Filled) -> None:
+        original, before = _index_of(repository), None
+        if copied.differing is not None and original is not None:
+            carried = git_index_of_spare(self.path, original.content)
+            before = None if carried is None else Earlier(carried, copied.differing)
+        carried = _carried_over(repository, unfinished, original, copied.not_byte_for_byte, before)
+        if carried is not None and original is not None:
+            note_git_index(self.path, original.content, carried)
 
     @once
     def _tree(self) -> ListedTree:
@@ -100,13 +111,8 @@ class GitWorktreeSandbox:
         return name == b"index" and self.hides(folder)
 
 
-def _borrow(
-    repository: GitRepository, work_tree: Path, branch: str | None, lender: Lender, inexact: Collection[bytes]
-) -> None:
-    """Give ``work_tree`` a repository of its own that sees all the user's commits and refs.
-
-    ``inexact``: files in it that are not exact copies.
-    """
+def _borrow(repository: GitRepository, work_tree: Path, branch: str | None, lender: Lender) -> None:
+    """Give ``work_tree`` a repository of its own that sees all the user's commits and refs."""
     git_dir = work_tree / ".git"
     args = ["init", "--quiet", "--template=", f"--object-format={repository.object_format()}"]
     run_git(args, cwd=work_tree, env=_REFS_IN_FILES)
@@ -125,27 +131,47 @@ def _borrow(
         _copy_if_there(repository.git_dir / name, git_dir / name)
     for index in repository.index_files():
         _copy_if_there(index, git_dir / index.name)
-    if not _is_carried_over(repository, work_tree, inexact):
-        # Without this, programs that read the index would take files for changed that are not.
-        run_git(["update-index", "-q", "--refresh"], cwd=work_tree, check=False)
 
 
-def _is_carried_over(repository: GitRepository, work_tree: Path, inexact: Collection[bytes]) -> bool:
-    """Give the copied index the stat data of the copied files; False if git has to look at some of them."""
+class _Index(NamedTuple):
+    content: bytes
+    found: os.stat_result
+
+
+def _index_of(repository: GitRepository) -> _Index | None:
     try:
         with repository.index_path.open("rb") as file:
-            found, content = os.fstat(file.fileno()), file.read()
+            return _Index(file.read(), os.fstat(file.fileno()))
     except FileNotFoundError:
-        return True
-    with Descent(repository.root, opens_up=False) as original, Descent(work_tree) as copy:
-        carried = carried_over(content, int(found.st_mtime), original.open(b""), copy.open(b""), inexact)
-    if carried is None:
-        return False
-    index = work_tree / ".git" / "index"
-    index.unlink(missing_ok=True)  # it may be read-only, as the original
-    index.write_bytes(carried.content)
-    index.chmod(stat.S_IMODE(found.st_mode))
-    return carried.is_complete
+        return None
+
+
+def _carried_over(
+    repository: GitRepository,
+    work_tree: Path,
+    original: _Index | None,
+    inexact: Collection[bytes],
+    earlier: Earlier | None = None,
+) -> bytes | None:
+    """Give the copied index the stat data of the copied files; returns it if it has that of all.
+
+    ``inexact``: files that are not exact copies.
+    """
+    if original is None:
+        return None
+    content, written_at = original.content, original.found.st_mtime_ns // 10**9  # `st_mtime` may be rounded up
+    with Descent(repository.root, opens_up=False) as real, Descent(work_tree) as copy:
+        carried = carried_over(content, written_at, real.open(b""), copy.open(b""), inexact, earlier)
+    if carried is not None:
+        index = work_tree / ".git" / "index"
+        index.unlink(missing_ok=True)  # it may be read-only, as the original
+        index.write_bytes(carried.content)
+        index.chmod(stat.S_IMODE(original.found.st_mode))
+        if carried.is_complete:
+            return carried.content
+    # Without this, programs that read the index would take files for changed that are not.
+    run_git(["update-index", "-q", "--refresh"], cwd=work_tree, check=False)
+    return None
 
 
 def _borrow_inside(repository: GitRepository, work_tree: Path, lender: Lender, inexact: Collection[bytes]) -> None:
@@ -157,7 +183,8 @@ def _borrow_inside(repository: GitRepository, work_tree: Path, lender: Lender, i
             link.unlink()
             inner = GitRepository.at(repository.root / os.fsdecode(path))
             inside = {each.removeprefix(path + b"/") for each in inexact if each.startswith(path + b"/")}
-            _borrow(inner, place, None, lender, inside)
+            _borrow(inner, place, None, lender)
+            _carried_over(inner, place, _index_of(inner), inside)
             _borrow_inside(inner, place, lender, inside)
 
 

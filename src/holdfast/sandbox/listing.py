@@ -7,8 +7,9 @@ from these lists.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from holdfast.sandbox.sizing import Size, entry_at
@@ -51,8 +52,16 @@ class ListedTree:
         self.root, self._opens_up = root, opens_up
         self._listed: dict[bytes, Listed | None] = {}
 
-    def directories(self, top: bytes = b"", skip: Collection[bytes] = ()) -> Iterator[tuple[bytes, Listed | None]]:
-        """A directory and all below it, without the paths ``skip``; None for one that cannot be listed."""
+    def directories(
+        self,
+        top: bytes = b"",
+        skip: Collection[bytes] = (),
+        known: Mapping[bytes, Sequence[bytes]] = MappingProxyType({}),
+    ) -> Iterator[tuple[bytes, Listed | None]]:
+        """A directory and all below it, without the paths ``skip``; None for one that cannot be listed.
+
+        ``known``: the names of the folders in directories that need not be listed.
+        """
         names = _by_directory(skip)
         try:
             opened = Descent(self.root, opens_up=self._opens_up)
@@ -64,10 +73,21 @@ class ListedTree:
             while pending:
                 stop_if_asked()
                 path = pending.pop()
+                if path in known:
+                    yield path, None
+                    pending += [join(path, name) for name in known[path]]
+                    continue
                 listed = self._list(tree, path, names.get(path, ()))
+                if listed is not None and known and not self._is_on_device_of_root(tree, path):
+                    listed = listed._replace(is_plain=False)
                 yield path, listed
                 if listed is not None:
                     pending += [join(path, name) for name in listed.folders]
+
+    def _is_on_device_of_root(self, tree: Descent, path: bytes) -> bool:
+        """If not, it is in a mount, which a directory above that is known, and so not listed, does not show."""
+        device = os.fstat(tree.open(b"")).st_dev
+        return os.fstat(tree.open(path)).st_dev == device
 
     def only(self, directories: Collection[bytes]) -> Iterator[tuple[bytes, Listed | None]]:
         with Descent(self.root, opens_up=self._opens_up) as tree:

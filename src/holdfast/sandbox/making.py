@@ -12,7 +12,7 @@ from holdfast.model import Resource, Unheld
 from holdfast.sandbox.bulk import CopySink
 from holdfast.sandbox.copying import TreeCopy
 from holdfast.sandbox.listing import ListedTree
-from holdfast.sandbox.spares import Spares, forget_spare, origin_beside
+from holdfast.sandbox.spares import Spares, forget_spare, git_index_beside, origin_beside
 from holdfast.system.place import refuse_replaced
 from holdfast.system.stopping import Stopped
 from holdfast.system.trash import trash_for
@@ -45,7 +45,7 @@ def made_whole(path: Path) -> Iterator[Path]:
 def clear_away(path: Path) -> None:
     """Remove a sandbox that is to be made again, and an unfinished one."""
     refuse_replaced(path)
-    for each in (_unfinished(path), origin_beside(path), path):
+    for each in (_unfinished(path), origin_beside(path), git_index_beside(path), path):
         trash_for(path).put(each)
     forget_spare(path)
 
@@ -54,6 +54,8 @@ class Filled(NamedTuple):
     left_out: Collection[Unheld]
     """What could not be copied."""
     not_byte_for_byte: Collection[bytes]
+    differing: Collection[bytes] | None = None
+    """The paths that were not the same in the spare that it was made of; None if it was not made of one."""
 
 
 def filled(
@@ -65,12 +67,12 @@ def filled(
     spares: Spares | None,
 ) -> Filled:
     """Fill a new sandbox with what the folder has, but for the paths ``skip``."""
-    if spares is not None and spares.has_made(resource, tree.root, unfinished, skip):
-        return Filled((), ())
+    if spares is not None and (differing := spares.made(resource, tree.root, unfinished, skip)) is not None:
+        return Filled((), (), differing)
     real = spares.walked(tree, skip) if spares is not None else None
     copy = TreeCopy(tree.root, unfinished, name=resource.name, skip=skip, sink=sink, tree=tree).run()
     if spares is not None and real is not None and not copy.left_out and not copy.has_databases:
-        spares.note_origin(Path(resource.sandbox_path), unfinished, real)
+        spares.note_origin(Path(resource.sandbox_path), unfinished, real, skip)
     return Filled(copy.left_out, copy.not_byte_for_byte)
 
 

@@ -17,10 +17,12 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.sandbox.listing import Listed, ListedTree
+from holdfast.system.comparing import numbers_of_changed, portions
+from holdfast.system.directories import Descent, split
 from holdfast.system.machine import boot_id
 from holdfast.system.stamps import RACY_NS, UNTRUSTED, own_stamp, pack_stamps, path_in, unpack_stamps
 
-_VERSION = 2
+_VERSION = 3
 _UNTRUSTED_STAMP = (0, UNTRUSTED, 0, 0)
 """No file has it."""
 _REMOTE = ("9p", "afs", "ceph", "cifs", "fuse", "lustre", "nfs", "smb", "virtiofs")
@@ -61,12 +63,27 @@ def _distrusted(packed: bytes, racy_ns: int) -> bytes:
     return pack_stamps(path_in(packed), (inode, ctime if ctime < racy_ns else UNTRUSTED), stamps)
 
 
+class LookedAgain(NamedTuple):
+    """All directories of a tree of which an earlier look is known: only what differs from that was listed."""
+
+    same: Directories
+    differing: Walked
+
+    def stamps(self) -> Directories:
+        return {**self.same, **{path: listed.stamps for path, listed in self.differing.directories.items()}}
+
+    def trusted(self) -> Directories:
+        return {**self.same, **self.differing.trusted()}
+
+
 class Origin(msgspec.Struct, array_like=True):
     version: int
     boot_id: str
     user: int
     real: Directories
     copy: Directories
+    skip: frozenset[bytes]
+    """What of the real folder was not copied."""
 
     @property
     def is_of_now(self) -> bool:
@@ -74,9 +91,9 @@ class Origin(msgspec.Struct, array_like=True):
         return (self.version, self.boot_id, self.user) == (_VERSION, boot_id(), os.geteuid())
 
 
-def origin_of(real: Directories, copy: Directories) -> Origin:
+def origin_of(real: Directories, copy: Directories, skip: Collection[bytes]) -> Origin:
     """Both with stamps that can be trusted."""
-    return Origin(_VERSION, boot_id(), os.geteuid(), real, copy)
+    return Origin(_VERSION, boot_id(), os.geteuid(), real, copy, frozenset(skip))
 
 
 def save_origin(origin: Origin, file: Path) -> None:
@@ -98,24 +115,47 @@ def walked(tree: ListedTree, skip: Collection[bytes] = ()) -> Walked:
     found = Walked({}, time.time_ns())
     _refuse_remote(tree.root)
     for path, listed in tree.directories(skip=skip):
-        found.directories[path] = _sound(listed)
-        if path and b".git" in skip and listed is not None and listed.has(b".git"):
-            raise Doubtful("a repository in a repository, which gets a new .git")
+        found.directories[path] = _sound(listed, path, skip)
+    return found
+
+
+def looked_again(
+    tree: ListedTree, were: Directories, skip: Collection[bytes] = (), differing: Collection[bytes] = ()
+) -> LookedAgain:
+    """The same for a tree whose directories had these trusted stamps; those ``differing`` are listed in any case."""
+    found = LookedAgain({}, Walked({}, time.time_ns()))
+    _refuse_remote(tree.root)
+    paths = list(were)
+    with Descent(tree.root, opens_up=False) as opened:
+        shares = [b"".join(map(were.__getitem__, paths[slice(*portion)])) for portion in portions(len(paths))]
+        changed = {*map(paths.__getitem__, numbers_of_changed(opened.open(b""), shares)), *differing}
+    below: dict[bytes, list[bytes]] = {path: [] for path in paths if path not in changed}
+    for path in filter(None, paths):
+        directory, name = split(path)
+        if directory in below:
+            below[directory].append(name)
+    for path, listed in tree.directories(skip=skip, known=below):
+        if path in below:
+            found.same[path] = were[path]
+        else:
+            found.differing.directories[path] = _sound(listed, path, skip)
     return found
 
 
 def listed_again(tree: ListedTree, directories: Collection[bytes]) -> Walked:
     """Only these directories of a tree that was walked before."""
     found = Walked({}, time.time_ns())
-    found.directories.update((path, _sound(listed)) for path, listed in tree.only(directories))
+    found.directories.update((path, _sound(listed, path, ())) for path, listed in tree.only(directories))
     return found
 
 
-def _sound(listed: Listed | None) -> Listed:
+def _sound(listed: Listed | None, path: bytes, skip: Collection[bytes]) -> Listed:
     if listed is None:
         raise Doubtful("it cannot be listed")
     if not listed.is_plain:
         raise Doubtful("another file system, a socket or a device")
+    if path and b".git" in skip and listed.has(b".git"):
+        raise Doubtful("a repository in a repository, which gets a new .git")
     return listed
 
 

@@ -15,7 +15,7 @@ from holdfast.sandbox.attributes import attributes_of
 from holdfast.sandbox.databases import database_of
 from holdfast.sandbox.entries import EntryCopy, IsDatabase, Moved
 from holdfast.sandbox.listing import ListedTree
-from holdfast.sandbox.origin import Directories, Doubtful, Origin, Walked, listed_again, origin_of, walked
+from holdfast.sandbox.origin import Directories, Doubtful, Origin, listed_again, looked_again, origin_of
 from holdfast.system import folder_mark
 from holdfast.system.both import both
 from holdfast.system.directories import Descent, join, split
@@ -41,9 +41,9 @@ class Changes(NamedTuple):
     """Directories that get the attributes of the original, the inner ones first."""
 
 
-def decide(origin: Origin, real: Walked, copy: Walked) -> Changes:
-    folders, there = real.directories.keys(), copy.directories.keys()
-    of_real, of_copy = _stamps(real), _stamps(copy)
+def decide(origin: Origin, of_real: Directories, of_copy: Directories) -> Changes:
+    """From the present stamps of both."""
+    folders, there = of_real.keys(), of_copy.keys()
     differing = _differing(origin.real, of_real) | _differing(origin.copy, of_copy)
     now, copies = _stamps_in(differing, of_real), _stamps_in(differing, of_copy)
     was, copies_were = _stamps_in(differing, origin.real), _stamps_in(differing, origin.copy)
@@ -57,20 +57,14 @@ def decide(origin: Origin, real: Walked, copy: Walked) -> Changes:
     copied = {path: now[path] for path in sorted(now.keys() - kept)}
     if len(copied) > _MOST_COPIED:
         raise Doubtful("too much is different")
-    if not _linked_in(differing, real).isdisjoint(copied) or not _linked_in(differing, copy).isdisjoint(gone):
-        raise Doubtful("a file with several names is different")
     around = {split(path)[0] for path in (*gone, *made, *copied)}
-    changed = {path for path in differing & folders if not _is_same_folder(path, origin, real, copy)}
+    changed = {path for path in differing & folders if not _is_same_folder(path, origin, of_real, of_copy)}
     return Changes(differing, gone, made, copied, sorted(folders & {b"", *around, *changed}, reverse=True))
 
 
 def _differing(were: Directories, now: Directories) -> set[bytes]:
     """The directories that came or went, or in which a name, a file or an attribute changed."""
     return {path for path in were.keys() | now.keys() if were.get(path) != now.get(path)}
-
-
-def _stamps(tree: Walked) -> Directories:
-    return {path: listed.stamps for path, listed in tree.directories.items()}
 
 
 def _stamps_in(directories: Iterable[bytes], packed: Mapping[bytes, bytes]) -> dict[bytes, Stamp]:
@@ -82,27 +76,34 @@ def _stamps_in(directories: Iterable[bytes], packed: Mapping[bytes, bytes]) -> d
     }
 
 
-def _linked_in(directories: Iterable[bytes], tree: Walked) -> set[bytes]:
-    listed = ((path, tree.directories[path]) for path in directories if path in tree.directories)
-    return {join(path, name) for path, each in listed for name, *_ in each.linked}
-
-
-def _is_same_folder(path: bytes, origin: Origin, real: Walked, copy: Walked) -> bool:
+def _is_same_folder(path: bytes, origin: Origin, real: Directories, copy: Directories) -> bool:
     """Whether the directory itself is as it was, whatever happened to files in it."""
     return all(
-        path in were and path in now.directories and own_stamp(were[path]) == own_stamp(now.directories[path].stamps)
+        path in were and path in now and own_stamp(were[path]) == own_stamp(now[path])
         for were, now in ((origin.real, real), (origin.copy, copy))
     )
 
 
-def refill(copy: Path, source: Path, origin: Origin, skip: Collection[bytes]) -> Origin:
-    """``skip``: paths of the source that are not copied. Returns what the copy was made from now."""
-    real, there = both(lambda: walked(ListedTree(source), skip), lambda: walked(ListedTree(copy, opens_up=True)))
-    changes = decide(origin, real, there)
+class Refilled(NamedTuple):
+    origin: Origin
+    """What the copy was made from now."""
+    differing: frozenset[bytes]
+    """The paths that were copied or removed."""
+
+
+def refill(copy: Path, source: Path, origin: Origin, skip: Collection[bytes]) -> Refilled:
+    """``skip``: paths of the source that are not copied."""
+    divided = {split(path)[0] for path in origin.skip.symmetric_difference(skip)}
+    real, there = both(
+        lambda: looked_again(ListedTree(source), origin.real, skip, divided),
+        lambda: looked_again(ListedTree(copy, opens_up=True), origin.copy),
+    )
+    of_real, of_copy = real.stamps(), there.stamps()
+    changes = decide(origin, of_real, of_copy)
     try:
         with Descent(source, opens_up=False) as originals, Descent(copy) as copies:
-            _refuse_half_changed(originals, changes.looked_at & real.directories.keys())
-            _remove(copies, changes.gone, there)
+            _refuse_half_changed(originals, changes.looked_at & of_real.keys())
+            _remove(copies, changes.gone, of_copy.keys())
             copies.forget()
             for path in changes.folders:
                 directory, name = split(path)
@@ -112,15 +113,16 @@ def refill(copy: Path, source: Path, origin: Origin, skip: Collection[bytes]) ->
                 _give_attributes(originals.open(path), copies, path)
     except (OSError, IsDatabase, Moved) as error:
         raise Doubtful(str(error)) from error
-    return origin_of(real.trusted(), _now_in(copy, there, changes))
+    now = origin_of(real.trusted(), _now_in(copy, there.trusted(), changes), skip)
+    return Refilled(now, frozenset((*changes.gone, *changes.copied)))
 
 
-def _now_in(copy: Path, before: Walked, changes: Changes) -> Directories:
+def _now_in(copy: Path, before: Directories, changes: Changes) -> Directories:
     """The stamps of the copy after the changes; only the directories that were changed are listed again."""
     changed = {*changes.touched, *(split(path)[0] for path in (*changes.gone, *changes.copied))}
-    kept = {path: each for path, each in before.directories.items() if path not in {*changed, *changes.gone}}
-    new = listed_again(ListedTree(copy, opens_up=True), changed - set(changes.gone))
-    return {**Walked(kept, before.read_from_ns).trusted(), **new.trusted()}
+    gone = set(changes.gone)
+    kept = {path: stamps for path, stamps in before.items() if path not in changed and path not in gone}
+    return {**kept, **listed_again(ListedTree(copy, opens_up=True), changed - gone).trusted()}
 
 
 def _refuse_half_changed(originals: Descent, directories: Iterable[bytes]) -> None:
@@ -130,14 +132,17 @@ def _refuse_half_changed(originals: Descent, directories: Iterable[bytes]) -> No
             raise Doubtful("a change of the folder was cut short")
 
 
-def _remove(copies: Descent, gone: Sequence[bytes], there: Walked) -> None:
+def _remove(copies: Descent, gone: Sequence[bytes], folders: Collection[bytes]) -> None:
     for path in gone:
         stop_if_asked()
         directory, name = split(path)
-        if path in there.directories:
-            os.rmdir(name, dir_fd=copies.open(directory))
-        else:
-            os.unlink(name, dir_fd=copies.open(directory))
+        descriptor = copies.open(directory)
+        if path in folders:
+            os.rmdir(name, dir_fd=descriptor)
+            continue
+        if os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_nlink > 1:
+            raise Doubtful("a file with several names is different")
+        os.unlink(name, dir_fd=descriptor)
 
 
 def _copy(originals: Descent, copies: Descent, files: Mapping[bytes, Stamp]) -> None:

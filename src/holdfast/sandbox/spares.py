@@ -4,6 +4,7 @@
     .spares/<folder>-<random>/origin    what it was copied from
     .spares/<folder>-<random>/index     what is known of its files, for the first checkpoint
     .spares/<folder>-<random>/state     the last state of which that is known
+    .spares/<folder>-<random>/gitindex  git's index as it was carried over to it, if that was possible
 
 A spare is made in the folder of its plan and gets its place by one rename, when it is whole. It is taken by a rename
 into the folder of the new plan, so only one process gets it, and what a killed process leaves of it goes with the plan.
@@ -18,6 +19,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
 from holdfast.model import Resource, ResourceType
 from holdfast.sandbox.listing import ListedTree
 from holdfast.sandbox.origin import Doubtful, Walked, load_origin, origin_of, save_origin, walked
@@ -28,7 +31,7 @@ from holdfast.system.stamps import RACY_NS
 from holdfast.system.trash import Trash, trash_for
 
 SPARES = ".spares"
-_TREE, _ORIGIN, _INDEX, _STATE = "tree", "origin", "index", "state"
+_TREE, _ORIGIN, _INDEX, _STATE, _GIT_INDEX = "tree", "origin", "index", "state", "gitindex"
 FEWEST_ENTRIES = 1_000
 _KEPT_SECONDS = 30 * 24 * 3600
 
@@ -62,6 +65,8 @@ class Spares:
             index.rename(place / _INDEX)
             (place / _STATE).write_text(state)
             if resource.type is ResourceType.GIT:
+                with suppress(FileNotFoundError):
+                    git_index_beside(sandbox).rename(place / _GIT_INDEX)
                 trash.put(place / _TREE / ".git")
             self._folder.mkdir(mode=0o700, exist_ok=True)
             place.rename(self._folder / f"{_name_of(resource)}-{secrets.token_hex(8)}")
@@ -75,17 +80,23 @@ class Spares:
         for spare in newest_first[self._most :]:
             self._give_up(spare)
 
-    def has_made(self, resource: Resource, source: Path, unfinished: Path, skip: Collection[bytes]) -> bool:
-        """Make the sandbox at ``unfinished`` out of a spare; if that is not possible exactly, nothing is left there."""
+    def made(
+        self, resource: Resource, source: Path, unfinished: Path, skip: Collection[bytes]
+    ) -> frozenset[bytes] | None:
+        """Make the sandbox at ``unfinished`` out of a spare; if that is not possible exactly, nothing is left there.
+
+        Returns the paths in which the spare differed; None if there is no sandbox.
+        """
         trash = Trash(self._sandboxes)
         while (place := self._taken(resource)) is not None:
             try:
-                if self._is_refilled(resource, place, source, unfinished, skip):
-                    return True
+                differing = self._refilled(resource, place, source, unfinished, skip)
+                if differing is not None:
+                    return differing
             except (Doubtful, OSError):
                 trash.put(unfinished)
             trash.put(place)
-        return False
+        return None
 
     def _taken(self, resource: Resource) -> Path | None:
         """One spare in the folder of the new plan; None if there is none."""
@@ -101,16 +112,16 @@ class Spares:
         with suppress(OSError):
             self._folder.rmdir()
 
-    def _is_refilled(
+    def _refilled(
         self, resource: Resource, place: Path, source: Path, unfinished: Path, skip: Collection[bytes]
-    ) -> bool:
+    ) -> frozenset[bytes] | None:
         origin = load_origin(place / _ORIGIN)
         if origin is None or not _is_fresh(place):
-            return False
+            return None
         (place / _TREE).rename(unfinished)
-        origin = refill(unfinished, source, origin, skip)
-        save_origin(origin, origin_beside(Path(resource.sandbox_path)))
-        return True
+        refilled = refill(unfinished, source, origin, skip)
+        save_origin(refilled.origin, origin_beside(Path(resource.sandbox_path)))
+        return refilled.differing
 
     def walked(self, tree: ListedTree, skip: Collection[bytes]) -> Walked | None:
         """The folder before it is copied, if its sandbox may become a spare."""
@@ -120,12 +131,12 @@ class Spares:
             return None
         return found if found is not None and found.entries() >= self._fewest_entries else None
 
-    def note_origin(self, sandbox: Path, unfinished: Path, real: Walked) -> None:
-        """Note what the copy of a folder was made from."""
+    def note_origin(self, sandbox: Path, unfinished: Path, real: Walked, skip: Collection[bytes]) -> None:
+        """Note what the copy of a folder was made from, without the paths ``skip``."""
         time.sleep(RACY_NS / 1e9)  # otherwise the last files would be too new to be told by their times
         with suppress(Doubtful, OSError):
             copy = walked(ListedTree(unfinished, opens_up=True))
-            save_origin(origin_of(real.trusted(), copy.trusted()), origin_beside(sandbox))
+            save_origin(origin_of(real.trusted(), copy.trusted(), skip), origin_beside(sandbox))
 
     def states(self) -> set[str]:
         """The states whose content the first checkpoint after a refill needs, or it reads everything again."""
@@ -163,6 +174,40 @@ class Spares:
 
 def origin_beside(sandbox: Path) -> Path:
     return sandbox.with_name(f".{sandbox.name}.origin")
+
+
+def git_index_beside(sandbox: Path) -> Path:
+    return sandbox.with_name(f".{sandbox.name}.gitindex")
+
+
+class CarriedGitIndex(msgspec.Struct, array_like=True):
+    """Git's index of a real folder and, with the stat data of the copies, of a sandbox."""
+
+    digest: bytes
+    """Of the one of the real folder."""
+    carried: bytes
+
+
+def note_git_index(sandbox: Path, original: bytes, carried: bytes) -> None:
+    """Note an index that was carried over to a sandbox that may become a spare."""
+    if origin_beside(sandbox).exists():
+        with suppress(OSError):  # without it, it is carried over again, which only takes longer
+            git_index_beside(sandbox).write_bytes(
+                msgspec.msgpack.encode(CarriedGitIndex(_digest_of(original), carried))
+            )
+
+
+def git_index_of_spare(sandbox: Path, original: bytes) -> bytes | None:
+    """The index that was carried over to the spare that a sandbox was made of, from this original."""
+    try:
+        found = msgspec.msgpack.decode((_being_spared(sandbox) / _GIT_INDEX).read_bytes(), type=CarriedGitIndex)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return found.carried if found.digest == _digest_of(original) else None
+
+
+def _digest_of(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
 
 
 def index_of_spare(sandbox: Path) -> Path:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,7 +15,7 @@ from holdfast.content.difference import Difference, StateReader
 from holdfast.content.directory_cache import RecentDirectories
 from holdfast.content.garbage import Claims, collect
 from holdfast.content.store import ObjectStore
-from holdfast.errors import CheckpointNotFoundError, ContentError, SandboxError
+from holdfast.errors import CheckpointNotFoundError, ContentError, HoldfastError, SandboxError
 from holdfast.model import Phase, Unheld, now
 from holdfast.sandbox.bulk import CopySink
 from holdfast.snapshot.indexes import Indexes
@@ -27,6 +27,7 @@ from holdfast.snapshot.restore.staging import Stagings
 from holdfast.snapshot.restore.write import Restored, RestoreOptions
 from holdfast.snapshot.scan.changes import names_in
 from holdfast.snapshot.scan.copied_tree import CopiedTree
+from holdfast.snapshot.scan.forked_tree import ForkedTree, Lent
 from holdfast.snapshot.scan.index import TreeIndex
 from holdfast.snapshot.taken import TakenSnapshot
 from holdfast.snapshot.trackers import Trackers
@@ -57,17 +58,32 @@ class CheckpointManager:
     Its parts: ``indexes`` (what is known of each), ``trackers`` (what the kernel reports), ``looks``.
     """
 
-    def __init__(self, objects: ObjectStore, index_folder: Path) -> None:
-        self.objects = objects
+    def __init__(self, objects: ObjectStore, index_folder: Path, lent: Mapping[Path, Lent] | None = None) -> None:
+        """``lent``: what another manager knows of trees that are copied here."""
+        self.objects, self._lent = objects, lent or {}
         self.records: Records | None = None
         recent = RecentDirectories()
         self.reader = StateReader(objects, recent)
         self.indexes, self.trackers, self.looks = Indexes(index_folder, recent), Trackers(), Looks()
         self._stagings = Stagings()
 
-    def sibling(self) -> CheckpointManager:
+    def sibling(self, lent: Mapping[Path, Lent] | None = None) -> CheckpointManager:
         """Another manager on the same content, for another thread."""
-        return CheckpointManager(ObjectStore(self.objects.path), self.indexes.folder)
+        return CheckpointManager(ObjectStore(self.objects.path), self.indexes.folder, lent)
+
+    def lend(self, paths: Iterable[Path], limit_bytes: int | None = None) -> dict[Path, Lent]:
+        """What is known of these trees as they are now, for siblings that copy them.
+
+        A tree that cannot be looked at, or whose content does not fit into the quota, is only copied: the first
+        checkpoint of the copy has the means to make room, and says what is wrong.
+        """
+        lent = {}
+        for path in paths:
+            with suppress(HoldfastError, OSError):
+                self.state_of(path, thorough=False, limit_bytes=limit_bytes)
+                if (known := self.indexes.of(path).lend()) is not None:
+                    lent[path] = known
+        return lent
 
     @contextmanager
     def watching(self, paths: Iterable[Path]) -> Iterator[None]:
@@ -100,20 +116,29 @@ class CheckpointManager:
         """Content that is stored while this lasts stays until the records name it."""
         return storing(self.objects, limit_bytes)
 
-    def _storing_from(self, path: Path) -> AbstractContextManager[Batch]:
+    def _storing_from(self, path: Path, limit_bytes: int | None = None) -> AbstractContextManager[Batch]:
         """For content that no record names; it counts with the next checkpoint of that sandbox."""
-        return storing(self.objects, None, _sandbox_at(path))
+        return storing(self.objects, limit_bytes, _sandbox_at(path))
 
     @contextmanager
-    def learning(self, path: Path, limit_bytes: int | None = None) -> Iterator[CopySink]:
-        """Store what is copied into a new sandbox meanwhile, so that its first snapshot need not read it again."""
+    def learning(self, path: Path, limit_bytes: int | None = None, of: Path | None = None) -> Iterator[CopySink]:
+        """Store what is copied into a new sandbox meanwhile, so that its first snapshot need not read it again.
+
+        ``of``: the tree that is copied; what was lent of it is stored already.
+        """
         self.indexes.forget(path)
         with storing(self.objects, limit_bytes, _sandbox_at(path)) as batch:
-            copied = CopiedTree(batch)
+            copied = self._learner(path, of, batch)
             yield copied
             known = copied.learned()
             if known is not None:
                 self.indexes.of(path).learn(known, batch)
+
+    def _learner(self, path: Path, of: Path | None, batch: Batch) -> CopiedTree | ForkedTree:
+        lent = None if of is None else self._lent.get(of)
+        if lent is not None and lent.finding == batch.finding and batch.has_state(lent.state):
+            return ForkedTree(lent, path)
+        return CopiedTree(batch)
 
     def create_checkpoint(
         self,
@@ -272,9 +297,9 @@ class CheckpointManager:
             found = plan_restore(self.reader, *states, list(index.known.unheld), unheld).in_the_way
             return [path / os.fsdecode(each) for each in found]
 
-    def state_of(self, path: Path, *, thorough: bool = True) -> str:
+    def state_of(self, path: Path, *, thorough: bool = True, limit_bytes: int | None = None) -> str:
         """The hash of the present state; its content is stored, but no record names it."""
-        with self._storing_from(path) as batch:
+        with self._storing_from(path, limit_bytes) as batch:
             index = self.indexes.of(path)
             state = self._refreshed(index, batch, thorough=thorough)
             batch.commit()

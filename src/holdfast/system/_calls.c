@@ -1013,6 +1013,106 @@ static PyObject *index_stats(PyObject *module, PyObject *const *arguments, Py_ss
     return stats;
 }
 
+/* The entries of git's index, of the versions in which each stands for itself: their places, and the end of the last. */
+struct index_file {
+    const unsigned char *bytes;
+    uint64_t size, digest_size;
+};
+
+static uint32_t number_at(const unsigned char *place)
+{
+    return (uint32_t)place[0] << 24 | (uint32_t)place[1] << 16 | (uint32_t)place[2] << 8 | place[3];
+}
+
+/* The name of the entry at that place, and how long the entry is; 0 if it reaches beyond the end of the file. */
+static uint64_t entry_at(const struct index_file *file, uint64_t place, const unsigned char **name, uint64_t *length)
+{
+    uint64_t flags_at = place + INDEX_STATS_BYTES + file->digest_size, name_at = flags_at + 2, whole;
+    const unsigned char *end;
+    unsigned flags;
+    if (name_at >= file->size)
+        return 0;
+    flags = (unsigned)file->bytes[flags_at] << 8 | file->bytes[flags_at + 1];
+    name_at += flags & 0x4000 ? 2 : 0;
+    end = name_at < file->size ? memchr(file->bytes + name_at, 0, file->size - name_at) : NULL;
+    if (!end)
+        return 0;
+    *name = file->bytes + name_at;
+    *length = (uint64_t)(end - *name);
+    if ((flags & 0xFFF) != (*length < 0xFFF ? *length : 0xFFF))
+        return 0;
+    whole = (name_at - place + *length + 8) & ~(uint64_t)7;
+    return place + whole <= file->size ? whole : 0;
+}
+
+static int is_in_order(const unsigned char *one, uint64_t length, const unsigned char *other, uint64_t other_length)
+{
+    int compared = memcmp(one, other, length < other_length ? length : other_length);
+    return compared < 0 || (compared == 0 && length <= other_length); /* a path in conflict is there several times */
+}
+
+static int put_offsets(uint32_t *offsets, uint32_t entries, const struct index_file *file)
+{
+    const unsigned char *name, *before = NULL;
+    uint64_t place = 12, size, length, length_before = 0;
+    uint32_t number;
+    for (number = 0; number < entries; number++) {
+        offsets[number] = (uint32_t)place;
+        if (!(size = entry_at(file, place, &name, &length)) ||
+            (before && !is_in_order(before, length_before, name, length)))
+            return 0;
+        before = name, length_before = length;
+        place += size;
+    }
+    offsets[entries] = (uint32_t)place;
+    return 1;
+}
+
+static PyObject *offsets_in(const struct index_file *file)
+{
+    uint32_t entries = 0, version = 0;
+    PyObject *offsets = NULL;
+    int is_sound = 0;
+    if (file->size > 12 && file->size < UINT32_MAX && memcmp(file->bytes, "DIRC", 4) == 0) {
+        version = number_at(file->bytes + 4);
+        entries = number_at(file->bytes + 8);
+    }
+    if ((version == 2 || version == 3) && entries < file->size / INDEX_STATS_BYTES) {
+        offsets = PyBytes_FromStringAndSize(NULL, ((Py_ssize_t)entries + 1) * (Py_ssize_t)sizeof(uint32_t));
+        if (!offsets)
+            return NULL;
+        Py_BEGIN_ALLOW_THREADS
+        is_sound = put_offsets((uint32_t *)(void *)PyBytes_AsString(offsets), entries, file);
+        Py_END_ALLOW_THREADS
+    }
+    if (!is_sound) {
+        Py_XDECREF(offsets);
+        PyErr_SetString(PyExc_ValueError, "this is no index of a known form");
+        return NULL;
+    }
+    return offsets;
+}
+
+static PyObject *index_offsets(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_buffer content;
+    struct index_file file;
+    PyObject *offsets;
+    int digest_size;
+    (void)module;
+    if (!count_is(count, 2) || !descriptor_of(arguments[1], &digest_size) ||
+        PyObject_GetBuffer(arguments[0], &content, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (digest_size < 0 || digest_size > content.len)
+        digest_size = (int)(content.len < INT_MAX ? content.len : INT_MAX);
+    file.bytes = content.buf;
+    file.digest_size = (uint64_t)digest_size;
+    file.size = (uint64_t)content.len - file.digest_size;
+    offsets = offsets_in(&file);
+    PyBuffer_Release(&content);
+    return offsets;
+}
+
 enum { OPEN_TREE_CLONE_ = 1, MOVE_MOUNT_F_EMPTY_PATH_ = 4, AT_RECURSIVE_ = 0x8000 };
 #ifndef SYS_open_tree
 #define SYS_open_tree 428 /* these two are the same on every architecture as well */
@@ -1075,6 +1175,7 @@ static PyMethodDef methods[] = {
     {"copy_files", (PyCFunction)(void (*)(void))copy_files, METH_FASTCALL, NULL},
     {"list_directory", (PyCFunction)(void (*)(void))list_directory, METH_FASTCALL, NULL},
     {"index_stats", (PyCFunction)(void (*)(void))index_stats, METH_FASTCALL, NULL},
+    {"index_offsets", (PyCFunction)(void (*)(void))index_offsets, METH_FASTCALL, NULL},
     {"compare_stamps", (PyCFunction)(void (*)(void))compare_stamps, METH_FASTCALL, NULL},
     {"can_mount", (PyCFunction)(void (*)(void))can_mount, METH_FASTCALL, NULL},
     {"events_in", (PyCFunction)(void (*)(void))events_in, METH_FASTCALL, NULL},

@@ -3,6 +3,7 @@ from holdfast.system.plain_calls import compare_stamps as compare_stamps
 from holdfast.system.plain_calls import copy_files as copy_files
 from holdfast.system.plain_calls import events_in as events_in
 from holdfast.system.plain_calls import fill as fill
+from holdfast.system.plain_calls import index_offsets as index_offsets
 from holdfast.system.plain_calls import index_stats as index_stats
 from holdfast.system.plain_calls import list_directory as list_directory
 from holdfast.system.plain_calls import open_beneath as open_beneath

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from holdfast.system.calls import open_beneath
@@ -33,6 +35,30 @@ def _own_groups() -> frozenset[int]:
 OWN_GROUPS = _own_groups()
 _MOST_OPEN = 64
 """A process may have only so many files open, and a tree may be deeper than that."""
+_FEWEST_OPEN = 4
+_FEW_USERS = 2
+"""So many trees are walked by one verb alone."""
+
+
+_walking: set[int] = set()
+"""Every ``Descent`` of this process that is in use."""
+
+
+def _share() -> int:
+    """How many directories each ``Descent`` may keep open.
+
+    Many at once, of parallel subplans, share an eighth of what the process may have: each also needs other files.
+    """
+    users = len(_walking)
+    return _MOST_OPEN if users <= _FEW_USERS else max(_FEWEST_OPEN, min(_MOST_OPEN, _most_files() // 8 // users))
+
+
+@cache
+def _most_files() -> int:
+    import resource  # only where many trees are walked at once
+
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if most == resource.RLIM_INFINITY else most
 
 
 class Descent(dict[bytes, int]):
@@ -57,12 +83,14 @@ class Descent(dict[bytes, int]):
         self._enter_root()
 
     def __enter__(self) -> Descent:
+        _walking.add(id(self))
         return self
 
     def __exit__(self, *_: object) -> None:
         try:
             self.forget()
         finally:
+            _walking.discard(id(self))
             os.close(self._root)
 
     open = dict.__getitem__
@@ -96,7 +124,7 @@ class Descent(dict[bytes, int]):
         if self._opens_up and not IS_ROOT:
             self._open_up(path, descriptor)
         self[path] = descriptor
-        if len(self) > _MOST_OPEN:
+        while len(self) > _FEWEST_OPEN and len(self) > _share():
             other = next(other for other in self if other and other != path)
             self._close(other, self.pop(other))
         return descriptor

@@ -10,6 +10,7 @@ import stat
 import struct
 import sys
 import time
+from array import array
 
 from holdfast.system.stamps import STAMPS_HEAD, STAMPS_ROW, Stamp, pack_stamps
 
@@ -341,6 +342,8 @@ def list_directory(directory: int, path: bytes, skip: tuple[bytes, ...]) -> List
     return packed, folders, linked, newest, len(stamps), size_bytes, disk_bytes, is_plain
 
 
+_INDEX_HEAD = struct.Struct(">4sII")
+_NO_INDEX = "this is no index of a known form"
 INDEX_STATS = struct.Struct(">10I")
 """Stat data in git's index: seconds and nanoseconds of ctime and mtime, device, inode, mode, user, group and size."""
 
@@ -358,6 +361,42 @@ def _index_stats_of(root: int, path: bytes) -> bytes:
     times = (*divmod(found.st_ctime_ns, _SECOND_NS), *divmod(found.st_mtime_ns, _SECOND_NS))
     stats = (*times, found.st_dev, found.st_ino, found.st_mode, found.st_uid, found.st_gid, found.st_size)
     return INDEX_STATS.pack(*(each & 0xFFFFFFFF for each in stats))
+
+
+def index_offsets(content: bytes | memoryview, digest_size: int) -> bytes:
+    """Where each entry of a git index begins, and where the last one ends, as native numbers of 32 bits.
+
+    ValueError: it is not an index in order, of a version in which each entry stands for itself.
+    """
+    body = bytes(content[: max(0, len(content) - digest_size)])
+    if len(body) <= _INDEX_HEAD.size or len(body) >= 1 << 32:
+        raise ValueError(_NO_INDEX)
+    signature, version, entries = _INDEX_HEAD.unpack_from(body)
+    if signature != b"DIRC" or version not in (2, 3) or entries >= len(body) // INDEX_STATS.size:
+        raise ValueError(_NO_INDEX)
+    offsets, place, before = array("I"), _INDEX_HEAD.size, b""
+    for _ in range(entries):
+        offsets.append(place)
+        size, name = _index_entry_at(body, place, INDEX_STATS.size + digest_size)
+        if not size or name < before:
+            raise ValueError(_NO_INDEX)
+        place, before = place + size, name
+    offsets.append(place)
+    return offsets.tobytes()
+
+
+def _index_entry_at(body: bytes, place: int, flags_after: int) -> tuple[int, bytes]:
+    """Its size and its name; no size if it reaches beyond the end."""
+    flags_at = place + flags_after
+    if flags_at + 2 >= len(body):
+        return 0, b""
+    flags = int.from_bytes(body[flags_at : flags_at + 2])
+    name_at = flags_at + (4 if flags & 0x4000 else 2)
+    end = body.find(b"\0", name_at)
+    size = (end - place + 8) & ~7
+    if end < 0 or flags & 0xFFF != min(end - name_at, 0xFFF) or place + size > len(body):
+        return 0, b""
+    return size, body[name_at:end]
 
 
 def events_in(data: bytes, says_more: int, expected: list[tuple[int, int, bytes]]) -> list[tuple[int, int, int, bytes]]:

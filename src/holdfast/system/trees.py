@@ -140,14 +140,18 @@ def temporary_place() -> Path:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A private temporary folder; folders left by processes that were killed are removed first."""
-    place = temporary_place()
-    for leftover in place.glob(f"{_TEMPORARY}*-*"):
+    """A private temporary folder; those of processes that were killed are removed first."""
+    remove_abandoned_folders()
+    with tempfile.TemporaryDirectory(prefix=f"{_TEMPORARY}{os.getpid()}-", dir=temporary_place()) as folder:
+        yield Path(folder).resolve()
+
+
+def remove_abandoned_folders() -> None:
+    """Remove the temporary folders of processes that were killed."""
+    for leftover in temporary_place().glob(f"{_TEMPORARY}*-*"):
         owner = leftover.name.removeprefix(_TEMPORARY).partition("-")[0]
         if owner.isdigit() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
             shutil.rmtree(leftover, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=f"{_TEMPORARY}{os.getpid()}-", dir=place) as folder:
-        yield Path(folder).resolve()
 
 
 def make_folders(root: Path, folders: Iterable[bytes]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.model import Resource, ResourceType
+from holdfast.model import CopyRules, Resource, ResourceType
 from holdfast.sandbox.directory import DirectorySandbox
 from holdfast.sandbox.git_worktree import GitWorktreeSandbox
 from holdfast.sandbox.origin import Origin, load_origin
@@ -49,10 +51,10 @@ class Bench:
         os.setxattr(self.real / "plain.txt", "user.note", b"1")
         settle()
 
-    def sandbox(self) -> Sandbox:
+    def sandbox(self, *exclude: str) -> Sandbox:
         self._plans += 1
-        path = self.sandboxes / f"plan{self._plans}" / "app"
-        resource = Resource(name="app", type=self.kind, path=str(self.real), sandbox_path=str(path))
+        path, rules = self.sandboxes / f"plan{self._plans}" / "app", CopyRules(exclude=exclude)
+        resource = Resource(name="app", type=self.kind, path=str(self.real), sandbox_path=str(path), copy_rules=rules)
         return GitWorktreeSandbox("plan", resource) if self.kind is ResourceType.GIT else DirectorySandbox(resource)
 
     def spare(self, sandbox: Sandbox) -> None:
@@ -125,12 +127,16 @@ def _is_made_of_spare(sandbox: Sandbox) -> bool:
 
 
 def _assert_as_new(bench: Bench, made: Sandbox) -> None:
-    new = bench.sandbox()
+    new = bench.sandbox(*made.resource.copy_rules.exclude)
     new.create()
     trees = [describe(sandbox.path, without=_NOT_OF_THE_USER) for sandbox in (new, made)]
     found = [each for each in compare(*trees) if not each.startswith(("b'':", "b'.git"))]
     assert found == []
     assert compare(*trees, ignoring=["mtime_ns"]) == []
+    if bench.kind is ResourceType.GIT:
+        # The first by stat data alone.
+        for words in (("diff-files", "--name-only"), ("status", "--porcelain"), ("ls-files", "--stage")):
+            assert git(made.path, *words) == git(new.path, *words)
 
 
 @pytest.mark.parametrize("of_spare", CHANGES)
@@ -190,6 +196,41 @@ def test_if_stamps_cannot_tell_a_new_sandbox_is_made(bench: Bench, doubt: str) -
     _assert_as_new(bench, second)
     assert not (bench.sandboxes / SPARES).exists(), "what is in doubt is given up"
     assert [path.name for path in second.path.parent.iterdir() if path.name.endswith((".spare", ".unfinished"))] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+@pytest.mark.parametrize("place", ["src/deep", "src/deep/er", "empty"])
+def test_a_mount_since_the_last_plan_is_noticed(bench: Bench, place: str) -> None:
+    """Also if the folder around it is as it was."""
+    first, second = bench.sandbox(), bench.sandbox()
+    first.create(spares=bench.spares)
+    bench.spare(first)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "holdfast-test", bench.real / place], check=True)
+    try:
+        write(bench.real / place / "in the mount", "mounted")
+        settle()
+        second.create(spares=bench.spares)
+        assert not _is_made_of_spare(second)
+        assert not origin_beside(second.path).exists()
+        _assert_as_new(bench, second)
+    finally:
+        subprocess.run(["umount", bench.real / place], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_a_mounted_file_is_noticed(bench: Bench) -> None:
+    first, second = bench.sandbox(), bench.sandbox()
+    first.create(spares=bench.spares)
+    bench.spare(first)
+    place = bench.real / "src" / "main.c"
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        subprocess.run(["mount", "--bind", write(Path(other) / "file", "mounted"), place], check=True)
+        try:
+            second.create(spares=bench.spares)
+            assert not _is_made_of_spare(second)
+            _assert_as_new(bench, second)
+        finally:
+            subprocess.run(["umount", place], check=True)
 
 
 def _with_origin(bench: Bench, change: Callable[[Origin], Origin]) -> None:

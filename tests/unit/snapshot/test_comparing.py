@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.snapshot.scan import comparing
-from holdfast.system import plain_calls
+from holdfast.system import comparing, plain_calls
 from holdfast.system.calls import compare_stamps
 from holdfast.system.stopping import Stopped, stoppable
 from tests.support.snapshots import Place

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import mmap
 import os
+import resource
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -462,3 +464,21 @@ def test_what_is_written_to_a_file_that_lost_its_name_in_a_directory_that_was_mo
             (place.root / "d").rename(place.root / "e")
 
         assert_seen(place, lose_the_name, move, go_on_writing, move_and_write, go_on_writing)
+
+
+def test_events_are_read_however_many_files_are_open(place: Place):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 3_000)), hard))
+    opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(1_100)]
+    tracker = ChangeTracker(place.root)
+    try:
+        assert tracker.start()
+        write(place.root / "file", "changed")
+        time.sleep(0.1)
+        assert "holdfast-changes" in [thread.name for thread in threading.enumerate()]
+        assert tracker.report().changes == {b"": {b"file"}}
+    finally:
+        tracker.stop()
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -396,6 +396,9 @@ def test_what_follows_something_expected_is_told(calls: ModuleType):
         ("list_directory", (0, "", ())),
         ("list_directory", (0, b"", [])),
         ("list_directory", (0, b"", ("a",))),
+        ("index_offsets", (b"",)),
+        ("index_offsets", ("", 20)),
+        ("index_offsets", (b"", "20")),
         ("index_stats", (0,)),
         ("index_stats", (None, b"")),
         ("index_stats", (0, "")),
@@ -574,6 +577,46 @@ def test_stat_data_is_what_git_puts_into_its_index(calls: ModuleType, tmp_path: 
         # Git notes its own form of the mode.
         assert stats[:24] in index
         assert stats[28:] in index
+
+
+@pytest.mark.parametrize(("kind", "digest_size"), [("sha1", 20), ("sha256", 32)])
+def test_the_entries_of_an_index_are_found(calls: ModuleType, tmp_path: Path, kind: str, digest_size: int):
+    root = tmp_path / "project"
+    root.mkdir()
+    git(root, "init", "--quiet", f"--object-format={kind}")
+    names = [f"{'x' * length}/file" for length in range(1, 20)] + ["/".join(["y" * 200] * 21)]
+    for name in names:
+        git(root, "update-index", "--add", "--cacheinfo", f"100644,{'1' * digest_size * 2},{name}")
+    write(root / "intended", "")
+    git(root, "add", "--intent-to-add", "intended")
+    index = (root / ".git" / "index").read_bytes()
+    offsets = memoryview(calls.index_offsets(memoryview(index), digest_size)).cast("I")
+    assert len(offsets) == len(names) + 2
+    for name, at, end in zip(sorted([*names, "intended"]), offsets, offsets[1:], strict=False):
+        assert index[at + 40 + digest_size : end].rstrip(b"\0").endswith(name.encode())
+    for cut in (0, 11, 12, 13, offsets[1], offsets[-1] + digest_size - 1):
+        with pytest.raises(ValueError, match="no index"):
+            calls.index_offsets(index[:cut], digest_size)
+
+
+@pytest.mark.parametrize("wrong", ["signature", "version", "count", "length", "order", "extended"])
+def test_what_is_no_index_in_order_has_no_entries(calls: ModuleType, wrong: str):
+    def entry(name: bytes, flags: int | None = None) -> bytes:
+        stored = bytes(60) + (len(name) if flags is None else flags).to_bytes(2) + name + b"\0"
+        return stored + bytes(-len(stored) % 8)
+
+    entries = [entry(b"a"), entry(b"b"), entry(b"b"), entry(b"c")]
+    head = [b"DIRC", (2).to_bytes(4), (4).to_bytes(4)]
+    assert len(calls.index_offsets(b"".join([*head, *entries, bytes(20)]), 20)) == 5 * 4
+    if wrong in ("signature", "version", "count"):
+        at = ("signature", "version", "count").index(wrong)
+        head[at] = (4 if wrong == "version" else 1000).to_bytes(4)
+    elif wrong == "order":
+        entries.reverse()
+    else:
+        entries[1] = entry(b"b", 2 if wrong == "length" else 0x4001)
+    with pytest.raises(ValueError, match="no index"):
+        calls.index_offsets(b"".join([*head, *entries, bytes(20)]), 20)
 
 
 def test_two_things_are_done_at_the_same_time():

@@ -31,6 +31,7 @@ def unrecoverable_objects(
         files += [old for old, _ in pairs if old.is_file]
         folders = [(old, new) for old, new in pairs if old.kind == DIRECTORY]
         bad |= _unsound(objects, ((old.content, old.size) for old, _ in folders))
+        reader.read_ahead(folders)
         pairs = [
             pair for old, new in folders if old.content not in bad for pair in _differing(_inside(reader, old, new))
         ]

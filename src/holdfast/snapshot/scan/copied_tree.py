@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import threading
 import time
@@ -16,7 +17,22 @@ from holdfast.snapshot.scan.entries import user_owner
 from holdfast.snapshot.scan.known_tree import KnownTree
 from holdfast.snapshot.scan.nodes import Node
 from holdfast.system.directories import IS_ROOT, split
-from holdfast.system.stamps import RACY_NS, UNTRUSTED
+from holdfast.system.stamps import RACY_NS, UNTRUSTED, Stamp
+
+
+def entry_of(file: CopiedFile, digest: bytes) -> tuple[Entry, Stamp] | None:
+    """The copy of a file as an entry, and its stamp; None if it has extended attributes, which are not shown."""
+    mode, uid, gid, mtime, size, _, inode, _, ctime, has_attributes = file.copy
+    if has_attributes:
+        return None
+    owner = (uid, gid) if IS_ROOT else user_owner(gid)
+    entry = Entry(file.name, FILE, stat.S_IMODE(mode), mtime, *owner, size, digest)
+    return entry, (inode, ctime, mtime, size)
+
+
+def digests_of_copies(files: Sequence[CopiedFile]) -> list[bytes]:
+    """The digests of exactly what is in the copies; an empty file has none."""
+    return [digest_of(file.content) if file.content else b"" for file in files]
 
 
 class CopiedTree:
@@ -42,7 +58,7 @@ class CopiedTree:
     def note_files(self, files: Sequence[CopiedFile]) -> None:
         if self._is_over_quota:
             return
-        digests = [digest_of(file.content) if file.content else b"" for file in files]
+        digests = digests_of_copies(files)
         new = self._batch.new_among(filter(None, digests))
         compressor = new_compressor()
         contents = {digest: file.content for digest, file in zip(digests, files, strict=True) if digest in new}
@@ -56,14 +72,15 @@ class CopiedTree:
             for file, digest in zip(files, digests, strict=True):
                 self._note(file, digest)
 
+    def note_entry(self, path: bytes, original: os.stat_result) -> None:
+        """Its content was not shown, so that it is read."""
+
     def _note(self, file: CopiedFile, digest: bytes) -> None:
-        mode, uid, gid, mtime, size, _, inode, _, ctime, has_attributes = file.copy
-        if has_attributes:
-            return
-        owner = (uid, gid) if IS_ROOT else user_owner(gid)
-        node = self._nodes[file.directory]
-        node.put(Entry(file.name, FILE, stat.S_IMODE(mode), mtime, *owner, size, digest))
-        node.note_stamp(file.name, (inode, ctime, mtime, size))
+        if (found := entry_of(file, digest)) is not None:
+            entry, stamp = found
+            node = self._nodes[file.directory]
+            node.put(entry)
+            node.note_stamp(file.name, stamp)
 
     def learned(self) -> KnownTree | None:
         """What is known, once its content is stored; None if it does not fit, or if nothing was shown."""

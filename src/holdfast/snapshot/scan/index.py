@@ -18,6 +18,7 @@ from holdfast.snapshot.scan.adoption import adopt
 from holdfast.snapshot.scan.cache import IndexFile
 from holdfast.snapshot.scan.changes import ChangeReport
 from holdfast.snapshot.scan.entries import Moved
+from holdfast.snapshot.scan.forked_tree import Lent
 from holdfast.snapshot.scan.hard_links import HardLinks
 from holdfast.snapshot.scan.known_tree import KnownTree
 from holdfast.snapshot.scan.scan import Scan
@@ -51,6 +52,13 @@ class TreeIndex:
         """
         self.state, self.known = None, known
         self._finding, self._learned_in = batch.finding, batch.generation
+
+    def lend(self) -> Lent | None:
+        """What the last scan found, for copies of the tree; None if nothing is known."""
+        if self.state is None:
+            return None
+        self.known.pack()
+        return Lent(tuple(self.known.packed), self.state, self._finding)
 
     def refresh(self, batch: Batch, report: ChangeReport) -> bytes:
         """Scan what was reported, or the whole tree if the report may be incomplete; returns the state hash."""

@@ -243,7 +243,12 @@ class ChangeTracker:
     def _gather(self) -> None:
         """Check at intervals: waking up for every event would slow down the program that causes them."""
         checks_left, seen_bytes = _CHECKS_BEFORE_SLEEP, 0
-        while not select.select([self._stop_reading], [], [], _POLL_SECONDS)[0]:
+        # Not ``select``, which fails if many files are open.
+        stopping, any_event = select.poll(), select.poll()
+        stopping.register(self._stop_reading, select.POLLIN)
+        any_event.register(self._stop_reading, select.POLLIN)
+        any_event.register(self._inotify.descriptor, select.POLLIN)
+        while not stopping.poll(_POLL_SECONDS * 1000):
             waiting_bytes = self._inotify.waiting_bytes()
             is_quiet = waiting_bytes == seen_bytes
             checks_left = checks_left - 1 if is_quiet else _CHECKS_BEFORE_SLEEP
@@ -255,7 +260,7 @@ class ChangeTracker:
             while self._tasks:
                 self._tasks.popleft()()
             if not checks_left:
-                select.select([self._inotify.descriptor, self._stop_reading], [], [])
+                any_event.poll()
                 checks_left = _CHECKS_BEFORE_SLEEP
 
     def _drain(self, own: Sequence[_Event] = ()) -> None:
