@@ -49,9 +49,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LATEST", "CheckpointView", "Declined", "Holdfast", "MomentView", "Outfit", "PlanStatus", "Timeline"]
 
-_COLLECTED_AT_ONCE_BYTES = 4 << 20
-"""Of more content, a collection may take longer than a person who deletes a plan wants to wait."""
-
 # What a function imports is not needed by most commands: they start without it.
 
 
@@ -405,9 +402,10 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         with self._parts.reserve.given_up():
             with self._locking.locked(self._locking.DELETE, reference) as (plan, _, lease):
                 given_up_bytes = delete_plan(plan, list(self._plans.below(plan)), lease, self._parts)
-            if given_up_bytes < _COLLECTED_AT_ONCE_BYTES or is_short_of_space(self.home):
-                self.service.garbage.collect()
-            else:
+            garbage = self.service.garbage
+            if is_short_of_space(self.home) or not garbage.takes_long(given_up_bytes):
+                garbage.collect()
+            elif garbage.frees_much():
                 self._parts.start_collecting()
         return plan
 

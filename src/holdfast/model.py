@@ -7,6 +7,7 @@ One module, although it is long: these values are made of each other, and what n
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -51,6 +52,17 @@ def less(ranges: Ranges, numbers: Collection[int]) -> Ranges:
     return kept
 
 
+_PREPARED: set[type] = set()
+_preparing = threading.Lock()
+
+
+def _prepare(kind: type) -> None:
+    """Let msgspec find out the types of the fields, in one thread: another must not see them half found out."""
+    with _preparing:
+        msgspec.json.Decoder(kind)
+        _PREPARED.add(kind)
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """A frozen value with named fields. What comes from outside is checked by ``model_validate``.
 
@@ -63,6 +75,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def model_validate(cls, fields: object) -> Self:
         """The record that these fields describe, or a ``msgspec.ValidationError``."""
+        if cls not in _PREPARED:
+            _prepare(cls)
         return msgspec.convert(fields, cls, builtin_types=(datetime,))
 
     def model_copy(self, *, update: Mapping[str, Any]) -> Self:

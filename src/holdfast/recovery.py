@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.apply.real_folders import unfinished_in, unmark_settled
+from holdfast.apply.real_folders import forget_indexes, unfinished_in, unmark_settled
 from holdfast.checkpoints.history import History
 from holdfast.checkpoints.missing import is_of_this_boot, restore_what_was_lost
 from holdfast.checkpoints.rollback import Compensate
@@ -33,7 +33,7 @@ from holdfast.model import (
 )
 from holdfast.process.leftovers import end_leftovers, mark_of
 from holdfast.rollback.paths import finish_restore
-from holdfast.system.trees import remove_tree
+from holdfast.system.trees import remove_abandoned_folders, remove_tree
 
 _NOT_KNOWN = "not known"
 _UNDOING = "a command on the same folder"
@@ -55,6 +55,7 @@ class Recovery:
 
     def recover(self, plan_id: str) -> Plan:
         """Finish or undo everything that a dead process left; returns the plan after that."""
+        remove_abandoned_folders()
         plan, restored = self._recover(plan_id)
         if restored is not None:
             self._tell(restored)
@@ -71,6 +72,7 @@ class Recovery:
         is_new_boot = not is_of_this_boot(plan)
         for operation in store.operations.unfinished(plan_id):
             plan = self._finish_or_undo(plan, operation)
+        forget_indexes(plan.resources)
         if plan.state is PlanState.PROCESSING or store.runs.unfinished(plan_id):
             plan = _interrupt(plan, lease, self._service)
         if is_new_boot or not is_of_this_boot(plan):

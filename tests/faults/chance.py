@@ -26,7 +26,7 @@ def killed_by_chance(bench: Bench, verb: Verb, seed: int) -> Outcome:
     chance = random.Random(f"{verb.name} {seed}")
     target = chance.choice(targets_of(verb))
     seconds = chance.uniform(0, 1.1 * bench.reference(verb).seconds)
-    killer = _killer(target, seconds, chance)
+    killer = killer_of(target, seconds, chance)
     return bench.try_with(verb, lambda world: world.run_while(killer, *verb.words(world)), way=seed)
 
 
@@ -44,7 +44,7 @@ def killed_again(bench: Bench, verb: Verb, seed: int) -> Outcome:
     )
 
 
-def _killer(target: str, seconds: float, chance: random.Random) -> Callable[[int], None]:
+def killer_of(target: str, seconds: float, chance: random.Random) -> Callable[[int], None]:
     def kill_group(child: int) -> None:
         time.sleep(seconds)
         with suppress(ProcessLookupError, PermissionError):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from holdfast.app import Holdfast
 from holdfast.model import Lease
+from holdfast.sandbox.borrowed import renew
 from tests.faults.gate import Ended, stop_at
 from tests.faults.trial import Bench, Outcome
 from tests.faults.verbs import Refused, Verb, available_verbs, follow
@@ -71,9 +72,19 @@ def moved_home(bench: Bench, seed: int) -> Outcome:
         if world.home.exists():
             raise Refused("something was made where the home was before")
         elsewhere.rename(world.home)
+        _name_borrowed_places(world)
         return Ended(verb.ends_with, "", "")
 
     return bench.try_with(verb, moved, way=seed)
+
+
+def _name_borrowed_places(world: World) -> None:
+    """As the next step would: until then a sandbox names its second place where the home was, and git says so."""
+    with Holdfast.open(world.app, home=world.home, environment=world.environment) as holdfast:
+        for plan in holdfast.list_plans(everywhere=True):
+            for resource in plan.resources:
+                if Path(resource.sandbox_path).is_dir():
+                    renew(resource)
 
 
 def copied_home(bench: Bench, seed: int) -> Outcome:

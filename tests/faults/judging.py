@@ -23,7 +23,9 @@ _OF_GIT_ALONE = (b".git/index", b".git/objects", b".git/logs")
 _NAMES_OF_A_HOME = frozenset(
     f"{name}{suffix}" for name in ("holdfast.db", "objects.db") for suffix in ("", "-wal", "-shm")
 ) | {"objects.lock", "reserve", "indexes", "sandboxes", "config.toml", "machine"}  # fmt: skip
-_NAMES_OF_A_PLAN = frozenset(("app", "data", ".tmp", ".borrowed", ".view", ".app.origin", ".data.origin"))
+_NAMES_OF_A_PLAN = frozenset(
+    ("app", "data", ".tmp", ".borrowed", ".view", ".app.origin", ".data.origin", ".app.gitindex")
+)
 _OF_A_SPARE = frozenset(("tree", "origin", "index", "state"))
 _ABOUT_THE_MACHINE = frozenset(("python", "sqlite", "git", "confinement", "space", "home"))
 
@@ -172,7 +174,11 @@ def leftovers(world: World) -> list[str]:
     sandboxes = world.home / "sandboxes"
     for plan in sandboxes.iterdir() if sandboxes.is_dir() else ():
         if plan.name == SPARES:
-            found += [spare for spare in plan.iterdir() if {path.name for path in spare.iterdir()} != _OF_A_SPARE]
+            found += [
+                spare
+                for spare in plan.iterdir()
+                if {path.name for path in spare.iterdir()} - {"gitindex"} != _OF_A_SPARE
+            ]
         else:
             found += [path for path in plan.iterdir() if path.name not in _NAMES_OF_A_PLAN]
     found += world.temporary.iterdir()

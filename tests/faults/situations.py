@@ -16,7 +16,7 @@ from pathlib import Path
 
 from holdfast.app import Holdfast
 from holdfast.model import Lease
-from tests.faults import homes, owners
+from tests.faults import homes, owners, spared
 from tests.faults.gate import NAME_FILES, Answer, Call, Ended, Keeper, stop_at
 from tests.faults.judging import doctor_says
 from tests.faults.trial import Bench, Outcome
@@ -265,5 +265,6 @@ SITUATIONS = (
     Situation("records lost after a kill, and put back", homes.records_lost, 120),
     Situation("two record stores on one content store", homes.two_record_stores, 60),
     Situation("two to four plans applied to one folder at once", owners.applies_at_once, 200),
+    Situation("kills while sandboxes are made, spared, taken and deleted", spared.spares_killed, 250),
     Situation("a half-applied folder used by another command", owners.half_applied_used, 240),
 )

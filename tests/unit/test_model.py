@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,3 +34,23 @@ def test_ranges_hold_all_but_the_numbers_that_were_taken_out(numbers: set[int], 
     for number in sorted(numbers):
         ranges = extended(ranges, number, number)
     assert list(numbers_of(less(ranges, taken_out))) == sorted(numbers - taken_out)
+
+
+def test_a_record_is_made_by_many_threads_at_once_from_the_first_time_on() -> None:
+    """In a new interpreter: what msgspec finds out of a type when it meets it first, it finds out once."""
+    code = """
+import sys, threading
+sys.setswitchinterval(1e-6)
+from holdfast.model import Project, now
+fields = {"project_id": "01M7R4WB6BETHW8TP4AXXB48XM", "root": "/a", "created_at": now()}
+at_once, made = threading.Barrier(8), []
+def make():
+    at_once.wait()
+    made.append(Project.model_validate(fields))
+threads = [threading.Thread(target=make) for _ in range(8)]
+for each in threads: each.start()
+for each in threads: each.join()
+print(len(made), len(set(made)))
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "8 1\n"

@@ -45,7 +45,7 @@ class Changes:
     def _all(self, plan: Plan, old: States, new: States) -> dict[str, list[Difference]]:
         reader, names = self._reader, [resource.name for resource in plan.resources]
         return {
-            name: list(reader.differences(reader.state(old[name]), reader.state(new[name])))
+            name: reader.differences_at_once(reader.state(old[name]), reader.state(new[name]))
             for name in names
             if old[name] != new[name]
         }

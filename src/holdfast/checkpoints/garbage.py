@@ -7,10 +7,13 @@ from contextlib import suppress
 
 from holdfast.checkpoints.claims import RecordClaims
 from holdfast.checkpoints.releasing import NotReleased, Release
-from holdfast.errors import ContentError, DamagedRecordError, DatabaseFullError, HoldfastError
+from holdfast.errors import ContentError, DamagedRecordError, DatabaseError, DatabaseFullError, HoldfastError
 from holdfast.model import Checkpoint
 from holdfast.sandbox.spares import Spares
 from holdfast.snapshot.manager import CheckpointManager
+
+_MUCH_BYTES, _MANY_OBJECTS = 4 << 20, 5_000
+"""If so much was given up, or so many were added, a collection may take longer than a person wants to wait."""
 
 
 class Garbage:
@@ -47,6 +50,19 @@ class Garbage:
         """The next collection then frees what is kept for them."""
         if self._spares is not None:
             self._spares.give_up_all()
+
+    def takes_long(self, given_up_bytes: int) -> bool:
+        """Whether a collection may take long, after this much was given up. It also counts what others have added."""
+        if given_up_bytes >= _MUCH_BYTES:
+            return True
+        try:
+            return self._manager.objects.counts.added() > _MANY_OBJECTS
+        except (ContentError, DatabaseError):
+            return False  # the collection says what is wrong
+
+    def frees_much(self) -> bool:
+        """Whether a collection may free much. If not, what was given up goes with the next one that does."""
+        return self._manager.objects.tally.given_up_bytes() >= _MUCH_BYTES
 
     def collect(self, gone: Sequence[Checkpoint] = ()) -> int:
         """Forget the snapshots of deleted checkpoints and free the content that no record needs; the bytes freed.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from holdfast.model import (
 from holdfast.sandbox.bulk import CopySink
 from holdfast.sandbox.spares import Spares, forget_spare, index_of_spare
 from holdfast.snapshot.manager import CheckpointManager
+from holdfast.snapshot.scan.forked_tree import Lent
 
 
 @contextmanager
@@ -71,11 +72,16 @@ class CheckpointService:
         self._recorder = GroupRecorder(store, manager, self.release, self.pruning, self.garbage, max_bytes)
         self.rollback = Rollback(store, manager, self.sandboxes, self._recorder, self.pruning)
 
-    def sibling(self) -> CheckpointService:
+    def forking(self, plan: Plan) -> Callable[[], CheckpointService]:
+        """Makes siblings that know what the sandboxes of the plan hold now, and so need not read forks of them."""
+        lent = self.manager.lend((Path(resource.sandbox_path) for resource in plan.resources), self._max_bytes)
+        return lambda: self.sibling(lent)
+
+    def sibling(self, lent: Mapping[Path, Lent] | None = None) -> CheckpointService:
         """A second service on the same records and content, for another thread."""
         return CheckpointService(
             self.store,
-            self.manager.sibling(),
+            self.manager.sibling(lent),
             max_bytes=self._max_bytes,
             other_records=self._other_records,
             spares=self.spares,
@@ -88,9 +94,13 @@ class CheckpointService:
 
     # Taking
 
-    def learning(self, resource: Resource) -> AbstractContextManager[CopySink]:
-        """Store what is copied into the new sandbox of a resource meanwhile; its first checkpoint names it."""
-        return self.manager.learning(Path(resource.sandbox_path), self._max_bytes)
+    def learning(self, resource: Resource, parent: Resource | None = None) -> AbstractContextManager[CopySink]:
+        """Store what is copied into the new sandbox of a resource meanwhile; its first checkpoint names it.
+
+        ``parent``: that of the plan from whose sandbox it is forked.
+        """
+        of = None if parent is None else Path(parent.sandbox_path)
+        return self.manager.learning(Path(resource.sandbox_path), self._max_bytes, of)
 
     def take_over_index(self, resource: Resource) -> None:
         """If a sandbox was made from a spare, continue with what was known of that, so that not all is read again."""

@@ -144,8 +144,9 @@ class Beginning:
         is_of_real_folders = plan.parent_plan_id is None
         with reading(plan.resources, service) if is_of_real_folders else nullcontext():
             for resource in plan.resources:
-                with service.learning(resource) as sink:
-                    resources.append(self._make_sandbox(plan, resource, sink))
+                parent = self._forked_from(plan, resource)
+                with service.learning(resource, parent) as sink:
+                    resources.append(self._make_sandbox(plan, resource, parent, sink))
                 service.take_over_index(resource)
                 self._recorder.tell(SandboxMade(resources[-1]))
         # The content store may have been replaced since the plan was created.
@@ -162,9 +163,15 @@ class Beginning:
         with stoppable(self._cancelled):
             return self._recorder.checkpoint(plan, occasion)
 
-    def _make_sandbox(self, plan: Plan, resource: Resource, sink: CopySink) -> Resource:
-        if plan.parent_plan_id is not None:
-            return fork(self._recorder.store.get(Plan, plan.parent_plan_id).resource(resource.name), resource, sink)
+    def _forked_from(self, plan: Plan, resource: Resource) -> Resource | None:
+        """The resource of the parent plan, if this is a subplan."""
+        if plan.parent_plan_id is None:
+            return None
+        return self._recorder.store.get(Plan, plan.parent_plan_id).resource(resource.name)
+
+    def _make_sandbox(self, plan: Plan, resource: Resource, parent: Resource | None, sink: CopySink) -> Resource:
+        if parent is not None:
+            return fork(parent, resource, sink)
         return (self._sandboxes.get(resource.name) or sandbox_for(plan, resource)).create(
             sink, self._recorder.service.spares
         )

@@ -32,6 +32,7 @@ from holdfast.model import (
     Trigger,
     now,
 )
+from holdfast.system.stopping import Stopped, stoppable
 
 ExecuteSubplan = Callable[[Plan, CheckpointService], Plan]
 """Executes a subplan with a service of its own; returns the subplan afterwards."""
@@ -67,7 +68,7 @@ class SubplanRunner:
             if batch[0] and first.head_group_id is None and not self._cancelled.is_set():
                 occasion = self._occasion(f"before {first.name}")
                 plan = self._recorder.trigger(plan, [Trigger.ON_SUBPLAN_SPAWN], occasion)
-            self._execute(batch)
+            self._execute(plan, batch)
             if any(self._subplans[number].state is not PlanState.COMPLETE for number in batch):
                 return self._end_early(plan)
             for number in batch:
@@ -119,17 +120,27 @@ class SubplanRunner:
 
     # Running
 
-    def _execute(self, batch: Sequence[int]) -> None:
+    def _execute(self, plan: Plan, batch: Sequence[int]) -> None:
+        forks = any(self._subplans[number].head_group_id is None for number in batch)
+        new_service = self._forking(plan) if forks else self._service.sibling
         with ThreadPoolExecutor(max_workers=self._step.parallel, thread_name_prefix="holdfast-subplan") as pool:
-            running = {number: pool.submit(self._execute_one, self._subplans[number]) for number in batch}
+            running = {number: pool.submit(self._execute_one, self._subplans[number], new_service) for number in batch}
             for number, ended in running.items():
                 self._subplans[number] = ended.result()
 
-    def _execute_one(self, subplan: Plan) -> Plan:
+    def _forking(self, plan: Plan) -> Callable[[], CheckpointService]:
+        """Makes services for forks of the plan's sandboxes, which are looked at first."""
+        try:
+            with stoppable(self._cancelled):
+                return self._service.forking(plan)
+        except Stopped:
+            return self._service.sibling  # no subplan is started any more
+
+    def _execute_one(self, subplan: Plan, new_service: Callable[[], CheckpointService]) -> Plan:
         if subplan.state is PlanState.COMPLETE or self._stop_starting.is_set() or self._cancelled.is_set():
             return subplan
         self._recorder.tell(SubplanStarted(subplan))
-        service = self._service.sibling()
+        service = new_service()
         try:
             subplan = self._execute_subplan(subplan, service)
         except HoldfastError:

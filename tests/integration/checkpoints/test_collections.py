@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from holdfast.app import Holdfast
+from holdfast.checkpoints import garbage
 from holdfast.checkpoints.releasing import Release
 from holdfast.content.counts import Counts
 from holdfast.content.difference import StateReader
@@ -28,11 +29,13 @@ from holdfast.content.tally import Tally
 from holdfast.db.collecting import CollectionRecords
 from holdfast.db.store import Store
 from holdfast.errors import StateError
+from holdfast.execution.beginning import Beginning
 from holdfast.model import Plan
 from holdfast.system import sqlite
 from tests.integration.db.test_lost_records import copied, put_back
+from tests.support.detached import run_to_the_end
 from tests.support.snapshots import needed_objects
-from tests.support.trees import fast_disk
+from tests.support.trees import fast_disk, write
 from tests.support.workshop import Workshop, run
 
 
@@ -250,6 +253,57 @@ def test_s7_after_any_history_a_collection_leaves_exactly_what_the_records_need(
             max_examples=8, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
+
+
+# When a deleted plan is not waited for
+
+
+def test_a_plan_that_gives_up_little_does_not_have_all_that_was_added_counted(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "_MANY_OBJECTS", 1)
+    _ran(workshop, "first")
+    opened, second = workshop.open(), _ran(workshop, "second")
+    opened.delete(second.plan_id)
+    objects = opened.service.manager.objects
+    assert objects.counts.added() > 1
+    # It is not lost: the next collection frees it.
+    opened.service.garbage.collect()
+    assert objects.counts.added() == 0
+    assert_exact(opened)
+
+
+_DELETE_AS_IF_MUCH_WAS_ADDED = """\
+from pathlib import Path
+from holdfast.app import Holdfast
+from holdfast.checkpoints import garbage
+garbage._MANY_OBJECTS = 1
+with Holdfast.open(Path(sys.argv[1]), home=Path(sys.argv[2])) as holdfast:
+    holdfast.delete(sys.argv[3])
+"""
+
+
+def test_content_of_a_plan_killed_before_its_first_checkpoint_is_freed_after_it_is_deleted(workshop: Workshop) -> None:
+    """No checkpoint names it, so none gives it up."""
+    for number in range(20):
+        write(workshop.app / "random" / str(number), os.urandom(300_000))
+    plan = workshop.create(run("true"))
+    with pytest.MonkeyPatch.context() as patched, suppress(Died):
+        patched.setattr(Beginning, "take_first_checkpoint", _dies)
+        workshop.open().execute(plan.plan_id)
+    opened = workshop.open()
+    assert opened.service.manager.objects.content_bytes() > 6_000_000
+    run_to_the_end(_DELETE_AS_IF_MUCH_WAS_ADDED, workshop.app, workshop.home, plan.plan_id)
+    assert opened.service.manager.objects.content_bytes() < 1_000_000
+    assert_exact(opened)
+
+
+def test_a_plan_is_deleted_with_its_content_if_little_was_added(workshop: Workshop) -> None:
+    _ran(workshop, "first")
+    opened, second = workshop.open(), _ran(workshop, "second")
+    opened.delete(second.plan_id)
+    assert opened.service.manager.objects.counts.added() == 0
+    assert_exact(opened)
 
 
 # When it counts everything again

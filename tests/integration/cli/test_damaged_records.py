@@ -69,6 +69,7 @@ LOOKS = (
 
 
 @pytest.mark.parametrize("words", LOOKS, ids=" ".join)
+@pytest.mark.unmeasured
 def test_looking_at_everything_else_works(project: Project, damaged: str, words: list[str]) -> None:
     assert project.call(*words).exit_code == 0
 

@@ -105,6 +105,7 @@ def _python(program: str) -> str:
         ),
     ],
 )
+@pytest.mark.unmeasured
 def test_what_programs_need_works(yard: Yard, command: str) -> None:
     result = yard.try_step(f"set -e; {command}")
     assert result.succeeded, result.failed_run

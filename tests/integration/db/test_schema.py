@@ -67,6 +67,7 @@ def test_the_revisions_known_without_alembic_are_those_alembic_finds() -> None:
 
 
 @pytest.mark.parametrize("revision", [BASE, *revisions()])
+@pytest.mark.unmeasured
 def test_migrating_from_every_version_gives_what_making_anew_gives(
     database: Database, made_anew: Schema, revision: str
 ) -> None:

@@ -272,3 +272,19 @@ def test_a_complete_plan_whose_sandbox_was_removed_can_be_applied(workshop: Work
     opened.apply(plan.plan_id)
     assert (workshop.app / "version.txt").read_text() == "2\n"
     assert status(workshop.app) == []
+
+
+def test_a_temporary_folder_of_a_killed_process_goes_with_the_next_command_that_changes_the_plan(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = workshop.create(run("echo 1 > one"))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    holdfast = workshop.open()
+    holdfast.execute(plan.plan_id)
+    dying = "import os\nfrom holdfast.system.trees import temporary_folder as a\nwith a(): os._exit(1)"
+    subprocess.run([sys.executable, "-c", dying], check=False)
+    assert [name.split("-")[:2] for name in os.listdir(temporary)] == [["holdfast", "of"]]
+    holdfast.create_checkpoint(plan.plan_id, label="afterwards")
+    assert os.listdir(temporary) == []

@@ -21,6 +21,7 @@ with Holdfast.open(Path(sys.argv[1]), home=Path(sys.argv[2])) as holdfast:
 """
 
 
+@pytest.mark.unmeasured
 def test_files_and_content_of_a_large_plan_are_freed_after_the_command(workshop: Workshop) -> None:
     plan = workshop.create(run(_LARGE))
     opened = workshop.open()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.checkpoints.service import CheckpointService
-from holdfast.errors import ConflictError, DatabaseError, StateError
+from holdfast.errors import ConflictError, ContentError, DatabaseError, HoldfastError, StateError
 from holdfast.events import Event, InSubplan, StepFinished, StepStarted, SubplanEnded, SubplanMerged, SubplanStarted
 from holdfast.execution.executor import Choices
 from holdfast.model import Decision, DecisionType, Plan, PlanState, RollbackResult, RunStatus, Trigger
+from holdfast.snapshot.scan.index import TreeIndex
+from tests.support.detached import run_to_the_end
 from tests.support.repositories import log
+from tests.support.trees import write
 from tests.support.workshop import Died, Workshop, dies_at, files, run
 
 
@@ -701,3 +705,74 @@ def test_the_content_of_merges_survives_collecting(workshop: Workshop) -> None:
         opened.service.sandboxes.restore_states(plan, states)
     assert json.loads(json.dumps(merged[-1]))
     assert files(workshop.sandbox(plan)) == {"l": "l\n", "r": "r\n", "version.txt": "1\n"}
+
+
+# What is known of the plan's sandboxes when they are forked
+
+
+def _stored_bytes(workshop: Workshop) -> int:
+    return workshop.open().service.manager.objects.content_bytes()
+
+
+def _large_and_divided(workshop: Workshop) -> Plan:
+    """The content of the large file is in no checkpoint when the sandboxes are forked."""
+    large = run("head -c 6000000 /dev/urandom > large")
+    return workshop.create(
+        large, together(sub("left", "echo l > l"), sub("right", "true")), policy={"auto_create_on": []}
+    )
+
+
+def test_looking_at_a_sandbox_that_is_forked_keeps_to_the_quota(workshop: Workshop) -> None:
+    plan = _large_and_divided(workshop)
+    opened = workshop.open(sandbox__checkpoint__max_bytes="4000000")
+    with suppress(HoldfastError):
+        opened.execute(plan.plan_id)
+    assert _stored_bytes(workshop) < 4_000_000
+
+
+def test_a_stop_is_heard_before_a_sandbox_that_is_forked_is_looked_at(workshop: Workshop) -> None:
+    plan, cancelled = _large_and_divided(workshop), threading.Event()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, StepStarted) and event.index == 1:
+            cancelled.set()
+
+    workshop.open().execute(plan.plan_id, listener=listen, cancelled=cancelled)
+    assert _stored_bytes(workshop) < 4_000_000
+    assert workshop.open().execute(plan.plan_id).succeeded
+    assert (workshop.sandbox(plan) / "l").read_text() == "l\n"
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), ContentError("Content is damaged.")])
+def test_a_step_succeeds_if_the_sandboxes_cannot_be_looked_at_when_they_are_forked(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(_: TreeIndex) -> None:
+        raise error
+
+    monkeypatch.setattr(TreeIndex, "lend", fails)
+    plan = workshop.create(together(sub("left", "echo l > l"), sub("right", "echo r > r")))
+    assert workshop.open().execute(plan.plan_id).succeeded
+    assert files(workshop.sandbox(plan)) == {"l": "l\n", "r": "r\n", "version.txt": "1\n"}
+
+
+_FEW_FILES = """\
+import resource
+from pathlib import Path
+from holdfast.app import Holdfast
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+with Holdfast.open(Path(sys.argv[1]), home=Path(sys.argv[2])) as holdfast:
+    result = holdfast.execute(sys.argv[3])
+    assert result.succeeded, result.plan.error
+"""
+
+
+@pytest.mark.unmeasured
+def test_sixteen_subplans_at_once_need_no_more_open_files_than_usual(workshop: Workshop) -> None:
+    """A process may usually have 1,024, and each subplan walks two trees while its sandbox is made."""
+    for number in range(2_400):
+        write(workshop.app / f"above {number // 160}" / f"directory {number // 8}" / f"{number}", f"{number}")
+        write(workshop.data / f"above {number // 160}" / f"directory {number // 8}" / f"{number}", f"{number}")
+    plan = workshop.create(together(*(sub(f"s{n}", f"sleep 0.5; echo {n} > n{n}") for n in range(16)), parallel=16))
+    run_to_the_end(_FEW_FILES, workshop.app, workshop.home, plan.plan_id)
+    assert (workshop.sandbox(plan) / "n15").read_text() == "15\n"

@@ -58,6 +58,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[Scan]:
 
 @pytest.mark.parametrize(("confirm", "count"), [(None, 1), (lambda _: True, 2)])
 @pytest.mark.parametrize("verb", ["rollback", "restore paths", "correct", "apply"])
+@pytest.mark.unmeasured
 def test_a_sandbox_is_scanned_once_and_once_more_after_a_question(
     workshop: Workshop, scanned: list[Scan], plan: Plan, verb: str, confirm: Callable[[object], bool] | None, count: int
 ) -> None:

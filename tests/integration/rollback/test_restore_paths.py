@@ -368,6 +368,7 @@ def test_an_applied_plan_and_one_that_forbids_rollback_are_left_alone(workshop: 
 
 
 @pytest.mark.parametrize("call", [1, 2, 5, 30])
+@pytest.mark.unmeasured
 def test_one_that_is_killed_in_the_middle_is_finished_by_the_next_command(workshop: Workshop, call: int) -> None:
     lines = "".join(f"echo {number} > f{number};" for number in range(6))
     made = workshop.create(run(f"mkdir d; cd d; {lines}"), run("rm -r d; mkdir d; echo new > d/new; echo o > other"))
