@@ -122,6 +122,14 @@ def _trace_one_thread_at_a_time() -> None:
 
     sys.settrace = set_trace_alone
     threading.settrace(begin_alone)
+    _is_free_in_forks(one_at_a_time)
+
+
+def _is_free_in_forks(lock: Any) -> None:
+    """Nobody else holds the lock during a fork: in the child the thread that could release it would be missing."""
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 
 _trace_one_thread_at_a_time()
+if (_measuring := Coverage.current()) is not None and _measuring._collector is not None:
+    _is_free_in_forks(_measuring._collector.data_lock)
