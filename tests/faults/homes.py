@@ -67,11 +67,15 @@ def moved_home(bench: Bench, seed: int) -> Outcome:
     def moved(world: World) -> Ended:
         ended, elsewhere = _killed(world, verb, point), world.folder / "moved home"
         world.home.rename(elsewhere)
-        with _at(world, elsewhere):
-            _go_on(world, verb, ended, seed)
-        if world.home.exists():
-            raise Refused("something was made where the home was before")
-        elsewhere.rename(world.home)
+        try:
+            with _at(world, elsewhere):
+                _go_on(world, verb, ended, seed)
+            if world.home.exists():
+                raise Refused("something was made where the home was before")
+        finally:
+            # Also if this trial fails: to the next ones another folder in its place would be another home.
+            shutil.rmtree(world.home, ignore_errors=True)
+            elsewhere.rename(world.home)
         _name_borrowed_places(world)
         return Ended(verb.ends_with, "", "")
 
