@@ -96,6 +96,10 @@ def origin_of(real: Directories, copy: Directories, skip: Collection[bytes]) -> 
     return Origin(_VERSION, boot_id(), os.geteuid(), real, copy, frozenset(skip))
 
 
+_decoder = msgspec.msgpack.Decoder(Origin)
+"""Made once: msgspec must not find out a type in two threads at the same time."""
+
+
 def save_origin(origin: Origin, file: Path) -> None:
     """Without it the sandbox only takes longer to replace, so that it may fail, and is not synced."""
     with suppress(OSError):
@@ -104,7 +108,7 @@ def save_origin(origin: Origin, file: Path) -> None:
 
 def load_origin(file: Path) -> Origin | None:
     try:
-        found = msgspec.msgpack.decode(file.read_bytes(), type=Origin)
+        found = _decoder.decode(file.read_bytes())
     except (OSError, msgspec.DecodeError):
         return None
     return found if found.is_of_now else None

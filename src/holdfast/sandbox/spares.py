@@ -188,6 +188,10 @@ class CarriedGitIndex(msgspec.Struct, array_like=True):
     carried: bytes
 
 
+_decoder = msgspec.msgpack.Decoder(CarriedGitIndex)
+"""Made once: msgspec must not find out a type in two threads at the same time."""
+
+
 def note_git_index(sandbox: Path, original: bytes, carried: bytes) -> None:
     """Note an index that was carried over to a sandbox that may become a spare."""
     if origin_beside(sandbox).exists():
@@ -200,7 +204,7 @@ def note_git_index(sandbox: Path, original: bytes, carried: bytes) -> None:
 def git_index_of_spare(sandbox: Path, original: bytes) -> bytes | None:
     """The index that was carried over to the spare that a sandbox was made of, from this original."""
     try:
-        found = msgspec.msgpack.decode((_being_spared(sandbox) / _GIT_INDEX).read_bytes(), type=CarriedGitIndex)
+        found = _decoder.decode((_being_spared(sandbox) / _GIT_INDEX).read_bytes())
     except (OSError, msgspec.DecodeError):
         return None
     return found.carried if found.digest == _digest_of(original) else None

@@ -37,6 +37,10 @@ class Mark(msgspec.Struct, frozen=True):
     kind: str = "change"
 
 
+_decoder = msgspec.json.Decoder(Mark)
+"""Made once: msgspec must not find out a type in two threads at the same time."""
+
+
 def put_on(folder: Path, mark: Mark) -> None:
     """Mark the folder durably."""
     try:
@@ -60,7 +64,7 @@ def find_on(folder: Path | int) -> Mark | None:
 
 def _read(folder: Path | int) -> Mark:
     try:
-        return msgspec.json.decode(os.getxattr(folder, ATTRIBUTE), type=Mark)
+        return _decoder.decode(os.getxattr(folder, ATTRIBUTE))
     except msgspec.MsgspecError:
         return Mark()  # a later version of Holdfast wrote it, or another program
 
