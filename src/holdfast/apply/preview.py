@@ -34,7 +34,6 @@ from holdfast.git.branches import branch_name, refuse_a_branch_used_elsewhere, r
 from holdfast.git.commit import CommitDraft, changed_by, refuse_an_impossible_commit, would_be_made
 from holdfast.git.patterns import matching
 from holdfast.git.repository import GitRepository
-from holdfast.git.settings import CommitSettings
 from holdfast.git.trees import CommittedFolders
 from holdfast.git.work_tree import attributes_for, not_as_committed, rules_for, texts_in
 from holdfast.model import (
@@ -257,10 +256,8 @@ class _Analysis:
     def _with_commit(self, planned: ResourceChange, draft: CommitDraft, ref: str | None) -> ResourceChange:
         if not draft.paths:
             return planned
-        settings = CommitSettings.of(draft.repository)
-        return msgspec.structs.replace(
-            planned, ref=ref, commit=msgspec.structs.replace(draft, message=self._message(), settings=settings)
-        )
+        draft = msgspec.structs.replace(draft, message=self._message())
+        return msgspec.structs.replace(planned, ref=ref, commit=draft)
 
     def _ready(self, resource: Resource) -> GitRepository | None:
         if resource.type is not ResourceType.GIT:

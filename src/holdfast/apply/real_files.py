@@ -83,8 +83,8 @@ def _carry_out(
     except BaseException:  # an interruption from the keyboard too
         undo_unless_done(plan, lease, service, operation)
         raise
-    unmark(operation, resources)
     forget_indexes(resources)
+    unmark(operation, resources)  # last: what a kill leaves before this, the next command on the folder removes
     return plan
 
 

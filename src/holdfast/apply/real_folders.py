@@ -107,7 +107,7 @@ def refuse_half_changed(resources: Sequence[Resource], service: CheckpointServic
         for folder, mark in folder_mark.found_around(place):
             if not _is_settled(mark, service):
                 raise folder_mark.half_changed(folder, mark)
-            folder_mark.take_off(folder, mark.operation_id)
+            _take_off_settled(folder, mark, service)
 
 
 def unmark_settled(plan: Plan, service: CheckpointService) -> None:
@@ -115,7 +115,13 @@ def unmark_settled(plan: Plan, service: CheckpointService) -> None:
     for resource in plan.resources:
         mark = folder_mark.find_on(Path(resource.path))
         if mark is not None and _is_settled(mark, service):
-            folder_mark.take_off(Path(resource.path), mark.operation_id)
+            _take_off_settled(Path(resource.path), mark, service)
+
+
+def _take_off_settled(folder: Path, mark: Mark, service: CheckpointService) -> None:
+    plan_folder = service.manager.objects.path.parent / "sandboxes" / mark.plan_id
+    _remove_kept(plan_folder, f"{_INDEX}{mark.operation_id}-*")
+    folder_mark.take_off(folder, mark.operation_id)
 
 
 def _is_settled(mark: Mark, service: CheckpointService) -> bool:
@@ -177,6 +183,10 @@ def forget_indexes(resources: Iterable[Resource]) -> None:
     What cannot be removed now is removed by a later command: nothing depends on it.
     """
     for folder in {Path(resource.sandbox_path).parent for resource in resources}:
+        _remove_kept(folder, f"{_INDEX}*")
+
+
+def _remove_kept(plan_folder: Path, pattern: str) -> None:
+    for kept in list(plan_folder.glob(pattern)):
         with suppress(OSError):
-            for kept in list(folder.glob(f"{_INDEX}*")):
-                kept.unlink(missing_ok=True)
+            kept.unlink()

@@ -130,10 +130,12 @@ def _restore_index(
     service: CheckpointService, resource: Resource, operation: Operation, repository: GitRepository
 ) -> bool:
     """Bring the index back as it was; False if it is not kept any more, because that was done already or undone."""
+    token = operation.operation_id
+    if put_index_back(repository, index_before(resource, token), token):
+        return True  # also one that another program made after the journal was written, and before it was locked
     known = index_in(RealFilesEntry.of(operation), resource, service.manager.reader)
     if known is None:
-        token = operation.operation_id
-        return put_index_back(repository, index_before(resource, token), token)
+        return False
     _restore(service, repository.git_dir, JournaledFiles(known, {}, ()), operation, always={b"index"})
     return True
 

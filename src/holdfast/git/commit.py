@@ -16,7 +16,7 @@ from holdfast.git.index import Changes, changes_between, compared, note_changes,
 from holdfast.git.index_content import IndexEntry, index_of, meaning_of
 from holdfast.git.repository import GitRepository
 from holdfast.git.run import GitFailed, run_git
-from holdfast.git.settings import CommitSettings
+from holdfast.git.settings import is_person_known
 from holdfast.git.trees import CommittedFolders, TreeEntry, write_changed_tree
 from holdfast.git.work_tree import attributes_for, behind_symlinks
 from holdfast.names import name_text
@@ -25,6 +25,8 @@ from holdfast.system.trees import temporary_folder
 
 # With another `i18n.commitEncoding` git would not convert the message, but only label it with that encoding.
 _IN_UTF_8 = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "i18n.commitEncoding", "GIT_CONFIG_VALUE_0": "UTF-8"}
+
+_SIGNED = "commit.gpgsign"
 
 
 class CommitDraft(msgspec.Struct, frozen=True):
@@ -38,12 +40,6 @@ class CommitDraft(msgspec.Struct, frozen=True):
     message: str = ""
     committed: CommittedFolders | None = None
     """The folders of the parent on the way to the paths, if they are known."""
-    settings: CommitSettings | None = None
-    """What the settings say of it, if that is known."""
-
-    @property
-    def known_settings(self) -> CommitSettings:
-        return self.settings or CommitSettings.of(self.repository)
 
 
 def make_commit(draft: CommitDraft) -> str | None:
@@ -54,7 +50,7 @@ def make_commit(draft: CommitDraft) -> str | None:
         entries, tree = _write_tree(draft, before, {})
         if before.root is not None and tree == before.root.digest.hex():
             return None
-        signing = ["-S"] if draft.known_settings.is_signed else []
+        signing = ["-S"] if repository.is_set(_SIGNED) else []
         parents = ["-p", draft.parent] if draft.parent else []
         message = draft.message.encode(errors="replace")
         args = ["commit-tree", *signing, *parents, "-F", "-", tree]
@@ -119,7 +115,7 @@ def refuse_an_impossible_commit(draft: CommitDraft, ref: str | None, *, is_check
     try:
         refuse_a_locked_branch(move)
         with _refusals_explained(draft.repository):
-            for person in () if draft.known_settings.is_person_known else ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
+            for person in () if is_person_known(draft.repository) else ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
                 run_git(["var", person], cwd=draft.repository.root)
     except (ConflictError, SandboxError):
         if changed_by(draft):  # otherwise no commit is made
@@ -148,7 +144,7 @@ def _way_out(repository: GitRepository, complaint: str) -> str:
         return "Set your name with `git config --global user.name` and `user.email`, or use `--no-commit`."
     if Cause.FILTER.is_in(complaint):
         return "Make that filter of your git settings work, then try again, or use `--no-commit`."
-    if repository.is_set("commit.gpgsign"):
+    if repository.is_set(_SIGNED):
         return "Your `commit.gpgsign` asks for a signature; make signing work, then try again."
     return "Remove that cause and try again, or use `--no-commit`."
 
@@ -206,4 +202,15 @@ def _store_files(
         made = meaning_of(Path(with_index["GIT_INDEX_FILE"]).read_bytes())
     assert made is not None
     found = {entry.path: TreeEntry(entry.mode, entry.digest) for entry in made.entries}
+    if refused := [path for path in paths if path not in found]:
+        raise _forbidden_names(repository, refused)
     return {path: found[path] for path in paths}
+
+
+def _forbidden_names(repository: GitRepository, refused: Sequence[bytes]) -> ConflictError:
+    listed = "\n  ".join(name_text(shown(path)) for path in sorted(refused))
+    return ConflictError(
+        f"Git allows no commit with these names in {repository.root}; nothing was changed:\n  {listed}",
+        hint="Bring them into the files without a commit: `--no-commit`. Or rename or remove them in the plan.",
+        paths=tuple(shown(path) for path in sorted(refused)),
+    )

@@ -208,7 +208,7 @@ def put_index_back(repository: GitRepository, place: Path, token: str) -> bool:
     if content.startswith(_COPY_MARK):
         facts, content = _Facts.stored_in(content), content[len(_COPY_MARK) + _FACTS.size :]
     elif _could_rename(place, repository.index_path):
-        sync_directory(repository.git_dir)
+        sync_directory(repository.index_path.parent)
         return True
     _replace_index(repository, content, token, facts)
     with suppress(OSError):  # it is removed later
@@ -270,7 +270,7 @@ def _replace_index(repository: GitRepository, content: bytes, token: str, facts:
     else:
         _write(replacement, content, facts.mode, facts.times, (facts.owner, facts.group))
     replacement.replace(repository.index_path)
-    sync_directory(repository.git_dir)
+    sync_directory(repository.index_path.parent)
 
 
 def _write(
@@ -345,12 +345,12 @@ def holds_index(repository: GitRepository, token: str) -> bool:
 
 
 def _prepared_lock(repository: GitRepository, token: str) -> Path:
-    return repository.git_dir / f"index.holdfast-{token}"
+    return repository.index_path.with_name(f"index.holdfast-{token}")
 
 
 def _next_index(repository: GitRepository, token: str) -> Path:
     """The new index, until it replaces the present one."""
-    return repository.git_dir / f"index.holdfast-{token}.next"
+    return repository.index_path.with_name(f"index.holdfast-{token}.next")
 
 
 def release_index(repository: GitRepository, token: str) -> None:

@@ -106,8 +106,8 @@ def is_nothing_staged(repository: GitRepository, changes: Changes) -> bool:
 def index_after(repository: GitRepository, changes: Changes, *, are_from_files: bool = False) -> bytes | None:
     """The index with these paths as they are after; None if git must make it.
 
-    Each file that comes must be in the work tree already: git then knows it without another look. ``are_from_files``:
-    git has just made the new ones of these very files. What it made byte for byte the same, it left as it was.
+    Each file that comes must be in the work tree already: the index gets its stat data. ``are_from_files``: git has just
+    made the new ones of these very files. What it made byte for byte the same, it left as it was.
     """
     index = _index_of(repository, changes)
     if index is None or index.has_beside(changes) or any(each.flags for path in changes for each in index.at(path)):
@@ -171,7 +171,7 @@ def _attributes_of(
     """None if git must be asked in another way: it would read attributes from the index that are in no file."""
     folders = with_ancestors(split(path)[0] for path in paths)
     sources = files.stats([join(folder, _ATTRIBUTES) for folder in folders])
-    if any(told == _MISSING and index.at(path) for path, told in sources.items()):
+    if any(not stat.S_ISREG(_mode(told)) and index.at(path) for path, told in sources.items()):
         return None
     if not paths:
         return {}
@@ -239,7 +239,7 @@ class _Reading:
         self._sum.update(piece)
         # A mark may lie across two pieces.
         self.marks.update(mark for mark in _MARKS if mark in piece or mark in self._end + piece[: len(mark)])
-        self._end = piece[-_LONGEST_MARK:]
+        self._end = (self._end + piece)[-_LONGEST_MARK:]
         return self
 
     @property

@@ -118,7 +118,7 @@ class GitRepository(msgspec.Struct, frozen=True):
         return b"".join(line + b"\n" for line in kept)
 
     def index_files(self) -> list[Path]:
-        return [self.index_path, *self.git_dir.glob("sharedindex.*")]
+        return [self.git_dir / "index", *self.git_dir.glob("sharedindex.*")]
 
     def ignored_paths(self) -> set[bytes]:
         """Files that git ignores, and folders in which it ignores everything; none of them lies in another."""
@@ -160,7 +160,8 @@ class GitRepository(msgspec.Struct, frozen=True):
 
     @property
     def index_path(self) -> Path:
-        return self.git_dir / "index"
+        """The file itself: if it is reached through a symlink, git locks and replaces what that leads to."""
+        return Path(os.path.realpath(self.git_dir / "index"))
 
     @property
     def without_index(self) -> dict[str, str]:
@@ -169,7 +170,8 @@ class GitRepository(msgspec.Struct, frozen=True):
 
     @property
     def index_lock(self) -> Path:
-        return self.git_dir / "index.lock"
+        path = self.index_path
+        return path.with_name(f"{path.name}.lock")
 
 
 _FOUND: dict[tuple[object, ...], GitRepository] = {}

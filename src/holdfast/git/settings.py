@@ -1,4 +1,4 @@
-"""What the settings say of a commit: whether git knows who makes it, and whether it is to be signed."""
+"""What the settings say of a commit: whether git knows who makes it."""
 
 from __future__ import annotations
 
@@ -6,37 +6,27 @@ import os
 import re
 from collections.abc import Mapping
 
-import msgspec
-
 from holdfast.git.repository import GitRepository
 from holdfast.git.run import GitFailed, complaint_of, run_git
 
-_ASKED = r"^(user|author|committer)\.(name|email)$|^commit\.gpgsign$"
-_SIGNED = "commit.gpgsign"
+_ASKED = r"^(user|author|committer)\.(name|email)$"
 _LETTER = re.compile("[A-Za-z0-9]")
 """Git removes other characters at the ends of a name, and refuses one of which nothing is left."""
 _ROLES = ("author", "committer")
 
 
-class CommitSettings(msgspec.Struct, frozen=True):
-    is_signed: bool
-    is_person_known: bool
-    """Whether it is certain that git accepts name and address; if not, git must be asked."""
-
-    @classmethod
-    def of(cls, repository: GitRepository) -> CommitSettings:
-        answer = run_git(["config", "-z", "--get-regexp", _ASKED], cwd=repository.root, check=False)
-        if answer.returncode > 1:
-            raise GitFailed("config", complaint_of(answer))
-        found: dict[str, str] = {}
-        has_values = True
-        for item in answer.stdout.decode(errors="surrogateescape").split("\0")[:-1]:
-            key, separator, value = item.partition("\n")
-            found[key] = value  # the last one counts
-            # Git fails at a name or address without a value, even if another one follows.
-            has_values &= bool(separator) or key == _SIGNED
-        is_signed = _SIGNED in found and repository.is_set(_SIGNED)
-        return cls(is_signed, has_values and all(_is_known(role, found) for role in _ROLES))
+def is_person_known(repository: GitRepository) -> bool:
+    """Whether it is certain that git accepts name and address for a commit; if not, git must be asked."""
+    answer = run_git(["config", "-z", "--get-regexp", _ASKED], cwd=repository.root, check=False)
+    if answer.returncode > 1:
+        raise GitFailed("config", complaint_of(answer))
+    found: dict[str, str] = {}
+    for item in answer.stdout.decode(errors="surrogateescape").split("\0")[:-1]:
+        key, separator, value = item.partition("\n")
+        if not separator:
+            return False  # git fails at a name or address without a value, even if another one follows
+        found[key] = value  # the last one counts
+    return all(_is_known(role, found) for role in _ROLES)
 
 
 def _is_known(role: str, settings: Mapping[str, str]) -> bool:

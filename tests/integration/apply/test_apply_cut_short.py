@@ -371,6 +371,74 @@ def test_an_index_that_was_kept_and_cannot_be_removed_keeps_no_apply_from_being_
     assert moment > 3
 
 
+def test_a_kept_index_goes_with_the_next_command_of_another_plan_on_the_folder(desk: Desk, home_somewhere: Path):
+    plan, other = desk.run(app="echo more >> a.txt"), desk.run(app="echo more >> b.txt")
+    desk.keep()
+    moment, found = 1, False
+    while killed_at(moment, lambda: desk.apply(plan), touching="index"):
+        if is_applied(desk, plan) and list(home_somewhere.rglob(".index-*")):
+            found = True
+            desk.apply(other)
+            assert list(home_somewhere.rglob(".index-*")) == []
+        desk.start_over()
+        moment += 1
+    assert found
+
+
+def test_what_the_user_stages_for_the_first_time_while_it_begins_is_kept(desk: Desk, home_somewhere: Path):
+    """There was no index when the journal was written, and there is one when it is locked."""
+    shutil.rmtree(desk.app)
+    desk.app.mkdir()
+    git(desk.app, "init", "--quiet")
+    plan = desk.run(app="echo first > first.txt")
+    write(desk.app / "mine.txt", "mine\n")
+    desk.keep()
+
+    def apply() -> None:
+        with just_before("os.link", "index.lock", lambda: git(desk.app, "add", "mine.txt")):
+            desk.apply(plan)
+
+    moment, undone = 1, 0
+    while killed_at(moment, apply, touching=".git/index"):
+        was_staged = bool(git(desk.app, "ls-files", check=False))
+        desk.next_command(plan)
+        if was_staged and not is_applied(desk, plan):
+            undone += 1
+            assert git(desk.app, "ls-files").split() == ["mine.txt"], f"killed at change {moment}"
+        desk.start_over()
+        moment += 1
+    assert undone > 1
+
+
+def test_an_index_that_is_reached_through_a_symlink_stays_so(desk: Desk, home_somewhere: Path):
+    index = desk.app / ".git" / "index"
+    plan = desk.run(app="echo more >> a.txt")
+    target = index.with_name("the index")
+    index.rename(target)
+    index.symlink_to(target.name)
+    before = desk.what_counts()
+    desk.keep()
+    moment, undone = 1, 0
+    while killed_at(moment, lambda: desk.apply(plan), touching="index"):
+        desk.next_command(plan)
+        assert index.is_symlink()
+        assert status(desk.app) == []
+        if not is_applied(desk, plan):
+            undone += 1
+            desk.assert_put_back(before)
+        desk.start_over()
+        moment += 1
+    assert undone > 3
+    desk.start_over()
+    lock = write(desk.app / ".git" / "the index.lock", "of another git")
+    with pytest.raises(ConflictError, match="Another git"):
+        desk.apply(plan)
+    lock.unlink()
+    desk.apply(plan)
+    assert index.is_symlink()
+    assert status(desk.app) == []
+
+
 @pytest.mark.unmeasured
 def test_killed_while_a_branch_without_a_commit_gets_its_first(desk: Desk):
     shutil.rmtree(desk.app)

@@ -95,6 +95,18 @@ def test_a_signature_that_fails_refuses_and_changes_nothing(desk: Desk):
     assert "gpgsig" not in git(desk.app, "cat-file", "commit", "HEAD")
 
 
+def test_the_user_who_asks_for_signatures_before_they_say_yes_gets_one(desk: Desk):
+    plan = desk.run(app="echo more >> a.txt")
+
+    def sign_and_say_yes(_: object) -> bool:
+        fake_gpg(desk, SIGNS)
+        return True
+
+    with desk.open() as holdfast:
+        holdfast.apply(plan.plan_id, confirm=sign_and_say_yes)
+    assert "gpgsig" in git(desk.app, "cat-file", "commit", "HEAD")
+
+
 def test_a_signature_by_ssh_that_fails_is_not_blamed_on_the_name(desk: Desk):
     plan = desk.run(app="echo more >> a.txt")
     for key, value in {"commit.gpgsign": "true", "gpg.format": "ssh", "user.signingkey": "/no/such/key"}.items():
@@ -105,6 +117,18 @@ def test_a_signature_by_ssh_that_fails_is_not_blamed_on_the_name(desk: Desk):
 
 
 # What else git may refuse
+
+
+@pytest.mark.parametrize("name", [".GIT", "git~1", "deep/.Git"])
+def test_names_that_git_allows_in_no_commit_are_refused(desk: Desk, name: str):
+    plan = desk.run(app=f"mkdir -p deep; echo new > {name}; echo more >> a.txt")
+    before = desk.what_counts()
+    with pytest.raises(ConflictError, match="no commit with these names") as refusal:
+        desk.apply(plan)
+    assert refusal.value.paths == (name,)
+    desk.assert_put_back(before)
+    desk.apply(plan, commit=False)
+    assert (desk.app / name).read_text() == "new\n"
 
 
 def test_objects_that_cannot_be_written_are_not_blamed_on_the_name(desk: Desk):

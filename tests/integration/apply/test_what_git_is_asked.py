@@ -16,7 +16,7 @@ from holdfast.git.work_tree import not_as_committed
 from tests.support.repositories import git, make_repository
 from tests.support.workshop import Workshop, run
 
-MOST_PROCESSES = 8
+MOST_PROCESSES = 9
 _OF_THE_WHOLE_INDEX = {"read-tree", "write-tree", "--refresh", "status", "ls-files", "diff-index", "--index-info"}
 """Words of questions that take git as long as the index is."""
 

@@ -18,9 +18,9 @@ import pytest
 from holdfast.git import index as indexes
 from holdfast.git.index import as_entries, changes_between, keep_index, new_index, put_index_back, replace_index
 from holdfast.git.index_file import IndexFile
-from holdfast.git.plain_paths import are_as_committed, index_after, is_nothing_staged
+from holdfast.git.plain_paths import _Reading, are_as_committed, index_after, is_nothing_staged
 from holdfast.git.repository import GitRepository
-from holdfast.git.trees import CommittedFolders
+from holdfast.git.trees import CommittedFolders, TreeEntry
 from tests.support.repositories import git
 from tests.support.trees import A_MOMENT_NS, IS_ROOT, set_mtime, write
 
@@ -441,6 +441,26 @@ def test_attributes_that_are_in_the_index_alone_are_left_to_git(repository: GitR
     (root / ".gitattributes").unlink()
     set_mtime(root / "a/x", A_MOMENT_NS)
     assert not plain(repository, "a/x")
+
+
+def test_attributes_in_a_symlink_are_left_to_git_which_takes_those_of_the_index(repository: GitRepository) -> None:
+    write(repository.root / ".gitattributes", "*.txt filter=up\n")
+    git(repository.root, "add", ".gitattributes")
+    git(repository.root, "commit", "--quiet", "--message", "attributes")
+    git(repository.root, "config", "filter.up.clean", "tr a-z A-Z")
+    (repository.root / ".gitattributes").unlink()
+    (repository.root / ".gitattributes").symlink_to("elsewhere")
+    (repository.root / "a" / "b.txt").touch()
+    assert "a/b.txt" in git(repository.root, "diff-files", "--name-only").splitlines()
+    assert not plain(repository, "a/b.txt")
+
+
+@pytest.mark.parametrize("pieces", [[b"$", b"I", b"d$"], [b"\r", b"\n"], [b"x$I", b"d"], [b"$Id$"]])
+def test_a_mark_is_found_however_short_the_pieces_are_that_a_file_is_read_in(pieces: list[bytes]) -> None:
+    reading = _Reading(TreeEntry(0o100644, bytes(20)), 4)
+    for piece in pieces:
+        reading.add(piece)
+    assert reading.marks
 
 
 def test_what_git_makes_of_an_index_keeps_what_was_written_right_after_git_noted_it(repository: GitRepository) -> None:

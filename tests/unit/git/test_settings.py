@@ -1,4 +1,4 @@
-"""What the settings say of a commit is what git itself makes of them."""
+"""Who is known to make a commit is somebody whom git accepts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.git.repository import GitRepository
-from holdfast.git.settings import CommitSettings
+from holdfast.git.settings import is_person_known
 from tests.support.repositories import git, make_repository
 
 VALUES = (None, "", " ", "...", "<>", "Ada", "Ada <x>", "\u65e5\u672c")
@@ -50,7 +50,7 @@ def test_a_person_who_is_known_is_accepted_by_git(
                 monkeypatch.delenv("GIT_AUTHOR_NAME", raising=False)
             else:
                 monkeypatch.setenv("GIT_AUTHOR_NAME", variable)
-            is_known = CommitSettings.of(repository).is_person_known
+            is_known = is_person_known(repository)
             assert accepted_by_git(repository) or not is_known
             known.add(is_known)
     assert known == ({True, False} if name and "Ada" in name else {False})
@@ -60,19 +60,13 @@ def test_a_person_who_is_known_is_accepted_by_git(
 def test_a_person_without_an_address_and_a_date_are_left_to_git(
     repository: GitRepository, monkeypatch: pytest.MonkeyPatch, email: str | None
 ) -> None:
-    assert CommitSettings.of(repository).is_person_known
+    assert is_person_known(repository)
     monkeypatch.setenv("GIT_COMMITTER_DATE", "no date")
     assert not accepted_by_git(repository)
-    assert not CommitSettings.of(repository).is_person_known
+    assert not is_person_known(repository)
     monkeypatch.delenv("GIT_COMMITTER_DATE")
     set_to(repository, "user.email", email)
-    assert not CommitSettings.of(repository).is_person_known
-
-
-@pytest.mark.parametrize(("value", "is_signed"), [(None, False), ("yes", True), ("1", True), ("off", False)])
-def test_whether_to_sign_is_read_as_git_reads_it(repository: GitRepository, value: str | None, is_signed: bool) -> None:
-    set_to(repository, "commit.gpgSign", value)
-    assert CommitSettings.of(repository).is_signed is is_signed
+    assert not is_person_known(repository)
 
 
 @pytest.mark.parametrize("key", ["user.name", "author.name", "committer.email"])
@@ -82,4 +76,4 @@ def test_a_name_or_address_without_a_value_is_left_to_git(repository: GitReposit
     with (repository.git_dir / "config").open("a") as config:
         config.write(f"[{section}]\n\t{name}\n" + (f"\t{name} = Ada\n" if follows else ""))
     assert not accepted_by_git(repository)
-    assert not CommitSettings.of(repository).is_person_known
+    assert not is_person_known(repository)
