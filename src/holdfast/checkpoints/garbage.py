@@ -62,7 +62,10 @@ class Garbage:
 
     def frees_much(self) -> bool:
         """Whether a collection may free much. If not, what was given up goes with the next one that does."""
-        return self._manager.objects.tally.given_up_bytes() >= _MUCH_BYTES
+        try:
+            return self._manager.objects.tally.given_up_bytes() >= _MUCH_BYTES
+        except (ContentError, DatabaseError):
+            return True  # the collection says what is wrong
 
     def collect(self, gone: Sequence[Checkpoint] = ()) -> int:
         """Forget the snapshots of deleted checkpoints and free the content that no record needs; the bytes freed.

@@ -106,8 +106,8 @@ def is_nothing_staged(repository: GitRepository, changes: Changes) -> bool:
 def index_after(repository: GitRepository, changes: Changes, *, are_from_files: bool = False) -> bytes | None:
     """The index with these paths as they are after; None if git must make it.
 
-    Each file that comes must be in the work tree already: the index gets its stat data. ``are_from_files``: git has just
-    made the new ones of these very files. What it made byte for byte the same, it left as it was.
+    Each file that comes must be in the work tree already: the index gets its stat data. ``are_from_files``: git has
+    just made the new ones of these very files. What it made byte for byte the same, it left as it was.
     """
     index = _index_of(repository, changes)
     if index is None or index.has_beside(changes) or any(each.flags for path in changes for each in index.at(path)):

@@ -53,8 +53,8 @@ class CopySink(Protocol):
         """Files were copied; called by several threads, and the contents are gone afterwards."""
         ...
 
-    def note_entry(self, path: bytes, original: os.stat_result) -> None:
-        """An entry was copied on its own and byte for byte; ``original`` is its status after its content was read."""
+    def note_entry(self, path: bytes) -> None:
+        """An entry was copied on its own and byte for byte."""
         ...
 
 

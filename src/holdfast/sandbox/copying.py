@@ -220,19 +220,19 @@ class TreeCopy:
             self._companions.append(path)
             return
         try:
-            copied = self._copy_to_its_place(path, source, found)
+            is_exact = self._is_copied_to_its_place(path, source, found)
         except IsDatabase:
             self._databases.append(path)
         else:
-            if copied is not None and self._sink is not None:
-                self._sink.note_entry(path, copied)
+            if is_exact and self._sink is not None:
+                self._sink.note_entry(path)
 
-    def _copy_to_its_place(
+    def _is_copied_to_its_place(
         self, path: bytes, source: int, found: os.stat_result, *, also_databases: bool = False
-    ) -> os.stat_result | None:
-        """Copy an entry, unless it is gone or not readable; returns its status after that."""
+    ) -> bool:
+        """Copy an entry; False if it is gone or not readable, or if its copy is not byte for byte the same."""
         if self._is_linked(path, found):
-            return None if path in self.not_byte_for_byte else found
+            return path not in self.not_byte_for_byte
         directory, name = split(path)
         try:
             target = self._to.open(directory)
@@ -243,8 +243,8 @@ class TreeCopy:
             self._tell_if_replaced(path)
         else:
             self._remember(path, copied)
-            return copied
-        return None
+            return True
+        return False
 
     def _is_linked(self, path: bytes, found: os.stat_result) -> bool:
         """Whether the file was already copied under another name; then the copy gets a hard link."""
@@ -328,7 +328,7 @@ class TreeCopy:
             found = os.stat(name, dir_fd=source, follow_symlinks=False)
         if not can_be_copied(found):
             raise Moved
-        self._copy_to_its_place(path, source, found, also_databases=True)
+        self._is_copied_to_its_place(path, source, found, also_databases=True)
 
     def _is_copied_by_sqlite(self, path: bytes) -> bool:
         directory, name = split(path)

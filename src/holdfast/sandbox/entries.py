@@ -9,9 +9,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from holdfast.sandbox.attributes import attributes_of, entry_in
+from holdfast.sandbox.attributes import Attributes, attributes_of, entry_in
 from holdfast.sandbox.databases import is_open_database
-from holdfast.system.directories import made_accessible
+from holdfast.system.directories import IS_ROOT, made_accessible
 from holdfast.system.progress import UNWATCHED, Metering
 from holdfast.system.stopping import stop_if_asked
 
@@ -90,10 +90,17 @@ class EntryCopy:
                 else:
                     _copy_content(original, copy, self.meter)
                 copied = os.fstat(original)
-                attributes_of(original, copied).give_to(copy)
+                self._attributes(name, source, original, copied).give_to(copy)
             finally:
                 os.close(copy)
             return copied
+
+    def _attributes(self, name: bytes, directory: int, original: int, found: os.stat_result) -> Attributes:
+        """The kernel gives extended attributes only if the mode allows reading, even for an open file."""
+        if not self._is_ours or IS_ROOT or found.st_mode & stat.S_IRUSR:
+            return attributes_of(original, found)
+        with made_accessible(name, directory, 0o400):
+            return attributes_of(original, found)
 
     @contextmanager
     def open_file(self, name: bytes, directory: int) -> Iterator[int]:

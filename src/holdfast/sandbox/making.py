@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from holdfast.sandbox.bulk import CopySink
 from holdfast.sandbox.copying import TreeCopy
 from holdfast.sandbox.listing import ListedTree
 from holdfast.sandbox.spares import Spares, forget_spare, git_index_beside, origin_beside
+from holdfast.system.directories import IS_ROOT
 from holdfast.system.place import refuse_replaced
 from holdfast.system.stopping import Stopped
 from holdfast.system.trash import trash_for
@@ -80,12 +82,17 @@ def _unfinished(path: Path) -> Path:
     return path.with_name(f".{path.name}.unfinished")
 
 
+_FORKING = threading.Lock()
+"""A user other than root makes a closed file or folder accessible while copying it. Another thread that copies the same
+sandbox would take that for its mode, and find it closed again in the middle."""
+
+
 def fork(parent: Resource, child: Resource, sink: CopySink | None = None) -> Resource:
     """Make a subplan's sandbox: an exact copy of what its parent has at this moment.
 
     Returns the child with what could not be copied.
     """
     refuse_replaced(Path(parent.sandbox_path))
-    with made_whole(Path(child.sandbox_path)) as unfinished:
+    with _FORKING if not IS_ROOT else nullcontext(), made_whole(Path(child.sandbox_path)) as unfinished:
         copy = TreeCopy(Path(parent.sandbox_path), unfinished, name=child.name, is_ours=True, sink=sink).run()
     return child.model_copy(update={"left_out": (*child.left_out, *copy.left_out)})

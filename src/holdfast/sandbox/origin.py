@@ -18,11 +18,11 @@ import msgspec
 
 from holdfast.sandbox.listing import Listed, ListedTree
 from holdfast.system.comparing import numbers_of_changed, portions
-from holdfast.system.directories import Descent, split
+from holdfast.system.directories import USER, Descent, split
 from holdfast.system.machine import boot_id
-from holdfast.system.stamps import RACY_NS, UNTRUSTED, own_stamp, pack_stamps, path_in, unpack_stamps
+from holdfast.system.stamps import UNTRUSTED, is_settled, own_stamp, pack_stamps, path_in, unpack_stamps
 
-_VERSION = 3
+_VERSION = 4
 _UNTRUSTED_STAMP = (0, UNTRUSTED, 0, 0)
 """No file has it."""
 _REMOTE = ("9p", "afs", "ceph", "cifs", "fuse", "lustre", "nfs", "smb", "virtiofs")
@@ -50,17 +50,20 @@ class Walked(NamedTuple):
 
     def trusted(self) -> Directories:
         """Their stamps without the ctimes that are so recent that a later change may not show."""
-        racy_ns = self.read_from_ns - RACY_NS
+        began_ns = self.read_from_ns
         return {
-            path: listed.stamps if listed.newest_ns < racy_ns else _distrusted(listed.stamps, racy_ns)
+            path: listed.stamps if is_settled(listed.newest_ns, began_ns) else _distrusted(listed.stamps, began_ns)
             for path, listed in self.directories.items()
         }
 
 
-def _distrusted(packed: bytes, racy_ns: int) -> bytes:
+def _distrusted(packed: bytes, read_from_ns: int) -> bytes:
     inode, ctime = own_stamp(packed)
-    stamps = {name: stamp if stamp[1] < racy_ns else _UNTRUSTED_STAMP for name, stamp in unpack_stamps(packed).items()}
-    return pack_stamps(path_in(packed), (inode, ctime if ctime < racy_ns else UNTRUSTED), stamps)
+    stamps = {
+        name: stamp if is_settled(stamp[1], read_from_ns) else _UNTRUSTED_STAMP
+        for name, stamp in unpack_stamps(packed).items()
+    }
+    return pack_stamps(path_in(packed), (inode, ctime if is_settled(ctime, read_from_ns) else UNTRUSTED), stamps)
 
 
 class LookedAgain(NamedTuple):
@@ -79,7 +82,7 @@ class LookedAgain(NamedTuple):
 class Origin(msgspec.Struct, array_like=True):
     version: int
     boot_id: str
-    user: int
+    user: tuple[int, ...]
     real: Directories
     copy: Directories
     skip: frozenset[bytes]
@@ -88,12 +91,12 @@ class Origin(msgspec.Struct, array_like=True):
     @property
     def is_of_now(self) -> bool:
         """Whether it was noted by this user and in this boot: after a power cut, files may have lost content."""
-        return (self.version, self.boot_id, self.user) == (_VERSION, boot_id(), os.geteuid())
+        return (self.version, self.boot_id, self.user) == (_VERSION, boot_id(), USER)
 
 
 def origin_of(real: Directories, copy: Directories, skip: Collection[bytes]) -> Origin:
     """Both with stamps that can be trusted."""
-    return Origin(_VERSION, boot_id(), os.geteuid(), real, copy, frozenset(skip))
+    return Origin(_VERSION, boot_id(), USER, real, copy, frozenset(skip))
 
 
 _decoder = msgspec.msgpack.Decoder(Origin)

@@ -316,7 +316,7 @@ static int are_same_files(int directory, const struct stamps_head *head, const c
             return 0;
         name = end + 1;
     }
-    return 1;
+    return name == rows;
 }
 
 static int is_same_directory(int root, const struct stamps_head *head, const char *packed)
@@ -542,17 +542,37 @@ static int is_written(int descriptor, const char *content, size_t size)
     return 1;
 }
 
-/* Share the blocks of the original, if what was read from it is certainly what they hold. */
+/* Whether a file holds exactly this. */
+static int is_content(int descriptor, const char *content, size_t size)
+{
+    char room[1 << 16];
+    size_t done = 0;
+    while (done < size) {
+        size_t wanted = size - done < sizeof room ? size - done : sizeof room;
+        ssize_t got = pread(descriptor, room, wanted, (off_t)done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0 || memcmp(room, content + done, (size_t)got))
+            return 0;
+        done += (size_t)got;
+    }
+    return 1;
+}
+
+/* Share the blocks of the original, if what was read from it is certainly what they hold. A program may have changed it
+   through a mapping since, without a new ctime; but sharing makes the kernel note the next change, so if the content is
+   read as before after that, it is what is shared. */
 static int is_cloned(struct copying *work, int original, int copy, const struct copied *found)
 {
     struct stat after;
+    size_t size = (size_t)found->original.st_size;
     if (!work->clones || !found->is_steady || !is_before(&found->original.st_ctim, &work->settled))
         return 0;
     if (ioctl(copy, CLONE, original)) {
         work->clones = 0;
         return 0;
     }
-    if (!fstat(original, &after) && is_unchanged(&found->original, &after))
+    if (is_content(original, work->room, size) && !fstat(original, &after) && is_unchanged(&found->original, &after))
         return 1;
     return ftruncate(copy, 0) ? -1 : 0;
 }

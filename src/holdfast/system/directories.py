@@ -33,6 +33,8 @@ def _own_groups() -> frozenset[int]:
 
 
 OWN_GROUPS = _own_groups()
+USER = (os.geteuid(), *(() if IS_ROOT else sorted(OWN_GROUPS)))
+"""What decides which owners a copy gets and a snapshot holds."""
 _MOST_OPEN = 64
 """A process may have only so many files open, and a tree may be deeper than that."""
 _FEWEST_OPEN = 4

@@ -195,7 +195,7 @@ def _made_copy(
     target, name = place
     copy = os.open(name, _TO_MAKE, 0o600, dir_fd=target)
     try:
-        written = len(content) if is_steady and _is_cloned(original, copy, found) else 0
+        written = len(content) if is_steady and _is_cloned(original, copy, content, found) else 0
         while written < len(content):
             written += os.pwrite(copy, memoryview(content)[written:], written)
         if groups is None:
@@ -211,15 +211,19 @@ def _made_copy(
         os.close(copy)
 
 
-def _is_cloned(original: int, copy: int, found: os.stat_result) -> bool:
-    """Share the blocks of the original, if what was read from it is certainly what they hold."""
+def _is_cloned(original: int, copy: int, content: bytes, found: os.stat_result) -> bool:
+    """Share the blocks of the original, if what was read from it is certainly what they hold.
+
+    A program may have changed it through a mapping since, without a new ctime; but sharing makes the kernel note the
+    next change, so if the content is read as before after that, it is what is shared.
+    """
     if found.st_ctime_ns >= time.time_ns() - _SECOND_NS:
         return False  # a change in this moment may not show in its times
     try:
         fcntl.ioctl(copy, _CLONE, original)
     except OSError:
         return False
-    if _moment(os.fstat(original)) == _moment(found):
+    if os.pread(original, len(content), 0) == content and _moment(os.fstat(original)) == _moment(found):
         return True
     os.ftruncate(copy, 0)
     return False
@@ -278,8 +282,8 @@ def _stamps_size(packed: bytes | memoryview) -> int:
 def _is_same_directory(root: int, packed: bytes) -> bool:
     _, path_bytes, count, _, _, _ = STAMPS_HEAD.unpack_from(packed)
     rows = len(packed) - count * STAMPS_ROW.size
-    path, *names = packed[STAMPS_HEAD.size : rows - 1].split(b"\0")
-    if len(path) != path_bytes or len(names) != count:
+    path, *names, last = packed[STAMPS_HEAD.size : rows].split(b"\0")
+    if len(path) != path_bytes or len(names) != count or last:
         return False
     try:
         directory = open_beneath(root, path or b".")

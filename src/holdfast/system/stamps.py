@@ -23,11 +23,21 @@ OwnStamp = tuple[int, int]
 UNTRUSTED = -1
 """Stands for a ctime so recent that the file may change again without a new one."""
 RACY_NS = 20_000_000
-"""Before Linux 6.13 timestamps advance in steps of up to 10 ms. A file that changed so shortly before it was read may
-change again with the same timestamps, so it is read again the next time."""
+"""Before Linux 6.13 timestamps advance in steps of up to 10 ms."""
 
 _SECOND_NS = 1_000_000_000
+_RACY_IN_SECONDS_NS = 2 * _SECOND_NS
+"""Some file systems keep whole seconds only, as ext4 does in inodes of 128 bytes; elsewhere hardly any time is one."""
 _END_OF_NAME = b"\0"
+
+
+def is_settled(ctime_ns: int, read_from_ns: int) -> bool:
+    """Whether a change after that moment, at which reading began, gives a new ctime.
+
+    A file that changed shortly before may change again with the same timestamps, so it is read again the next time.
+    """
+    racy_ns = RACY_NS if ctime_ns % _SECOND_NS else _RACY_IN_SECONDS_NS
+    return ctime_ns < read_from_ns - racy_ns
 
 
 def pack_stamps(path: bytes, own: OwnStamp, stamps: Mapping[bytes, Stamp]) -> bytes:

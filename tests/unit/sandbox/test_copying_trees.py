@@ -35,10 +35,9 @@ class Meanwhile:
         self._action: Callable[[], object] | None = action
         self.contents: dict[bytes, bytes] = {}
         self.directories: dict[bytes, int] = {}
-        self.alone: dict[bytes, os.stat_result] = {}
 
-    def note_entry(self, path: bytes, original: os.stat_result) -> None:
-        self.alone[path] = original
+    def note_entry(self, path: bytes) -> None:
+        pass
 
     def note_directory(self, path: bytes, inode: int) -> None:
         self.directories[path] = inode

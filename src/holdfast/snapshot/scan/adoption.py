@@ -17,7 +17,7 @@ from holdfast.system.calls import status_of, status_through
 from holdfast.system.directories import IS_ROOT, Descent, split
 from holdfast.system.plain_calls import Status, status_from
 from holdfast.system.progress import UNWATCHED, Metering, Work, meter_of
-from holdfast.system.stamps import RACY_NS, UNTRUSTED
+from holdfast.system.stamps import UNTRUSTED, is_settled
 
 
 def adopt(
@@ -59,7 +59,7 @@ class _Adoption:
         touched: Mapping[bytes, set[bytes]],
     ) -> None:
         self._tree, self._descent, self._proven, self._touched = tree, descent, proven, touched
-        self._settled_ns = time.time_ns() - RACY_NS
+        self._began_ns = time.time_ns()
         self._meter, self._is_watched = meter, meter is not UNWATCHED
         self._hasher = counted_sink(Hasher(), meter)
         self._linked = tree.links.by_path
@@ -93,7 +93,7 @@ class _Adoption:
             return False
         _, _, _, mtime, size, device, inode, names, ctime, _ = status
         parent.put(new)
-        parent.note_stamp(name, (inode, ctime if ctime < self._settled_ns else UNTRUSTED, mtime, size))
+        parent.note_stamp(name, (inode, ctime if is_settled(ctime, self._began_ns) else UNTRUSTED, mtime, size))
         if names > 1 or path in self._linked:
             self._tree.links.note(path, (device, inode), names)
         return True

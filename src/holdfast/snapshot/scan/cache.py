@@ -22,9 +22,10 @@ from holdfast.snapshot.scan.hard_links import HardLinks
 from holdfast.snapshot.scan.known_tree import KnownTree
 from holdfast.snapshot.scan.packed_tree import PackedTree
 from holdfast.snapshot.scan.unheld_paths import UnheldPaths
+from holdfast.system.directories import USER
 from holdfast.system.machine import boot_id
 
-_MAGIC = b"HFINDEX6"
+_MAGIC = b"HFINDEX7"
 """The last character is the version."""
 _TREE, _FACTS = 0, 1
 _HEAD = struct.Struct(f"=8sQQ{DIGEST_BYTES}s")
@@ -37,6 +38,7 @@ _MOST_TREES = 64
 
 class _Facts(msgspec.Struct, array_like=True):
     boot_id: str
+    user: tuple[int, ...]
     root_inode: int
     state: bytes
     finding: str | None
@@ -78,7 +80,7 @@ class IndexFile:
         except (OSError, msgspec.DecodeError):
             return None
         # After a power cut a file can have its old timestamps and lost content, so no cache survives a reboot.
-        if (facts.boot_id, facts.root_inode) != (boot_id(), self._root.stat().st_ino):
+        if (facts.boot_id, facts.user, facts.root_inode) != (boot_id(), USER, self._root.stat().st_ino):
             return None
         self._content = content
         links = HardLinks(facts.linked, facts.link_counts, set(facts.left))
@@ -100,7 +102,7 @@ class IndexFile:
         links = tree.links
         counts = {inode: links.counts[inode] for inode in links.by_path.values()}
         root_inode, left = self._root.stat().st_ino, sorted(links.left)
-        return _encode(_Facts(boot_id(), root_inode, state, finding, tree.unheld, links.by_path, counts, left))
+        return _encode(_Facts(boot_id(), USER, root_inode, state, finding, tree.unheld, links.by_path, counts, left))
 
     def _can_grow(self, tree: KnownTree) -> bool:
         """Whether the file is still as we know it, the tree has grown from it, and it has not grown too much."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import threading
 import time
@@ -17,7 +16,7 @@ from holdfast.snapshot.scan.entries import user_owner
 from holdfast.snapshot.scan.known_tree import KnownTree
 from holdfast.snapshot.scan.nodes import Node
 from holdfast.system.directories import IS_ROOT, split
-from holdfast.system.stamps import RACY_NS, UNTRUSTED, Stamp
+from holdfast.system.stamps import UNTRUSTED, Stamp, is_settled
 
 
 def entry_of(file: CopiedFile, digest: bytes) -> tuple[Entry, Stamp] | None:
@@ -72,7 +71,7 @@ class CopiedTree:
             for file, digest in zip(files, digests, strict=True):
                 self._note(file, digest)
 
-    def note_entry(self, path: bytes, original: os.stat_result) -> None:
+    def note_entry(self, path: bytes) -> None:
         """Its content was not shown, so that it is read."""
 
     def _note(self, file: CopiedFile, digest: bytes) -> None:
@@ -91,7 +90,7 @@ class CopiedTree:
                 self._is_over_quota = True
         if self._is_over_quota or not self._nodes:
             return None
-        racy_ns = time.time_ns() - RACY_NS
+        now_ns = time.time_ns()
         for node in self._nodes.values():
-            node.distrust({name for name, stamp in node.stamps.items() if stamp[1] >= racy_ns})
+            node.distrust({name for name, stamp in node.stamps.items() if not is_settled(stamp[1], now_ns)})
         return self._tree

@@ -17,7 +17,7 @@ from holdfast.snapshot.scan.nodes import Node
 from holdfast.snapshot.scan.reading import PARALLEL_FROM_FILES, read_in_parallel
 from holdfast.system.directories import Descent, join
 from holdfast.system.progress import Metering, Work, meter_of
-from holdfast.system.stamps import UNTRUSTED, Stamp
+from holdfast.system.stamps import UNTRUSTED, Stamp, is_settled
 from holdfast.system.stopping import stop_if_asked
 
 
@@ -55,11 +55,11 @@ class _UnknownContent:
 
 
 class FilesToRead:
-    """``name``: what the tree is called in progress reports; ``racy_ns``: a file changed later may change unnoticed."""
+    """``name``: what the tree is called in progress reports; ``began_ns``: when the scan began."""
 
-    def __init__(self, tree: KnownTree, root: Path, name: str, descent: Descent, batch: Batch, racy_ns: int) -> None:
+    def __init__(self, tree: KnownTree, root: Path, name: str, descent: Descent, batch: Batch, began_ns: int) -> None:
         self._tree, self._root, self._name, self._descent, self._batch = tree, root, name, descent, batch
-        self._racy_ns = racy_ns
+        self._began_ns = began_ns
         self._unknown = _UnknownContent(batch)
         self.wanted: list[FileToRead] = []
 
@@ -109,7 +109,7 @@ class FilesToRead:
         node = wanted.node
         node.put(entry)
         inode, ctime, mtime, size = stamp
-        if ctime >= self._racy_ns:
+        if not is_settled(ctime, self._began_ns):
             stamp = (inode, UNTRUSTED, mtime, size)
         node.note_stamp(wanted.name, stamp)
         self._tree.links.note(join(wanted.directory, wanted.name), (device, inode), names)

@@ -22,7 +22,7 @@ from holdfast.snapshot.scan.known_tree import KnownTree
 from holdfast.snapshot.scan.nodes import Node
 from holdfast.snapshot.scan.packed_tree import PackedTree
 from holdfast.system.directories import Descent, join, split
-from holdfast.system.stamps import RACY_NS, UNTRUSTED, Stamp
+from holdfast.system.stamps import RACY_NS, UNTRUSTED, Stamp, is_settled
 from holdfast.system.stopping import stop_if_asked
 
 
@@ -61,7 +61,7 @@ class ForkedTree:
             if (found := entry_of(file, digest)) is not None:
                 self._files[file.directory].append(found)
 
-    def note_entry(self, path: bytes, original: os.stat_result) -> None:  # noqa: ARG002 - only the copy counts
+    def note_entry(self, path: bytes) -> None:
         directory, name = split(path)
         self._others[directory].append(name)
 
@@ -70,13 +70,13 @@ class ForkedTree:
         time.sleep(RACY_NS / 1e9)  # otherwise the last of it would be too new to be told by its times
         tree = KnownTree(self._lent.packed)
         try:
-            self._compare(tree, time.time_ns() - RACY_NS)
+            self._compare(tree, time.time_ns())
         except OSError:
             return None  # the first checkpoint reads all of it, and says what is wrong
         tree.pack_anew()
         return tree
 
-    def _compare(self, tree: KnownTree, racy_ns: int) -> None:
+    def _compare(self, tree: KnownTree, now_ns: int) -> None:
         """Leave in the tree only the stamps of what is the same in the copy, with those that it has there."""
         with Descent(self._copy, is_sandbox=True) as copies:
             for path, node in tree.nodes():
@@ -84,8 +84,8 @@ class ForkedTree:
                 found, node.stamp = dict[bytes, Stamp](), (0, UNTRUSTED)
                 if path in self._directories:
                     found.update(self._copied_in(path, node, copies.open(path), tree))
-                    node.stamp = self._own_stamp(path, node, copies, racy_ns)
-                known = {name: stamp for name, stamp in found.items() if stamp[1] < racy_ns}
+                    node.stamp = self._own_stamp(path, node, copies, now_ns)
+                known = {name: stamp for name, stamp in found.items() if is_settled(stamp[1], now_ns)}
                 node.distrust(node.stamps.keys() - known.keys())
                 node.stamps.update(known)
 
@@ -94,14 +94,14 @@ class ForkedTree:
         for entry, stamp in self._files[path]:
             if node.entries.get(entry.name) == entry:
                 yield entry.name, stamp
-        for name in self._others[path]:
+        for name in filter(node.entries.__contains__, self._others[path]):
             with suppress(OSError, Moved):
                 entry, found = read_entry(copy, name, _OnlyHashed())
                 if node.entries.get(name) == entry:
                     tree.links.note(join(path, name), (found.st_dev, found.st_ino), found.st_nlink)
                     yield name, (found.st_ino, found.st_ctime_ns, found.st_mtime_ns, found.st_size)
 
-    def _own_stamp(self, path: bytes, node: Node, copies: Descent, racy_ns: int) -> tuple[int, int]:
+    def _own_stamp(self, path: bytes, node: Node, copies: Descent, now_ns: int) -> tuple[int, int]:
         """The stamp of a directory of the copy; no trusted one if it does not have the known names and attributes.
 
         A name may be known as a directory, and be a file by now, or the other way round.
@@ -111,7 +111,7 @@ class ForkedTree:
         assert node.head is not None
         names = set(map(os.fsencode, os.listdir(descriptor)))
         is_known = (
-            found.st_ctime_ns < racy_ns
+            is_settled(found.st_ctime_ns, now_ns)
             and is_directory_as_wanted(node.head, descriptor, found, copies.mode_of(path, found))
             and names == node.stamps.keys() | node.children.keys()
             and {name for name in names if join(path, name) in self._directories} == node.children.keys()

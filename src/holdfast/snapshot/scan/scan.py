@@ -23,7 +23,7 @@ from holdfast.snapshot.scan.files import FilesToRead, FileToRead, open_directory
 from holdfast.snapshot.scan.known_tree import KnownTree
 from holdfast.snapshot.scan.nodes import Node
 from holdfast.system.directories import Descent, depth, join, split
-from holdfast.system.stamps import RACY_NS, UNTRUSTED
+from holdfast.system.stamps import UNTRUSTED, is_settled
 from holdfast.system.stopping import stop_if_asked
 
 _MOST_SEARCHES = 16
@@ -40,8 +40,8 @@ class Scan:
     ) -> None:
         self._tree, self._root, self._descent, self._batch, self._recent = tree, root, descent, batch, recent
         self._open = partial(open_directory, descent)
-        self._racy_ns = time.time_ns() - RACY_NS
-        self._files = FilesToRead(tree, root, name, descent, batch, self._racy_ns)
+        self._began_ns = time.time_ns()
+        self._files = FilesToRead(tree, root, name, descent, batch, self._began_ns)
         self._to_encode: dict[bytes, Node] = {}
         self._listed: list[tuple[Node, tuple[int, int]]] = []
         self._scanned: set[Node] = set()
@@ -149,7 +149,7 @@ class Scan:
             if head != node.head:
                 node.head, node.is_placed = head, False
             node.stamp = (found.st_ino, UNTRUSTED)
-            if is_listed and found.st_ctime_ns < self._racy_ns:
+            if is_listed and is_settled(found.st_ctime_ns, self._began_ns):
                 self._listed.append((node, stamp))
         self._to_encode[directory] = node
 
