@@ -15,7 +15,10 @@ _state = {"is_hooked": False}
 
 @contextmanager
 def just_before(event: str, name: str, action: Callable[[], Any]) -> Iterator[None]:
-    """Do ``action`` once, before the first audit event of that kind about a path whose last name fits that glob."""
+    """Do ``action`` once, before the first audit event of that kind about a path whose last name fits that glob.
+
+    With ``*`` it need not be about a path.
+    """
     if not _state["is_hooked"]:
         sys.addaudithook(_hear)  # it cannot be taken away again, so there is only one
         _state["is_hooked"] = True
@@ -32,6 +35,6 @@ def just_before(event: str, name: str, action: Callable[[], Any]) -> Iterator[No
 def _hear(event: str, args: tuple[Any, ...]) -> None:
     for waiting in [each for each in _waiting if each[0] == event]:
         names = [os.path.basename(os.fsdecode(arg)) for arg in args if isinstance(arg, str | bytes)]
-        if any(fnmatchcase(name, waiting[1]) for name in names):
+        if waiting[1] == "*" or any(fnmatchcase(name, waiting[1]) for name in names):
             _waiting.remove(waiting)
             waiting[2]()

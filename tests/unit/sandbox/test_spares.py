@@ -20,6 +20,7 @@ from holdfast.sandbox.git_worktree import GitWorktreeSandbox
 from holdfast.sandbox.origin import Origin, load_origin
 from holdfast.sandbox.protocol import Sandbox
 from holdfast.sandbox.spares import SPARES, Spares, index_of_spare, origin_beside
+from holdfast.system.directories import USER
 from tests.support.repositories import git, make_repository
 from tests.support.trees import compare, describe, make_socket, set_mtime, write
 
@@ -244,7 +245,9 @@ def _other(**changes: object) -> Callable[[Origin], Origin]:
     return lambda origin: msgspec.structs.replace(origin, **changes)
 
 
-@pytest.mark.parametrize("other", [{"boot_id": "another"}, {"user": 12345}, {"version": 0}])
+@pytest.mark.parametrize(
+    "other", [{"boot_id": "another"}, {"user": (12345,)}, {"user": (*USER, 12345)}, {"version": 0}]
+)
 def test_a_spare_of_another_boot_user_or_version_is_not_trusted(bench: Bench, other: dict[str, object]) -> None:
     first, second = bench.sandbox(), bench.sandbox()
     first.create(spares=bench.spares)
