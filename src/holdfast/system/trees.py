@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import shutil
@@ -143,15 +144,36 @@ def temporary_folder() -> Iterator[Path]:
     """A private temporary folder; those of processes that were killed are removed first."""
     remove_abandoned_folders()
     with tempfile.TemporaryDirectory(prefix=f"{_TEMPORARY}{os.getpid()}-", dir=temporary_place()) as folder:
-        yield Path(folder).resolve()
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(held, fcntl.LOCK_SH)
+            yield Path(folder).resolve()
+        finally:
+            os.close(held)
 
 
 def remove_abandoned_folders() -> None:
     """Remove the temporary folders of processes that were killed."""
     for leftover in temporary_place().glob(f"{_TEMPORARY}*-*"):
         owner = leftover.name.removeprefix(_TEMPORARY).partition("-")[0]
-        if owner.isdigit() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
+        is_gone = owner.isdigit() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists()
+        if is_gone and not _is_held(leftover):
             shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _is_held(folder: Path) -> bool:
+    """Whether a process uses it, perhaps one in another container, which has another number there."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def make_folders(root: Path, folders: Iterable[bytes]) -> None:

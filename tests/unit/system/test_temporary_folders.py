@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+
+import pytest
+
+from holdfast.system.trees import remove_abandoned_folders, temporary_folder
 
 _MADE_NAMES = """
 import os, sys
@@ -27,4 +32,21 @@ def test_everything_in_the_shared_temporary_folder_has_a_name_by_which_it_is_kno
     made = said.stdout.splitlines()
     assert made
     assert {name.partition("-of-")[0] for name in made} == {"holdfast"}
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_of_a_process_of_another_container_stays_as_long_as_that_uses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here its number is that of no process."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with temporary_folder() as used:
+        elsewhere = used.with_name(f"holdfast-of-{2**22 + 1}-used")
+        used.rename(elsewhere)
+        remove_abandoned_folders()
+        assert elsewhere.is_dir()
+        elsewhere.rename(used)
+    (tmp_path / elsewhere.name).mkdir()
+    remove_abandoned_folders()
     assert os.listdir(tmp_path) == []
