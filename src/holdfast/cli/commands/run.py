@@ -55,6 +55,10 @@ class Duration(click.ParamType[float]):
 @command(
     "run",
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+    examples=(
+        ("holdfast run -- make", "Run make on a copy of this project."),
+        ('holdfast run --pass-env API_KEY -- my-agent "fix it"', "Run an agent that needs a variable."),
+    ),
 )
 @click.option(
     "--resource",

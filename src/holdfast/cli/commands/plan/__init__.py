@@ -26,10 +26,17 @@ _COMMANDS = {
 }
 
 
-@click.group("plan", cls=LazyGroup, table=_COMMANDS)
+_EXAMPLES = (
+    ("holdfast plan execute plan.yaml", "Make a plan of a file and run it."),
+    ("holdfast plan status", "How the newest plan is; also `holdfast status`."),
+)
+
+
+@click.group("plan", cls=LazyGroup, table=_COMMANDS, examples=_EXAMPLES)
 @with_common_options
 def group() -> None:
     """Create, run, roll back, correct and apply plans.
 
-    PLAN_ID is a plan's id, a unique prefix of it, or `latest`: the newest plan of this project.
+    PLAN_ID is a plan's id, a unique prefix of it, or `latest`: the newest plan of this project. All of these commands
+    also work without the word plan.
     """

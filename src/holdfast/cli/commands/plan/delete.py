@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from holdfast import Holdfast
 
 
-@command("delete")
+@command(
+    "delete",
+    examples=(
+        ("holdfast plan delete latest", "Delete the newest plan, after a question."),
+        ("holdfast plan delete --yes 01M7H3WWVB 01M7H3XPRJ", "Delete two plans without a question."),
+    ),
+)
 @yes_option
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def delete(invocation: Invocation, yes: bool, plan: str) -> Reply:

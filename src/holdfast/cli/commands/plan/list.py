@@ -32,7 +32,14 @@ _COLUMNS = ("plan", "state", "steps", "name", "created")
 _NAME = _COLUMNS.index("name")
 
 
-@command("list", only_looks=True)
+@command(
+    "list",
+    only_looks=True,
+    examples=(
+        ("holdfast plan list", "The plans of this project."),
+        ("holdfast plan list --all --limit 5", "The five newest of all projects."),
+    ),
+)
 @click.option("--all", "everywhere", is_flag=True, help="List the plans of all projects.")
 @limit_option("plans")
 @no_pager_option
