@@ -70,7 +70,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         self._plans = plans = Plans(parts)
         self.find_plan = plans.find_plan
         self.list_plans, self.plans_newest_first = plans.list_plans, plans.plans_newest_first
-        self.count_plans = plans.count_plans
+        self.count_plans, self.short_plan_ids = plans.count_plans, plans.short_ids
         self.status = plans.status
         self.is_interrupted = plans.is_interrupted
         self.conflicts = plans.conflicts

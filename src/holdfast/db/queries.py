@@ -159,6 +159,19 @@ class PlanRecords(Queries):
         sql = "SELECT coalesce(max(revision), 0) FROM plan_revision WHERE plan_id = ?"
         return int(self._records.execute(sql, plan_id)[0][0])
 
+    def ids_beside(self, some: Collection[str], length: int) -> set[str]:
+        """The ids right before and after each of these that begin like it, damaged plans and subplans too.
+
+        ``length``: how many characters they must have in common.
+        """
+        one = "SELECT {}(plan_id) FROM plan WHERE plan_id {} one.plan_id"
+        sql = f"SELECT plan_id, ({one.format('max', '<')}), ({one.format('min', '>')}) FROM plan AS one WHERE"
+        found: set[str] = set()
+        for ids in batched(some):
+            rows = self._records.execute(f"{sql} plan_id IN ({', '.join('?' for _ in ids)})", *ids)
+            found.update(each for row in rows for each in row if each is not None and each[:length] == row[0][:length])
+        return found
+
     def ids(self) -> set[str]:
         """The ids of all plans, subplans too, damaged or not."""
         return {str(row[0]) for row in self._records.execute("SELECT plan_id FROM plan")}

@@ -20,7 +20,7 @@ from holdfast.model import (
     Project,
     StepRun,
 )
-from holdfast.names import did_you_mean
+from holdfast.names import TIME_CHARACTERS, did_you_mean, short_ids
 from holdfast.parts import Parts
 
 if TYPE_CHECKING:
@@ -97,6 +97,10 @@ class Plans:
             return self._parts.store.plans.count_of_project(None)
         project_id = self._find_project_id()
         return self._parts.store.plans.count_of_project(project_id) if project_id is not None else 0
+
+    def short_ids(self, plan_ids: Sequence[str]) -> dict[str, str]:
+        """A beginning of each id that no other plan has, as short as later plans do not make it ambiguous."""
+        return short_ids(plan_ids, self._parts.store.plans.ids_beside(plan_ids, TIME_CHARACTERS))
 
     def below(self, plan: Plan) -> Iterator[Plan]:
         """All its subplans, at any depth."""
