@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.decisions.correct import CorrectionPreview, CorrectionResult, CorrectionService
     from holdfast.decisions.explain import Explanation
     from holdfast.decisions.tree import DecisionCheckpoint, DecisionNode, DecisionTree
+    from holdfast.deleting import DeletedPlans, DeletionPreview
     from holdfast.errors import CheckpointNotFoundError, HoldfastError, NotFoundError
     from holdfast.execution.executor import AfterInterruption, Choices, ExecutionResult, PlanExecutor
     from holdfast.execution.resume import ResumePreview
@@ -47,6 +48,8 @@ __all__ = [
     "DecisionNode",
     "DecisionTree",
     "Declined",
+    "DeletedPlans",
+    "DeletionPreview",
     "ExecutionResult",
     "Explanation",
     "FileDiff",
@@ -81,6 +84,7 @@ _MODULES = {
     "decisions.correct": ("CorrectionPreview", "CorrectionResult", "CorrectionService"),
     "decisions.explain": ("Explanation",),
     "decisions.tree": ("DecisionCheckpoint", "DecisionNode", "DecisionTree"),
+    "deleting": ("DeletedPlans", "DeletionPreview"),
     "errors": ("CheckpointNotFoundError", "HoldfastError", "NotFoundError"),
     "execution.executor": ("AfterInterruption", "Choices", "ExecutionResult", "PlanExecutor"),
     "execution.resume": ("ResumePreview",),

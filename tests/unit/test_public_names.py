@@ -31,6 +31,8 @@ NAMES = {
     "DecisionNode": "decisions.tree",
     "DecisionTree": "decisions.tree",
     "Declined": "app",
+    "DeletedPlans": "deleting",
+    "DeletionPreview": "deleting",
     "ExecutionResult": "execution.executor",
     "Explanation": "decisions.explain",
     "FileDiff": "checkpoints.file_diffs",
