@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.execution.executor import AfterInterruption, Choices, ExecutionResult, PlanExecutor
     from holdfast.execution.resume import ResumePreview
     from holdfast.model import Checkpoint, CheckpointRetentionPolicy, CorrectionMode, RollbackResult
+    from holdfast.planfile.content import PlanContent, StepContent
     from holdfast.process.confinement import Confinement
     from holdfast.process.passthrough import Passthrough
     from holdfast.rollback.rollback import RollbackPreview
@@ -60,12 +61,14 @@ __all__ = [
     "NotFoundError",
     "Outfit",
     "Passthrough",
+    "PlanContent",
     "PlanExecutor",
     "PlanStatus",
     "ResumePreview",
     "RollbackPreview",
     "RollbackResult",
     "SandboxCheckpoint",
+    "StepContent",
     "Timeline",
     "UnapplyPreview",
     "VerifyResult",
@@ -89,6 +92,7 @@ _MODULES = {
     "execution.executor": ("AfterInterruption", "Choices", "ExecutionResult", "PlanExecutor"),
     "execution.resume": ("ResumePreview",),
     "model": ("Checkpoint", "CheckpointRetentionPolicy", "CorrectionMode", "RollbackResult"),
+    "planfile.content": ("PlanContent", "StepContent"),
     "process.confinement": ("Confinement",),
     "process.passthrough": ("Passthrough",),
     "rollback.rollback": ("RollbackPreview",),

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from holdfast.execution.executor import Choices, ExecutionResult
     from holdfast.execution.resume import ResumePreview
     from holdfast.locking import Locking
+    from holdfast.planfile.content import PlanContent
     from holdfast.rollback.rollback import RollbackPreview
     from holdfast.tools import Toolbox
 
@@ -156,11 +157,21 @@ class Holdfast(AbstractContextManager["Holdfast"]):
 
     # Creating and executing
 
-    def create_plan(self, file: Path, *, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> Plan:
-        """``include``, ``exclude``: patterns of files that the sandboxes get or lack, besides those of the settings."""
+    def create_plan(
+        self,
+        file: Path | None = None,
+        *,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        **content: Unpack[PlanContent],
+    ) -> Plan:
+        """A plan from a file, or from the keys of one, with paths relative to the project's folder.
+
+        ``include``, ``exclude``: patterns of files that the sandboxes get or lack, besides those of the settings.
+        """
         from holdfast.plans.creating import create_plan
 
-        return create_plan(file, include, exclude, self._parts)
+        return create_plan(file, content, include, exclude, self._parts)
 
     def create_program_plan(
         self,

@@ -42,6 +42,8 @@ NAMES = {
     "NotFoundError": "errors",
     "Outfit": "app",
     "Passthrough": "process.passthrough",
+    "PlanContent": "planfile.content",
+    "StepContent": "planfile.content",
     "PlanExecutor": "execution.executor",
     "PlanStatus": "app",
     "ResumePreview": "execution.resume",
