@@ -319,6 +319,19 @@ class GroupRecords(Queries):
         rows = self._records.execute(sql, group_id)
         return HeadPlace(*rows[0]) if rows else None
 
+    def places(self, plan_id: str) -> list[tuple[str, int, str | None]]:
+        """The id, number and label of each group, oldest first, damaged ones too; not those of a damaged number."""
+        sql = "SELECT group_id, sequence, label FROM checkpoint_group WHERE plan_id = ? ORDER BY sequence"
+        return [(row[0], row[1], row[2]) for row in self._records.execute(sql, plan_id) if isinstance(row[1], int)]
+
+    def with_ids(self, group_ids: Collection[str]) -> list[CheckpointGroup]:
+        """The sound groups with these ids, oldest first."""
+        found: list[CheckpointGroup] = []
+        for some in batched(group_ids):
+            where = f"group_id IN ({', '.join('?' for _ in some)})"
+            found += self._records.select(CheckpointGroup, where, *some, order="sequence", sound_only=True)
+        return found
+
     def numbered(self, plan_id: str, numbers: Sequence[int]) -> list[CheckpointGroup]:
         """The sound groups with these numbers, which are in order."""
         return self._numbered(CheckpointGroup, plan_id, numbers, sound_only=True)
