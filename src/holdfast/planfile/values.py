@@ -32,11 +32,14 @@ class Values(Document):
             return self._unusable(path, f"nested deeper than {DEEPEST_LEVEL} levels")
         if len(self.paths) > MOST_VALUES:
             return self._unusable(path, f"more than {MOST_VALUES} values")
+        return self._converted(value, path)
+
+    def _converted(self, value: object, path: KeyPath) -> Any:
         match value:
             case Enum():
-                return self._read_again(value.value, path)
+                return self._converted(value.value, path)
             case os.PathLike():
-                return self._read_again(os.fspath(value), path)
+                return self._converted(os.fspath(value), path)
             case None | bool():
                 return value
             case str():
@@ -50,11 +53,6 @@ class Values(Document):
             case _:
                 kinds = "text, a number, True, False, a list or a mapping"
                 return self._unusable(path, f"expected {kinds}, found a value of type {type(value).__name__}")
-
-    def _read_again(self, value: object, path: KeyPath) -> Any:
-        """Another form of the same value."""
-        self.paths.pop()
-        return self._read(value, path)
 
     def _mapping(self, value: Mapping[Any, Any], path: KeyPath) -> dict[str, Any]:
         found = {}
