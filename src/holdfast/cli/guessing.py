@@ -8,11 +8,11 @@ from itertools import takewhile
 
 from holdfast.cli.invocation import PROGRAM, LazyGroup
 
-Path = tuple[str, ...]
+Words = tuple[str, ...]
 """The words of a command after the program's name."""
 
 
-def did_you_mean_command(root: LazyGroup, group: LazyGroup, place: Path, typed: Sequence[str]) -> str:
+def did_you_mean_command(root: LazyGroup, group: LazyGroup, place: Words, typed: Sequence[str]) -> str:
     """A question to put behind a complaint, or nothing if no command is close.
 
     ``typed``: the words from the wrong one on; ``place``: those before it, which lead from ``root`` to ``group``.
@@ -23,13 +23,13 @@ def did_you_mean_command(root: LazyGroup, group: LazyGroup, place: Path, typed: 
     return f" Did you mean {named}?" if found else ""
 
 
-def _elsewhere(root: LazyGroup, name: str) -> list[Path]:
+def _elsewhere(root: LazyGroup, name: str) -> list[Words]:
     """The commands that have exactly this name, in other groups."""
     found = [path for path in root.paths() if path[-1] == name]
     return [(name,)] if (name,) in found else found
 
 
-def _beside(group: LazyGroup, place: Path, words: Sequence[str]) -> list[Path]:
+def _beside(group: LazyGroup, place: Words, words: Sequence[str]) -> list[Words]:
     """The command of this group with a similar name; if it is a group, with the command of it that follows."""
     close = get_close_matches(words[0], group.names(), n=1)
     if not close:
@@ -41,6 +41,6 @@ def _beside(group: LazyGroup, place: Path, words: Sequence[str]) -> list[Path]:
     return _beside(below, path, words[1:]) or [path]
 
 
-def _close_elsewhere(root: LazyGroup, word: str) -> list[Path]:
+def _close_elsewhere(root: LazyGroup, word: str) -> list[Words]:
     close = get_close_matches(word, {path[-1] for path in root.paths()}, n=1)
     return _elsewhere(root, close[0]) if close else []

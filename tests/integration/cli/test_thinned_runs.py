@@ -97,15 +97,13 @@ def test_the_summary_says_what_was_dropped_in_one_line(project: Project) -> None
     steps = "".join(f"  - run: echo {number} > n\n" for number in range(10))
     said = project.call("execute", str(project.plan(steps)), *limit).stdout
     # Two resources at the beginning, and two groups of one checkpoint for each step.
-    assert "\n17 checkpoints, the oldest, were pruned; at most 6 are kept.\n" in said
+    assert "\nPruned, the oldest first: 17 checkpoints; at most 6 are kept.\n" in said
     again = project.json("execute", "latest")
     assert again["pruned_checkpoints"] == 0
 
     ran = project.run("run", *limit, "--resource", "data", "--", "touch", "made")
-    assert "pruned" not in ran.stderr
-    assert "thinned" not in ran.stderr
+    assert "to roll back to" in ran.stderr
+    assert "Thinned out" not in ran.stderr
     fewest = "--config", "sandbox.checkpoint.max-checkpoints-per-plan=2"
     ran = project.run("run", *fewest, "--resource", "data", "--", "touch", "made")
-    assert (
-        "2 checkpoints to roll back to\n2 checkpoints in between were thinned out; at most 2 are kept.\n" in ran.stderr
-    )
+    assert "2 checkpoints to roll back to\nThinned out in between: 2 checkpoints; at most 2 are kept.\n" in ran.stderr

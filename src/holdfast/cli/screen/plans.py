@@ -75,10 +75,9 @@ def changes_text(changes: Sequence[FileChange]) -> str:
 def show_pruned(screen: Screen, result: ExecutionResult) -> None:
     """A line about the checkpoints that were pruned during an execution, if there were any."""
     if result.pruned:
-        of_program = result.plan.steps[0].is_program
-        how = " in between were thinned out" if of_program else ", the oldest, were pruned"
-        limit = f"; at most {result.plan.policy.max_checkpoints} are kept."
-        screen.line((counted(result.pruned, "checkpoint") + how + limit, "dim"))
+        how = "Thinned out in between" if result.plan.steps[0].is_program else "Pruned, the oldest first"
+        limit = f"at most {result.plan.policy.max_checkpoints} are kept."
+        screen.line((f"{how}: {counted(result.pruned, 'checkpoint')}; {limit}", "dim"))
 
 
 def left_out_texts(resource: Resource) -> list[str]:
