@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 
-class Moment(Protocol):
-    """What has to be known of a group."""
+class Group(Protocol):
+    """What has to be known of a checkpoint group."""
 
     @property
     def group_id(self) -> str: ...
@@ -24,7 +24,7 @@ class Moment(Protocol):
     def checkpoints(self) -> int: ...
 
 
-def thinned(ordered: Sequence[Moment], protected: Collection[str], excess: int, newest: int) -> list[str]:
+def thinned(ordered: Sequence[Group], protected: Collection[str], excess: int, newest: int) -> list[str]:
     """The ids of the groups to remove, so many that ``excess`` checkpoints go, if as many are not protected.
 
     ``ordered``: all groups, oldest first. ``newest``: so many checkpoints at the end are kept as long as others can go.
@@ -38,7 +38,7 @@ def thinned(ordered: Sequence[Moment], protected: Collection[str], excess: int, 
     return [ordered[place].group_id for place in going]
 
 
-def _beginning_of_newest(ordered: Sequence[Moment], newest: int) -> int:
+def _beginning_of_newest(ordered: Sequence[Group], newest: int) -> int:
     """The place of the first of the groups at the end that have so many checkpoints together."""
     place = len(ordered)
     while place > 0 and newest - ordered[place - 1].checkpoints >= 0:
@@ -53,7 +53,7 @@ class _Line:
     A group is missed less the smaller the gap is that it leaves, compared with how far back it is.
     """
 
-    def __init__(self, ordered: Sequence[Moment], protected: Collection[str], end: int) -> None:
+    def __init__(self, ordered: Sequence[Group], protected: Collection[str], end: int) -> None:
         self._ordered = ordered
         self._before = {place: place - 1 for place in range(len(ordered))}
         self._after = {place: place + 1 for place in range(len(ordered))}

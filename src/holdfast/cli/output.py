@@ -394,10 +394,10 @@ def show_long_table(
     narrowed: Callable[[Sequence[Row]], Sequence[Row]] = list
     for block in blocks(rows):
         if not columns:
-            enough = _ENOUGH
-            if narrower is not None and not fits([header, *block], screen.width, flexible):
-                narrowed, enough = narrower, _NARROWEST_NAME
-            has_room = fits([header, *narrowed(block)], screen.width, flexible, enough)
+            has_room = fits([header, *block], screen.width, flexible)
+            if not has_room and narrower is not None:
+                narrowed = narrower
+                has_room = fits([header, *narrowed(block)], screen.width, flexible, _NARROWEST_NAME)
             columns = len(header) if has_room else fewest
         shown = [row[:columns] for row in (*heading, *narrowed(block))]
         widths, heading = _column_widths(shown, widths), []
