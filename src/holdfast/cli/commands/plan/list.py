@@ -117,7 +117,7 @@ def show_plans(
 def _show_by_project(screen: Screen, rows: Sequence[Row], narrower: Callable[[Sequence[Row]], Sequence[Row]]) -> int:
     """Below a line for each project, if the column of the projects does not fit."""
     header = (*_COLUMNS, "project")
-    if not fits([header, *rows], screen.width, _NAME):
+    if not fits([_COLUMNS, *(row[:-1] for row in rows)], screen.width, _NAME):
         rows = narrower(rows)
     if fits([header, *rows], screen.width, _NAME):
         return show_long_table(screen, rows, header, flexible=_NAME, fewest=len(header))
