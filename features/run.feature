@@ -82,3 +82,9 @@ Feature: Running any program
       y
       y
       """
+
+  Scenario: If a run has more moments than are kept, its summary says how many went
+    When I run "holdfast run --config sandbox.checkpoint.max-checkpoints-per-plan=2 --resource shop -- touch made"
+    Then it ends with exit code 0
+    And it says "2 checkpoints to roll back to"
+    And it says "Thinned out in between: 2 checkpoints; at most 2 are kept."

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from holdfast.decisions.correct import CorrectionPreview, CorrectionResult, CorrectionService
     from holdfast.decisions.explain import Explanation
     from holdfast.decisions.tree import DecisionCheckpoint, DecisionNode, DecisionTree
+    from holdfast.deleting import DeletedPlans, DeletionPreview
     from holdfast.errors import CheckpointNotFoundError, HoldfastError, NotFoundError
     from holdfast.execution.executor import AfterInterruption, Choices, ExecutionResult, PlanExecutor
     from holdfast.execution.resume import ResumePreview
     from holdfast.model import Checkpoint, CheckpointRetentionPolicy, CorrectionMode, RollbackResult
+    from holdfast.planfile.content import PlanContent, StepContent
     from holdfast.process.confinement import Confinement
     from holdfast.process.passthrough import Passthrough
     from holdfast.rollback.rollback import RollbackPreview
@@ -47,6 +49,8 @@ __all__ = [
     "DecisionNode",
     "DecisionTree",
     "Declined",
+    "DeletedPlans",
+    "DeletionPreview",
     "ExecutionResult",
     "Explanation",
     "FileDiff",
@@ -57,12 +61,14 @@ __all__ = [
     "NotFoundError",
     "Outfit",
     "Passthrough",
+    "PlanContent",
     "PlanExecutor",
     "PlanStatus",
     "ResumePreview",
     "RollbackPreview",
     "RollbackResult",
     "SandboxCheckpoint",
+    "StepContent",
     "Timeline",
     "UnapplyPreview",
     "VerifyResult",
@@ -81,10 +87,12 @@ _MODULES = {
     "decisions.correct": ("CorrectionPreview", "CorrectionResult", "CorrectionService"),
     "decisions.explain": ("Explanation",),
     "decisions.tree": ("DecisionCheckpoint", "DecisionNode", "DecisionTree"),
+    "deleting": ("DeletedPlans", "DeletionPreview"),
     "errors": ("CheckpointNotFoundError", "HoldfastError", "NotFoundError"),
     "execution.executor": ("AfterInterruption", "Choices", "ExecutionResult", "PlanExecutor"),
     "execution.resume": ("ResumePreview",),
     "model": ("Checkpoint", "CheckpointRetentionPolicy", "CorrectionMode", "RollbackResult"),
+    "planfile.content": ("PlanContent", "StepContent"),
     "process.confinement": ("Confinement",),
     "process.passthrough": ("Passthrough",),
     "rollback.rollback": ("RollbackPreview",),

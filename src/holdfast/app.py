@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
@@ -27,7 +27,6 @@ from holdfast.parts import Outfit, Parts
 from holdfast.plans.finding import LATEST, Plans, PlanStatus, project_root
 from holdfast.system.once import once
 from holdfast.system.progress import watched_by
-from holdfast.system.reserve import is_short_of_space
 from holdfast.views.checkpoints import CheckpointViews
 from holdfast.views.content import ContentViews
 from holdfast.views.decisions import DecisionViews
@@ -40,10 +39,12 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.releasing import HeldBack
     from holdfast.checkpoints.service import CheckpointService
     from holdfast.decisions.correct import CorrectionPreview, CorrectionResult
+    from holdfast.deleting import DeletedPlans, DeletionPreview
     from holdfast.events import Listener
     from holdfast.execution.executor import Choices, ExecutionResult
     from holdfast.execution.resume import ResumePreview
     from holdfast.locking import Locking
+    from holdfast.planfile.content import PlanContent
     from holdfast.rollback.rollback import RollbackPreview
     from holdfast.tools import Toolbox
 
@@ -65,12 +66,13 @@ class Holdfast(AbstractContextManager["Holdfast"]):
     def __init__(self, project: Path, home: Path, settings: Settings, environment: Mapping[str, str]) -> None:
         self.project_root, self.home, self.settings = project, home, settings
         self._parts = parts = Parts(project, home, settings, environment)
-        self.allowed_paths = parts.allowed_paths
+        self.allowed_paths, self.close = parts.allowed_paths, parts.close
 
         self._plans = plans = Plans(parts)
         self.find_plan = plans.find_plan
         self.list_plans, self.plans_newest_first = plans.list_plans, plans.plans_newest_first
-        self.count_plans = plans.count_plans
+        self.count_plans, self.short_plan_ids = plans.count_plans, plans.short_ids
+        self.plans_to_prune = plans.plans_to_prune
         self.status = plans.status
         self.is_interrupted = plans.is_interrupted
         self.conflicts = plans.conflicts
@@ -123,9 +125,6 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         folder = (home or home_directory(variables)).absolute()
         return cls(root, folder, load_settings(folder, root, variables, overrides or {}), variables)
 
-    def close(self) -> None:
-        self._parts.close()
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -158,11 +157,21 @@ class Holdfast(AbstractContextManager["Holdfast"]):
 
     # Creating and executing
 
-    def create_plan(self, file: Path, *, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> Plan:
-        """``include``, ``exclude``: patterns of files that the sandboxes get or lack, besides those of the settings."""
+    def create_plan(
+        self,
+        file: Path | None = None,
+        *,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        **content: Unpack[PlanContent],
+    ) -> Plan:
+        """A plan from a file, or from the keys of one, with paths relative to the project's folder.
+
+        ``include``, ``exclude``: patterns of files that the sandboxes get or lack, besides those of the settings.
+        """
         from holdfast.plans.creating import create_plan
 
-        return create_plan(file, include, exclude, self._parts)
+        return create_plan(file, content, include, exclude, self._parts)
 
     def create_program_plan(
         self,
@@ -397,17 +406,20 @@ class Holdfast(AbstractContextManager["Holdfast"]):
 
     def delete(self, reference: str) -> Plan:
         """Delete a plan: its sandboxes, its records and the content that only it needs."""
-        from holdfast.plans.deleting import delete_plan
+        from holdfast.deleting import Deletion
 
-        with self._parts.reserve.given_up():
-            with self._locking.locked(self._locking.DELETE, reference) as (plan, _, lease):
-                given_up_bytes = delete_plan(plan, list(self._plans.below(plan)), lease, self._parts)
-            garbage = self.service.garbage
-            if is_short_of_space(self.home) or not garbage.takes_long(given_up_bytes):
-                garbage.collect()
-            elif garbage.frees_much():
-                self._parts.start_collecting()
-        return plan
+        return Deletion(self._parts, self._plans, self._locking).delete(reference)
+
+    def delete_plans(
+        self, references: Sequence[str], *, confirm: Callable[[DeletionPreview], bool] | None = None
+    ) -> DeletedPlans | Declined:
+        """Delete several plans. If one cannot be deleted, it says why, and the others are deleted all the same.
+
+        All are looked for first: if one does not exist, is a subplan or is in use, none is deleted.
+        """
+        from holdfast.deleting import Deletion
+
+        return Deletion(self._parts, self._plans, self._locking).delete_all(references, confirm) or Declined()
 
     def delete_damaged(self, plan_id: str) -> None:
         """Delete a plan whose record is damaged, without relying on the record."""

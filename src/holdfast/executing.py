@@ -57,6 +57,7 @@ def execute_plan(
             return ExecutionResult(plan, was_done=True, made_anew=made)
         if plan.head_group_id is None:
             undo_changes_of_dead_processes(plan, parts.service, tell)
+        pruned = parts.service.pruning.pruned(plan.plan_id)
         try:
             result = executor.execute(plan, lease)
         except (HoldfastError, OSError) as error:
@@ -71,7 +72,8 @@ def execute_plan(
             with suppress(HoldfastError):  # then the next command finds it interrupted
                 executor.record_error(plan, lease, f"{full.message} {hint}".strip())
             raise full from error
-        return msgspec.structs.replace(result, made_anew=(*made, *result.made_anew))
+        pruned = parts.service.pruning.pruned(plan.plan_id) - pruned
+        return msgspec.structs.replace(result, made_anew=(*made, *result.made_anew), pruned=pruned)
 
 
 def _begun(

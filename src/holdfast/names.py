@@ -60,6 +60,16 @@ def display_ids(ids: Iterable[str]) -> dict[str, str]:
     return {each: DISPLAY_PREFIX + each[: lengths[each]] for each in ordered}
 
 
+def short_ids(some: Iterable[str], beside: Iterable[str]) -> dict[str, str]:
+    """For each of some ids its beginning that later ids do not make ambiguous: it contains the whole time.
+
+    ``beside``: at least the neighbours of each id among those that have the same time.
+    """
+    wanted = list(some)
+    unique = display_ids([*wanted, *beside])
+    return {each: max(unique[each].removeprefix(DISPLAY_PREFIX), each[:TIME_CHARACTERS], key=len) for each in wanted}
+
+
 def lasting_id(checkpoint_id: str, beside: Iterable[str]) -> str:
     """A display id that later checkpoints do not make ambiguous: it contains the whole time of the checkpoint.
 

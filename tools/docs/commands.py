@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import click
 
+from holdfast.cli.invocation import CommandWithExamples
 from holdfast.cli.main import cli
 from tools.docs.pages import DOCS
 
@@ -22,6 +23,9 @@ What each command says with `--help` (or `-h`). How they end: [exit-codes.md](ex
 `PLAN_ID` is an id, a unique prefix of one, or `latest`, the newest plan of this project. `CHECKPOINT_ID` is an id, a
 display id (`cp_...`), a unique prefix of one, or a label. `DECISION_ID` is an id or a unique prefix of one.
 
+Every command of `holdfast plan` also works without the word plan: `holdfast status` is `holdfast plan status`. The
+name of the command in an answer for programs is the long one in both cases.
+
 `holdfast --version` prints the version.
 
 ## Options of every command
@@ -35,6 +39,7 @@ def reference() -> str:
         parts += ["", f"## {name}", "", f"`{_usage(name, command)}`", "", _help(command)]
         if own := _options(command, common=False):
             parts += ["", own]
+        parts += ["", *_examples(command)]
     return "\n".join(parts) + "\n"
 
 
@@ -57,6 +62,12 @@ def _usage(name: str, command: click.Command) -> str:
 
 def _help(command: click.Command) -> str:
     return inspect.cleandoc(command.help or command.short_help or "")
+
+
+def _examples(command: click.Command) -> list[str]:
+    assert isinstance(command, CommandWithExamples)
+    lines = [each for line, purpose in command.examples for each in (f"# {purpose}", line)]
+    return ["```", *lines, "```"]
 
 
 def _options(command: click.Command, *, common: bool) -> str:

@@ -69,6 +69,21 @@ def read_oldest(store: Store, plan_id: str, most: int) -> tuple[OldGroup, ...]:
     return tuple(OldGroup(each, tuple(checkpoints[each.group_id]), counts[each.group_id]) for each in groups)
 
 
+def read_least_missed(store: Store, plan_id: str, excess: int, needed: Collection[str]) -> list[OldGroup]:
+    """The sound groups that thinning removes, oldest first; only they are read as a whole."""
+    counts = store.checkpoints.count_by_group(plan_id)
+    facts = [GroupFacts(*place, counts.get(place[0], 0)) for place in store.groups.places(plan_id)]
+    limit = sum(each.checkpoints for each in facts) - excess
+    removed = retention(facts, limit, needed, thins=True).remove
+    groups = store.groups.with_ids(removed)
+    if len(groups) < len(removed):
+        # A damaged group is not pruned, so another has to go.
+        damaged = set(removed).difference(each.group_id for each in groups)
+        return read_least_missed(store, plan_id, excess, {*needed, *damaged})
+    checkpoints = store.checkpoints.of_groups(removed)
+    return [OldGroup(each, tuple(checkpoints[each.group_id]), counts.get(each.group_id, 0)) for each in groups]
+
+
 class KnownGroups(msgspec.Struct, frozen=True):
     """What is known of a plan's groups after pruning."""
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
 from holdfast.checkpoints.garbage import Garbage
 from holdfast.checkpoints.history import HALF_DONE, is_half_done
-from holdfast.checkpoints.oldest import KnownGroups, OldGroup, checkpoints_of, fewest_to_read, kept_parents, read_oldest
+from holdfast.checkpoints.oldest import (
+    KnownGroups,
+    OldGroup,
+    checkpoints_of,
+    fewest_to_read,
+    kept_parents,
+    read_least_missed,
+    read_oldest,
+)
 from holdfast.checkpoints.retention import GroupFacts, retention
 from holdfast.db.journal import Entry
 from holdfast.db.store import Store
@@ -31,6 +40,7 @@ class Pruning:
     def __init__(self, store: Store, garbage: Garbage) -> None:
         self._store, self._garbage = store, garbage
         self._known: dict[str, KnownGroups] = {}
+        self._pruned: Counter[str] = Counter()
 
     def prune(
         self, plan: Plan, lease: Lease, policy: CheckpointRetentionPolicy, needed: Collection[str] = ()
@@ -50,7 +60,10 @@ class Pruning:
         if known.count > policy.max_checkpoints:
             needed = self._needed(plan).union(needed)
         while (excess := known.count - policy.max_checkpoints) > 0:
-            known, going = self._beyond(known, plan, excess, needed)
+            if _thins(plan):
+                going = read_least_missed(self._store, plan.plan_id, excess, needed)
+            else:
+                known, going = self._beyond(known, plan, excess, needed)
             if not going:
                 break
             self._delete_groups([each.group for each in going], known.oldest)
@@ -58,7 +71,12 @@ class Pruning:
             gone += going
         # If the transaction fails, this is wrong; but then the next group does not follow this one (``with_head``).
         self._known[plan.plan_id] = self._noted(known, gone)
+        self._pruned[plan.plan_id] += sum(each.count for each in gone)
         return gone
+
+    def pruned(self, plan_id: str) -> int:
+        """How many checkpoints of the plan this object has pruned so far, those asked for by a person included."""
+        return self._pruned[plan_id]
 
     def _known_groups(self, plan: Plan, lease: Lease) -> KnownGroups:
         """All checkpoints are counted only once for each lease."""
@@ -98,7 +116,7 @@ class Pruning:
         for checkpoints in sizes:
             sequence = facts[-1].sequence + 1
             facts.append(GroupFacts(f"expected {sequence}", sequence, None, checkpoints))
-            removed = set(retention(facts, limit - damaged, needed).remove)
+            removed = set(retention(facts, limit - damaged, needed, thins=_thins(plan)).remove)
             facts = [each for each in facts if each.group_id not in removed]
         return damaged + sum(each.checkpoints for each in facts)
 
@@ -214,6 +232,14 @@ class Pruning:
             return False
         groups = self._store.groups.after_step(plan.plan_id, decision.step_index - 1)
         return any(is_half_done(decision, group) for group in groups)
+
+
+def _thins(plan: Plan) -> bool:
+    """Whether it is a plan of ``holdfast run``: its program decides when there are moments, and there may be many.
+
+    The moments of a plan of steps tell how each step was done; there the newest are worth more than some of all.
+    """
+    return bool(plan.steps) and plan.steps[0].is_program
 
 
 def _is_open(plan: Plan, run: StepRun) -> bool:

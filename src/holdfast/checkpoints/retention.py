@@ -6,6 +6,8 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
+from holdfast.checkpoints.thinning import thinned
+
 
 class GroupFacts(msgspec.Struct, frozen=True):
     """What retention needs to know about a checkpoint group."""
@@ -25,11 +27,16 @@ class Retained(msgspec.Struct, frozen=True):
     reasons: dict[str, str]
 
 
-def retention(groups: Sequence[GroupFacts], limit: int, needed: Collection[str]) -> Retained:
-    """Remove whole groups, oldest first, until at most ``limit`` checkpoints are left or only protected ones are."""
+def retention(groups: Sequence[GroupFacts], limit: int, needed: Collection[str], *, thins: bool = False) -> Retained:
+    """Remove whole groups, oldest first, until at most ``limit`` checkpoints are left or only protected ones are.
+
+    ``thins``: instead of the oldest, remove those that are missed least. The newest half of the limit stays.
+    """
     ordered = sorted(groups, key=lambda group: group.sequence)
     excess = sum(group.checkpoints for group in ordered) - limit
     protected = _protected(ordered, needed)
+    if thins:
+        return _without(ordered, thinned(ordered, protected, excess, limit // 2), protected, limit)
     keep, remove, reasons = [], [], {}
     for group in ordered:
         reason = protected.get(group.group_id)
@@ -41,6 +48,17 @@ def retention(groups: Sequence[GroupFacts], limit: int, needed: Collection[str])
             keep.append(group.group_id)
             reasons[group.group_id] = reason or f"within the limit of {limit}"
     return Retained(tuple(keep), tuple(remove), reasons)
+
+
+def _without(ordered: Sequence[GroupFacts], going: Sequence[str], protected: dict[str, str], limit: int) -> Retained:
+    gone = set(going)
+    reasons = {
+        each.group_id: "the least missed beyond the limit" if each.group_id in gone else "within the limit"
+        for each in ordered
+    }
+    reasons = {group_id: f"{reason} of {limit}" for group_id, reason in reasons.items()} | protected
+    keep = tuple(each.group_id for each in ordered if each.group_id not in gone)
+    return Retained(keep, tuple(each.group_id for each in ordered if each.group_id in gone), reasons)
 
 
 def _protected(ordered: Sequence[GroupFacts], needed: Collection[str]) -> dict[str, str]:

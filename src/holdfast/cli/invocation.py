@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import cached_property, wraps
@@ -19,6 +19,8 @@ from holdfast.cli.output import Format, PlainScreen, Reply, Screen, can_ask, scr
 from holdfast.errors import StateError, UsageError
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from holdfast import Declined, Holdfast
 
 PROGRAM = "holdfast"
@@ -239,17 +241,44 @@ def _declined() -> Exception:
     return StateError("You said no; nothing was changed.")
 
 
-class LazyGroup(click.Group):
+Examples = Sequence[tuple[str, str]]
+"""Command lines, and what each of them does."""
+
+
+class CommandWithExamples(click.Command):
+    """Its ``--help`` ends with examples."""
+
+    examples: Examples = ()
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        if self.examples:
+            with formatter.section("Examples"):
+                for line, purpose in self.examples:
+                    # Not folded, so that it can be copied.
+                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+                    with formatter.indentation():
+                        formatter.write_text(purpose)
+
+
+class LazyGroup(CommandWithExamples, click.Group):
     """A group that imports only the command that is called, and lists its commands in the order of the table.
 
     ``table``: for each name, the place of the command as ``module:attribute`` below ``holdfast.cli.commands``, and its
-    summary.
+    summary; the attribute of a group is ``group``. ``short``: the group in it whose commands can be called without the
+    name of that group.
     """
 
-    def __init__(self, *, table: Mapping[str, tuple[str, str]], **attributes: Any) -> None:
+    def __init__(
+        self,
+        *,
+        table: Mapping[str, tuple[str, str]],
+        examples: Examples = (),
+        short: str | None = None,
+        **attributes: Any,
+    ) -> None:
         listed = {name: click.Command(name, short_help=summary) for name, (_, summary) in table.items()}
         super().__init__(commands=listed, **attributes)
-        self._table = table
+        self.examples, self._table, self._short = examples, table, short
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(self._table)
@@ -257,14 +286,54 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self._table and not args[0].startswith("-"):
-            from difflib import get_close_matches  # rarely needed, and slow to import
+        if args[0] in self._table or args[0].startswith("-"):
+            name, listed, rest = super().resolve_command(ctx, args)
+            return name, self.imported(name) if listed and name else None, rest
+        shortened = self._shortened()
+        if shortened is not None and args[0] in shortened.names():
+            return f"{self._short} {args[0]}", shortened.imported(args[0]), args[1:]
+        if ctx.resilient_parsing:
+            return None, None, args
+        raise click.UsageError(f"No such command {args[0]!r}.{self._guess(ctx, args)}", ctx=ctx)
 
-            meant = get_close_matches(args[0], self._table, n=1)
-            guess = "".join(f" Did you mean {each!r}?" for each in meant)
-            raise click.UsageError(f"No such command {args[0]!r}.{guess}", ctx=ctx)
-        name, listed, rest = super().resolve_command(ctx, args)
-        return name, self.imported(name) if listed and name else None, rest
+    def _guess(self, ctx: click.Context, args: Sequence[str]) -> str:
+        from holdfast.cli.guessing import did_you_mean_command  # rarely needed, and slow to import
+
+        root = ctx.find_root().command
+        assert isinstance(root, LazyGroup)
+        return did_you_mean_command(root, self, tuple(command_name(ctx).split()), args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        shortened = self._shortened()
+        others = [] if shortened is None else shortened._table.items()
+        return super().shell_complete(ctx, incomplete) + [
+            CompletionItem(name, help=summary)
+            for name, (_, summary) in others
+            if name not in self._table and name.startswith(incomplete)
+        ]
+
+    def names(self) -> list[str]:
+        """Everything that can follow it, also the commands that are called without the name of their group."""
+        shortened = self._shortened()
+        return [*self._table, *(shortened._table if shortened is not None else ())]
+
+    def paths(self) -> Iterator[tuple[str, ...]]:
+        """The names of all commands and groups below it, each with those of the groups that lead to it."""
+        for name in self._table:
+            yield (name,)
+            below = self.group_named(name)
+            if below is not None:
+                yield from ((name, *path) for path in below.paths())
+
+    def group_named(self, name: str) -> LazyGroup | None:
+        place, _ = self._table.get(name, ("", ""))
+        if not place.endswith(":group"):
+            return None
+        group = self.imported(name)
+        assert isinstance(group, LazyGroup)
+        return group
 
     def imported(self, name: str) -> click.Command:
         module, _, attribute = self._table[name][0].partition(":")
@@ -272,13 +341,16 @@ class LazyGroup(click.Group):
         assert isinstance(found, click.Command)
         return found
 
+    def _shortened(self) -> LazyGroup | None:
+        return self.group_named(self._short) if self._short is not None else None
+
 
 def command(
-    name: str, *, only_looks: bool = False, **attributes: Any
+    name: str, *, examples: Examples = (), only_looks: bool = False, **attributes: Any
 ) -> Callable[[Callable[..., Reply]], click.Command]:
     """Make a command of a function that takes the ``Invocation`` and the parameters, and returns a ``Reply``.
 
-    ``only_looks``: the command changes nothing, so it can be repeated.
+    ``only_looks``: the command changes nothing, so it can be repeated. ``examples``: two of how it is called.
     """
 
     def make(function: Callable[..., Reply]) -> click.Command:
@@ -289,8 +361,9 @@ def command(
             invocation.command, invocation.only_looks = command_name(context), only_looks
             return function(invocation, **parameters)
 
-        made = click.command(name, cls=click.Command, **attributes)
-        return made(with_common_options(call))
+        made = click.command(name, cls=CommandWithExamples, **attributes)(with_common_options(call))
+        made.examples = examples
+        return made
 
     return make
 

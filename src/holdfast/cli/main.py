@@ -67,7 +67,19 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
-@click.group(cls=LazyGroup, table=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+_EXAMPLES = (
+    ("holdfast run -- my-agent", "Run an agent on a copy of this project."),
+    ("holdfast status", "How the newest plan is."),
+)
+
+
+@click.group(
+    cls=LazyGroup,
+    table=_COMMANDS,
+    short="plan",
+    examples=_EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Print the version."
 )
@@ -76,6 +88,9 @@ def cli() -> None:
     """Run plans in private sandboxes, with a checkpoint before and after every write; roll back to any of them.
 
     Your own files change only when you run `holdfast plan apply`.
+
+    Every command of `holdfast plan` also works without the word plan, as `holdfast status`, `holdfast diff`,
+    `holdfast rollback` and `holdfast apply`.
     """
 
 

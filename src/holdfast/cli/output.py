@@ -374,18 +374,32 @@ def show_table(
 
 
 def show_long_table(
-    screen: Screen, rows: Iterable[Row], header: Sequence[str], *, flexible: int, fewest: int, is_headed: bool = True
+    screen: Screen,
+    rows: Iterable[Row],
+    header: Sequence[str],
+    *,
+    flexible: int,
+    fewest: int,
+    is_headed: bool = True,
+    narrower: Callable[[Sequence[Row]], Sequence[Row]] | None = None,
 ) -> int:
     """Print a table block by block, while its rows are read; how many it has. A later block may have wider columns.
 
-    ``fewest``: so many columns are printed if all of them do not fit.
+    ``fewest``: so many columns are printed if all of them do not fit. ``narrower`` says the same in narrower rows,
+    which are printed then; only if they leave no room for the flexible column are there fewer columns.
     """
     columns = count = 0
     widths: list[int] = []
     heading: list[Row] = [[(name, "dim") for name in header]] if is_headed else []
+    narrowed: Callable[[Sequence[Row]], Sequence[Row]] = list
     for block in blocks(rows):
-        columns = columns or (len(header) if fits([header, *block], screen.width, flexible) else fewest)
-        shown = [row[:columns] for row in (*heading, *block)]
+        if not columns:
+            has_room = fits([header, *block], screen.width, flexible)
+            if not has_room and narrower is not None:
+                narrowed = narrower
+                has_room = fits([header, *narrowed(block)], screen.width, flexible, _NARROWEST_NAME)
+            columns = len(header) if has_room else fewest
+        shown = [row[:columns] for row in (*heading, *narrowed(block))]
         widths, heading = _column_widths(shown, widths), []
         for row in shown:
             screen.line(*_aligned(row, _limited(widths, screen.width, flexible), flexible))
@@ -400,10 +414,10 @@ def blocks(items: Iterable[T]) -> Iterator[list[T]]:
         yield some
 
 
-def fits(rows: Sequence[Row], width: int | None, flexible: int) -> bool:
-    """Whether a table has room without shortening its flexible column too much."""
+def fits(rows: Sequence[Row], width: int | None, flexible: int, enough: int = _ENOUGH) -> bool:
+    """Whether a table has room without making its flexible column narrower than ``enough``."""
     longest = max((cell_width(_text(row[flexible])) for row in rows), default=0)
-    needed = [[*row[:flexible], "x" * min(longest, _ENOUGH), *row[flexible + 1 :]] for row in rows]
+    needed = [[*row[:flexible], "x" * min(longest, enough), *row[flexible + 1 :]] for row in rows]
     return width is None or all(cell_width(plain_text(row)) <= width for row in table_rows(needed, None))
 
 

@@ -159,6 +159,19 @@ class PlanRecords(Queries):
         sql = "SELECT coalesce(max(revision), 0) FROM plan_revision WHERE plan_id = ?"
         return int(self._records.execute(sql, plan_id)[0][0])
 
+    def ids_beside(self, some: Collection[str], length: int) -> set[str]:
+        """The ids right before and after each of these that begin like it, damaged plans and subplans too.
+
+        ``length``: how many characters they must have in common.
+        """
+        one = "SELECT {}(plan_id) FROM plan WHERE plan_id {} one.plan_id"
+        sql = f"SELECT plan_id, ({one.format('max', '<')}), ({one.format('min', '>')}) FROM plan AS one WHERE"
+        found: set[str] = set()
+        for ids in batched(some):
+            rows = self._records.execute(f"{sql} plan_id IN ({', '.join('?' for _ in ids)})", *ids)
+            found.update(each for row in rows for each in row if each is not None and each[:length] == row[0][:length])
+        return found
+
     def ids(self) -> set[str]:
         """The ids of all plans, subplans too, damaged or not."""
         return {str(row[0]) for row in self._records.execute("SELECT plan_id FROM plan")}
@@ -305,6 +318,19 @@ class GroupRecords(Queries):
         sql = f"SELECT group_id, parent_group_id, sequence, ({count}) FROM checkpoint_group WHERE group_id = ?"
         rows = self._records.execute(sql, group_id)
         return HeadPlace(*rows[0]) if rows else None
+
+    def places(self, plan_id: str) -> list[tuple[str, int, str | None]]:
+        """The id, number and label of each group, oldest first, damaged ones too; not those of a damaged number."""
+        sql = "SELECT group_id, sequence, label FROM checkpoint_group WHERE plan_id = ? ORDER BY sequence"
+        return [(row[0], row[1], row[2]) for row in self._records.execute(sql, plan_id) if isinstance(row[1], int)]
+
+    def with_ids(self, group_ids: Collection[str]) -> list[CheckpointGroup]:
+        """The sound groups with these ids, oldest first."""
+        found: list[CheckpointGroup] = []
+        for some in batched(group_ids):
+            where = f"group_id IN ({', '.join('?' for _ in some)})"
+            found += self._records.select(CheckpointGroup, where, *some, order="sequence", sound_only=True)
+        return found
 
     def numbered(self, plan_id: str, numbers: Sequence[int]) -> list[CheckpointGroup]:
         """The sound groups with these numbers, which are in order."""

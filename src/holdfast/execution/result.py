@@ -24,6 +24,8 @@ class ExecutionResult(msgspec.Struct, frozen=True):
     """Resources whose missing sandboxes were re-created."""
     own_path: SeenAtOwnPath | None = None
     """Set if steps did not find every sandbox at the place of its real folder."""
+    pruned: int = 0
+    """How many checkpoints of the plan were pruned meanwhile, because it had more than it may have."""
     was_done: bool = False
     """The plan was complete or applied already, and nothing was run."""
 

@@ -56,12 +56,12 @@ class Document:
     def wrong_at(self, place: Place, message: str) -> None:
         self.problems.add((place, message))
 
+    def where(self, place: Place) -> str:
+        return f"{name_text(str(self.file))}:{place.line}:{place.column}"
+
     def refuse_if_wrong(self) -> None:
         if self.problems:
-            file = name_text(str(self.file))
-            raise refused(
-                [f"{file}:{place.line}:{place.column}: {message}" for place, message in sorted(self.problems)]
-            )
+            raise refused([f"{self.where(place)}: {message}" for place, message in sorted(self.problems)])
 
 
 def refused(problems: Sequence[str]) -> PlanFileError:

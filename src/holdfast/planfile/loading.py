@@ -26,6 +26,7 @@ from holdfast.planfile.format import (
     keys_at,
 )
 from holdfast.planfile.source import Source, read_source
+from holdfast.planfile.values import Values
 from holdfast.process.environment import resource_variable
 
 CheckStep = Callable[[str, dict[str, Any]], Sequence[tuple[KeyPath, str]]]
@@ -41,12 +42,25 @@ def load_plan_file(path: Path, *, defaults: Policy, check_step: CheckStep | None
         if not document.problems:
             document.wrong((), f"{EXPECTED_FILE}, found {_found(document, (), document.content)}")
         document.refuse_if_wrong()
+    return _drafted(document, source.file, defaults, check_step)
+
+
+def plan_from(
+    content: Mapping[str, Any], folder: Path, *, defaults: Policy, check_step: CheckStep | None = None
+) -> PlanDraft:
+    """The plan of a file with this content in that folder; a problem has the path of the value instead of a line."""
+    document = Values(file=folder, folder=folder)
+    document.read(content)
+    return _drafted(document, None, defaults, check_step)
+
+
+def _drafted(document: Document, source_file: Path | None, defaults: Policy, check_step: CheckStep | None) -> PlanDraft:
     plan_file = _validated(document, PlanFile, document.content)
     folders = _check_resources(document)
     _check_steps(document, document.content.get("steps"), ("steps",), check_step)
     document.refuse_if_wrong()
     assert plan_file is not None, "without a problem there is a plan file"
-    return draft_of(plan_file, folders, source.file, defaults)
+    return draft_of(plan_file, folders, source_file, defaults)
 
 
 def load_steps_file(path: Path, *, resources: Sequence[str], check_step: CheckStep | None = None) -> tuple[Step, ...]:
@@ -154,8 +168,8 @@ def _found(document: Document, path: KeyPath, value: object) -> str:
         case None:
             return "nothing"
         case bool():
-            written = document.written.get(path, "")
-            return f"{written}, which YAML reads as {str(value).lower()}"
+            written = document.written.get(path)
+            return str(value) if written is None else f"{written}, which YAML reads as {str(value).lower()}"
         case int() | float():
             return f"the number {document.written.get(path, value)}"
         case str():

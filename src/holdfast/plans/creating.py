@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from holdfast.config.keys import refuse_patterns
 from holdfast.config.loading import Settings
@@ -12,7 +13,7 @@ from holdfast.errors import ConfigError, UsageError
 from holdfast.execution.preflight import check_plan, check_steps
 from holdfast.model import CopyRules, Decision, Plan, Resource, ResourceType, Revision, Step, now
 from holdfast.parts import Parts
-from holdfast.planfile import PlanDraft, load_plan_file, load_steps_file
+from holdfast.planfile import PlanDraft, load_plan_file, load_steps_file, plan_from
 from holdfast.planfile.program import program_draft
 from holdfast.plans.finding import project_root
 from holdfast.process.confinement import allowed_paths
@@ -31,8 +32,20 @@ def _copy_rules(draft: PlanDraft, include: Sequence[str], exclude: Sequence[str]
     return settings.copy_rules(include, exclude)
 
 
-def create_plan(file: Path, include: Sequence[str], exclude: Sequence[str], parts: Parts) -> Plan:
-    draft = load_plan_file(file, defaults=parts.settings.policy, check_step=parts.tools.problems)
+def create_plan(
+    file: Path | None, content: Mapping[str, Any], include: Sequence[str], exclude: Sequence[str], parts: Parts
+) -> Plan:
+    """From a file, or from the content that a file in the project's folder would have."""
+    defaults, check_step = parts.settings.policy, parts.tools.problems
+    if file is None:
+        draft = plan_from(content, parts.project_root, defaults=defaults, check_step=check_step)
+    elif content:
+        raise UsageError(
+            "A plan comes either from a file or from values, not from both.",
+            hint=f"Leave out either the file or {', '.join(content)}.",
+        )
+    else:
+        draft = load_plan_file(file, defaults=defaults, check_step=check_step)
     return _created(draft, _copy_rules(draft, include, exclude, parts.settings), parts)
 
 

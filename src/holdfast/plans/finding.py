@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime, timedelta
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,8 +21,9 @@ from holdfast.model import (
     PlanState,
     Project,
     StepRun,
+    now,
 )
-from holdfast.names import did_you_mean
+from holdfast.names import TIME_CHARACTERS, did_you_mean, short_ids
 from holdfast.parts import Parts
 
 if TYPE_CHECKING:
@@ -97,6 +100,34 @@ class Plans:
             return self._parts.store.plans.count_of_project(None)
         project_id = self._find_project_id()
         return self._parts.store.plans.count_of_project(project_id) if project_id is not None else 0
+
+    def plans_to_prune(
+        self,
+        states: Collection[PlanState] = (PlanState.APPLIED,),
+        *,
+        older_than: timedelta | None = None,
+        keep: int = 0,
+        everywhere: bool = False,
+    ) -> list[Plan]:
+        """The plans of this project, or of all, that are in such a state and can be deleted; newest first.
+
+        ``older_than``: only those in which nothing happened for so long. ``keep``: not the newest ones of each project
+        in such a state, so many. Never those that a process works on, or in which something was cut short.
+        """
+        listed = self.plans_newest_first(everywhere=everywhere)
+        found = prunable(listed, states, before=None if older_than is None else now() - older_than, keep=keep)
+        return [plan for plan in found if not self._is_in_use(plan)]
+
+    def _is_in_use(self, plan: Plan) -> bool:
+        with suppress(DamagedRecordError):
+            return self._root_and_holder(plan)[1] is not None or bool(
+                self._parts.store.operations.unfinished(plan.plan_id, sound_only=True)
+            )
+        return True  # it is not known
+
+    def short_ids(self, plan_ids: Sequence[str]) -> dict[str, str]:
+        """A beginning of each id that no other plan has, as short as later plans do not make it ambiguous."""
+        return short_ids(plan_ids, self._parts.store.plans.ids_beside(plan_ids, TIME_CHARACTERS))
 
     def below(self, plan: Plan) -> Iterator[Plan]:
         """All its subplans, at any depth."""
@@ -201,6 +232,18 @@ class Plans:
         run = store.runs.latest_in_force(plan.plan_id)
         own = [(plan, conflict) for conflict in (run.conflicts or ())] if run else []
         return own + [found for each in store.plans.below(plan.plan_id) for found in self.conflicts(each)]
+
+
+def prunable(
+    newest_first: Iterable[Plan], states: Collection[PlanState], *, before: datetime | None, keep: int
+) -> Iterator[Plan]:
+    """The plans in one of these states without the newest of each project, and without what was changed later."""
+    seen: Counter[str] = Counter()
+    for plan in newest_first:
+        if plan.state in states:
+            seen[plan.project_id] += 1
+            if seen[plan.project_id] > keep and (before is None or plan.updated_at < before):
+                yield plan
 
 
 _COMING = 10

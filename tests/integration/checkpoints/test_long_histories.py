@@ -22,7 +22,7 @@ from holdfast.checkpoints.service import CheckpointService
 from holdfast.db.lease import leased
 from holdfast.db.store import Store, open_store
 from holdfast.errors import DamagedRecordError, DatabaseError, NotFoundError
-from holdfast.model import Checkpoint, CheckpointGroup, CheckpointRetentionPolicy, Plan
+from holdfast.model import PROGRAM_TOOL, Checkpoint, CheckpointGroup, CheckpointRetentionPolicy, Plan, Step
 from holdfast.names import display_ids
 from holdfast.system.ids import id_text
 from tests.integration.db.samples import a_checkpoint, a_decision, a_group, a_lease, a_run, saved_plan
@@ -67,20 +67,24 @@ def _save(store: Store, plan: Plan, history: list[tuple[int, int, bool]]) -> lis
     return groups
 
 
+PROGRAM = Step(name="work", tool=PROGRAM_TOOL, args={"argv": ["true"]}, resource="data")
+"""The first step of a plan whose history is thinned."""
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(histories(), st.integers(1, 20))
+@given(histories(), st.integers(1, 20), st.booleans())
 def test_pruning_removes_what_retention_says_of_the_whole_history(
-    workshop: Workshop, history: list[tuple[int, int, bool]], limit: int
+    workshop: Workshop, history: list[tuple[int, int, bool]], limit: int, thins: bool
 ) -> None:
     service = workshop.open().service
     store = service.store
-    plan = saved_plan(store)
+    plan = saved_plan(store, steps=(PROGRAM,)) if thins else saved_plan(store)
     with _undone(store):
         groups = _save(store, plan, history)
         counts = store.checkpoints.count_by_group(plan.plan_id)
         facts = [GroupFacts(each.group_id, each.sequence, each.label, counts.get(each.group_id, 0)) for each in groups]
         head = plan.changed(head_group_id=groups[-1].group_id)
-        expected = retention(facts, limit, {groups[-1].group_id})
+        expected = retention(facts, limit, {groups[-1].group_id}, thins=thins)
         pruned = service.pruning.prune_records(
             head, a_lease(plan.plan_id), CheckpointRetentionPolicy(max_checkpoints=limit)
         )
@@ -97,18 +101,19 @@ def _count_of(facts: list[GroupFacts], group_ids: Collection[str]) -> int:
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(histories(), histories(), st.integers(1, 20), st.sets(st.integers(0, 50)))
+@given(histories(), histories(), st.integers(1, 20), st.sets(st.integers(0, 50)), st.booleans())
 def test_pruning_at_each_of_many_steps_removes_what_retention_says_of_the_whole_history(
     workshop: Workshop,
     history: list[tuple[int, int, bool]],
     added: list[tuple[int, int, bool]],
     limit: int,
     needed: set[int],
+    thins: bool,
 ) -> None:
     """What a process reads and notes ahead changes neither what is kept nor how it is connected."""
     service = workshop.open().service
     store, policy = service.store, CheckpointRetentionPolicy(max_checkpoints=limit)
-    plan = saved_plan(store)
+    plan = saved_plan(store, steps=(PROGRAM,)) if thins else saved_plan(store)
     with _undone(store):
         groups = left = _save(store, plan, history)
         noted, gone = _given_up(service), 0
@@ -130,7 +135,7 @@ def test_pruning_at_each_of_many_steps_removes_what_retention_says_of_the_whole_
                 GroupFacts(each.group_id, each.sequence, each.label, counts.get(each.group_id, 0))
                 for each in (*left, group)
             ]
-            expected = retention(facts, limit, {group.group_id, *also})
+            expected = retention(facts, limit, {group.group_id, *also}, thins=thins)
 
             head = plan.changed(head_group_id=group.group_id)
             service.pruning.prune_records(head, a_lease(plan.plan_id), policy, also)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -123,6 +124,96 @@ def test_retention_keeps_its_promises(history: list[GroupFacts], limit: int, nee
 def test_pruning_twice_removes_nothing_more(history: list[GroupFacts], limit: int) -> None:
     kept = set(retention(history, limit, ()).keep)
     assert retention([group for group in history if group.group_id in kept], limit, ()).remove == ()
+
+
+# --- thinning
+
+
+@given(histories(), st.integers(2, 40), st.sets(st.integers(0, 29).map("g{}".format), max_size=4))
+def test_thinning_keeps_the_same_promises_but_for_the_order(
+    history: list[GroupFacts], limit: int, needed: set[str]
+) -> None:
+    decision = retention(history, limit, needed, thins=True)
+    ordered = sorted(history, key=lambda group: group.sequence)
+    removed, kept = set(decision.remove), set(decision.keep)
+    by_id = {group.group_id: group for group in ordered}
+
+    assert (removed | kept, removed & kept) == (set(by_id), set())
+    assert [by_id[each].sequence for each in decision.keep] == sorted(by_id[each].sequence for each in kept)
+    assert set(decision.reasons) == set(by_id)
+    protected = {group.group_id for group in ordered if group.label is not None or group.group_id in needed}
+    protected |= {group.group_id for group in (*ordered[:1], *ordered[-1:])}
+    assert not removed & protected
+    left = sum(by_id[each].checkpoints for each in kept)
+    assert left <= limit or kept == protected
+    assert not removed or left + max(by_id[each].checkpoints for each in removed) > limit
+
+
+@given(histories(), st.integers(2, 40))
+def test_thinning_twice_removes_nothing_more(history: list[GroupFacts], limit: int) -> None:
+    kept = set(retention(history, limit, (), thins=True).keep)
+    left = [group for group in history if group.group_id in kept]
+    assert retention(left, limit, (), thins=True).remove == ()
+
+
+@given(histories(), st.integers(2, 40))
+def test_the_newest_half_of_the_limit_stays_as_long_as_anything_else_can_go(
+    history: list[GroupFacts], limit: int
+) -> None:
+    decision = retention(history, limit, (), thins=True)
+    newest, room = set(), limit // 2
+    for group in sorted(history, key=lambda group: group.sequence, reverse=True):
+        room -= group.checkpoints
+        if room < 0:
+            break
+        newest.add(group.group_id)
+    labelled = {group.group_id for group in history if group.label is not None}
+    ends = {*decision.keep[:1], *decision.keep[-1:]}
+
+    assert not newest & set(decision.remove) or set(decision.keep) <= newest | labelled | ends
+
+
+def thinned_one_by_one(count: int, limit: int, labels: dict[int, str] | None = None) -> list[int]:
+    """The numbers that are left of so many groups, each followed by retention when it was taken."""
+    left: list[GroupFacts] = []
+    for number in range(1, count + 1):
+        left.append(GroupFacts(f"g{number}", number, (labels or {}).get(number), 1))
+        removed = retention(left, limit, {f"g{number}"}, thins=True).remove
+        left = [group for group in left if group.group_id not in removed]
+        assert len(left) == min(number, limit)
+    return [group.sequence for group in left]
+
+
+@pytest.mark.parametrize(("count", "limit"), [(60, 50), (200, 50), (2000, 50), (300, 20), (100, 10)])
+def test_of_a_long_run_all_last_moments_are_left_and_fewer_further_back(count: int, limit: int) -> None:
+    left = thinned_one_by_one(count, limit)
+    gaps = [after - before for before, after in pairwise(left)]
+
+    assert left[0] == 1
+    assert left[-limit // 2 :] == list(range(count - limit // 2 + 1, count + 1))
+    # Spread over the whole history: no gap is large compared with how far back it is.
+    assert all(gap <= 2 + 20 / limit * (count - after) for gap, after in zip(gaps, left[1:], strict=True))
+    # Further back, the gaps are larger, seen over some of them.
+    quarter = len(gaps) // 4
+    sums = [sum(gaps[place : place + quarter]) for place in range(0, 4 * quarter, quarter)]
+    assert sums == sorted(sums, reverse=True)
+
+
+def test_labelled_moments_stay_and_the_others_around_them_are_thinned() -> None:
+    left = thinned_one_by_one(500, 20, labels={100: "good", 101: "better"})
+    assert {1, 100, 101, 500} <= set(left)
+
+
+def test_thinning_says_why() -> None:
+    decision = retention(groups(1, 1, 1, 1, 1, labels={2: "good"}), 4, (), thins=True)
+    assert decision.remove == ("g1",)
+    assert decision.reasons == {
+        "g0": "the first",
+        "g1": "the least missed beyond the limit of 4",
+        "g2": 'labelled "good"',
+        "g3": "within the limit of 4",
+        "g4": "the most recent",
+    }
 
 
 # --- ids

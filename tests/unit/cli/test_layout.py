@@ -27,7 +27,7 @@ from holdfast.cli.output import (
     wrapped,
 )
 from holdfast.model import Plan, PlanState
-from holdfast.names import name_text
+from holdfast.names import name_text, short_ids
 from holdfast.system.ids import new_id
 
 WIDTHS = [60, 80, 120, 200]
@@ -141,13 +141,19 @@ def _listed(plans: list[Plan], projects: dict[str, str]) -> Iterator[Listed]:
     return iter([Listed(each, is_interrupted=False, project=projects.get(each.project_id)) for each in plans])
 
 
+def _short(ids: list[str]) -> dict[str, str]:
+    return short_ids(ids, ids)
+
+
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_list_of_plans_fits_and_spares_the_date_before_it_cuts_names(width: int) -> None:
+def test_the_list_of_plans_fits_and_shortens_ids_before_it_spares_the_date_or_cuts_names(width: int) -> None:
     plans = [plan("translate the documentation"), plan(LONG), plan("二つの意見", state=PlanState.CONSTRAINED)]
-    lines = shown_on(width, lambda screen: show_plans(screen, _listed(plans, {}), "/shop"))
+    lines = shown_on(width, lambda screen: show_plans(screen, _listed(plans, {}), "/shop", _short))
     assert widest(lines) <= width
-    assert all(line.startswith(each.plan_id) for line, each in zip(lines[1:], plans, strict=True))
-    assert ("created" in lines[0]) == (width >= 120)
+    shown = _short([each.plan_id for each in plans])
+    for line, each in zip(lines[1:], plans, strict=True):
+        assert line.split(" ")[0] == (each.plan_id if width >= 120 else shown[each.plan_id])
+    assert ("created" in lines[0]) == (width >= 80)
     assert ("translate the documentation" in lines[1]) == (width >= 80)
     assert (LONG in lines[2]) == (width >= 200)
 
@@ -156,13 +162,13 @@ def test_the_list_of_plans_fits_and_spares_the_date_before_it_cuts_names(width: 
 def test_the_plans_of_all_projects_stand_below_their_project_where_it_has_no_room_beside_them(width: int) -> None:
     projects = {"p": "/home/ada/shop", "q": "/home/ada/garden"}
     plans = [plan("one", "p"), plan("two", "q"), plan("three", "p"), plan(LONG, "q")]
-    lines = shown_on(width, lambda screen: show_plans(screen, _listed(plans, projects), None))
+    lines = shown_on(width, lambda screen: show_plans(screen, _listed(plans, projects), None, _short))
     assert widest(lines) <= width
     if width >= 120:
         assert [line.rpartition(" ")[2] for line in lines[1:]] == [projects[each.project_id] for each in plans]
     else:
-        shown = [line if line.startswith("/") else line[:26] for line in lines]
-        ids = [each.plan_id for each in plans]
+        shown = [line if line.startswith("/") else line.split(" ")[0] for line in lines]
+        ids = list(_short([each.plan_id for each in plans]).values())
         assert shown == ["/home/ada/shop", ids[0], ids[2], "", "/home/ada/garden", ids[1], ids[3]]
 
 

@@ -10,7 +10,14 @@ from holdfast.cli.main import cli
 from holdfast.cli.output import Reply
 
 
-@command("completion", only_looks=True)
+@command(
+    "completion",
+    only_looks=True,
+    examples=(
+        ('eval "$(holdfast completion bash)"', "Turn it on in this shell."),
+        ("holdfast completion zsh", "Print the script for zsh."),
+    ),
+)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(invocation: Invocation, shell: str) -> Reply:  # noqa: ARG001 - every command gets it
     """Print a script that completes commands, plans, checkpoints, decisions and settings.

@@ -25,7 +25,13 @@ _COMMANDS = {
 }
 
 
-@click.group("config", cls=LazyGroup, table=_COMMANDS)
+_EXAMPLES = (
+    ("holdfast config list", "All settings, with their origin."),
+    ("holdfast config set sandbox.spares 0", "Change one for all your projects."),
+)
+
+
+@click.group("config", cls=LazyGroup, table=_COMMANDS, examples=_EXAMPLES)
 @with_common_options
 def group() -> None:
     """Show and change settings.
@@ -43,7 +49,14 @@ _scope = click.option(
 )
 
 
-@command("list", only_looks=True)
+@command(
+    "list",
+    only_looks=True,
+    examples=(
+        ("holdfast config list", "All settings, with their origin."),
+        ("holdfast config list --format json", "The same for a program."),
+    ),
+)
 @no_pager_option
 def list_settings(invocation: Invocation) -> Reply:
     """List all settings, and where each value comes from."""
@@ -85,7 +98,14 @@ def _text(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-@command("get", only_looks=True)
+@command(
+    "get",
+    only_looks=True,
+    examples=(
+        ("holdfast config get sandbox.checkpoint.max-bytes", "How much content a plan may store."),
+        ("holdfast config get sandbox.confine", "Whether steps are confined."),
+    ),
+)
 @click.argument("key", shell_complete=complete_key)
 def get(invocation: Invocation, key: str) -> Reply:
     """Print the value of one setting, in the form that `config set` takes."""
@@ -94,7 +114,13 @@ def get(invocation: Invocation, key: str) -> Reply:
     return Reply(_data(setting), lambda screen: screen.line(_text(setting.shown)))
 
 
-@command("set")
+@command(
+    "set",
+    examples=(
+        ("holdfast config set step.timeout 600", "For all your projects."),
+        ("holdfast config set --scope project sandbox.exclude build", "For this project."),
+    ),
+)
 @_scope
 @click.argument("key", shell_complete=complete_key)
 @click.argument("value")
@@ -111,7 +137,13 @@ def set_setting(invocation: Invocation, scope: str, key: str, value: str) -> Rep
     return Reply({**_data(setting), "file": file.path}, lambda screen: _show(screen, (setting,)), messages=messages)
 
 
-@command("unset")
+@command(
+    "unset",
+    examples=(
+        ("holdfast config unset step.timeout", "Use the default again."),
+        ("holdfast config unset --scope project sandbox.exclude", "In the file of this project."),
+    ),
+)
 @_scope
 @click.argument("key", shell_complete=complete_key)
 def unset(invocation: Invocation, scope: str, key: str) -> Reply:

@@ -98,7 +98,13 @@ _CLEAN_UP = 2
 """The index of the step that goes wrong."""
 
 
-@command("demo")
+@command(
+    "demo",
+    examples=(
+        ("holdfast demo", "Watch it."),
+        ("holdfast demo --keep", "Keep the folder to look around in it."),
+    ),
+)
 @click.option("--keep", is_flag=True, help="Keep the temporary folder, and say where it is.")
 def demo(invocation: Invocation, keep: bool) -> Reply:
     """See Holdfast at work: a plan breaks things, is rolled back, corrected and applied.

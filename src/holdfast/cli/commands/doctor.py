@@ -12,7 +12,14 @@ from holdfast.names import name_text
 _STYLES = {"ok": "good", "warning": "warn", "problem": "bad"}
 
 
-@command("doctor", only_looks=True)
+@command(
+    "doctor",
+    only_looks=True,
+    examples=(
+        ("holdfast doctor", "Check everything that is stored."),
+        ("holdfast doctor --format json", "The same for a program."),
+    ),
+)
 def doctor(invocation: Invocation) -> Reply:
     """Check everything Holdfast uses and stores: programs, database, saved content, sandboxes. Repairs nothing.
 

@@ -35,7 +35,14 @@ if TYPE_CHECKING:
     from holdfast import Holdfast, MomentView, Timeline
 
 
-@command("log", only_looks=True)
+@command(
+    "log",
+    only_looks=True,
+    examples=(
+        ("holdfast log", "The timeline of the newest plan."),
+        ("holdfast log 01M7H3WWVB --limit 20", "The 20 newest moments of this plan."),
+    ),
+)
 @limit_option("moments")
 @no_pager_option
 @click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)

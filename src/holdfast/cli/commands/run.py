@@ -22,7 +22,7 @@ from holdfast.cli.invocation import Invocation, command, exclude_option, include
 from holdfast.cli.output import Next, Reply, Screen, counted, show_next, show_sentence
 from holdfast.cli.screen.diff import show_diff
 from holdfast.cli.screen.listeners import RepairListener, own_path_messages
-from holdfast.cli.screen.plans import changes_text
+from holdfast.cli.screen.plans import changes_text, show_pruned
 from holdfast.cli.streams import STREAM_NAMES
 from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED
 from holdfast.model import PlanState, RunStatus, StepRun
@@ -55,6 +55,10 @@ class Duration(click.ParamType[float]):
 @command(
     "run",
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+    examples=(
+        ("holdfast run -- make", "Run make on a copy of this project."),
+        ('holdfast run --pass-env API_KEY -- my-agent "fix it"', "Run an agent that needs a variable."),
+    ),
 )
 @click.option(
     "--resource",
@@ -199,6 +203,7 @@ def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) 
         "program_exit_code": last.exit_code if last is not None else None,
         **changes_with_ignored(plan, changes),
         "checkpoints": [each.checkpoint.checkpoint_id for each in checkpoints],
+        "pruned_checkpoints": result.pruned,
         "next_commands": [each.command for each in commands],
     }
 
@@ -213,6 +218,7 @@ def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) 
         if files:
             show_diff(screen, plan, files, "stat")
         screen.line((counted(len(checkpoints), "checkpoint"), "dim"), (" to roll back to", "dim"))
+        show_pruned(screen, result)
         screen.line()
         show_next(screen, commands)
 

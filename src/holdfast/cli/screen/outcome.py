@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.data import changes_with_ignored, conflicts_data, plan_data, resources_data, steps_data, switched_off
 from holdfast.cli.output import Next, Reply, Screen, output_lines, show_next, show_sentence, wrapped
 from holdfast.cli.screen.listeners import own_path_messages
-from holdfast.cli.screen.plans import changes_text, show_conflicts, show_tail
+from holdfast.cli.screen.plans import changes_text, show_conflicts, show_pruned, show_tail
 from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED, ConflictError
 from holdfast.model import CheckpointGroup, Plan, PlanState, SideEffect, StepRun
 
@@ -56,6 +56,7 @@ def _execution_data(result: ExecutionResult, commands: list[Next]) -> dict[str, 
         "compensated": _dumped(each.compensated for each in result.effects),
         "set_aside": result.set_aside,
         "made_anew": result.made_anew,
+        "pruned_checkpoints": result.pruned,
         "next_commands": [each.command for each in commands],
     }
 
@@ -76,6 +77,7 @@ def _succeeded(holdfast: Holdfast, result: ExecutionResult) -> Reply:
         if not was_done:
             screen.line()
             show_sentence(screen, ("Complete. ", "good"), changes_text(changes))
+        show_pruned(screen, result)
         show_next(screen, commands)
 
     return Reply(data, show, messages=_was_done(result) if was_done else switched_off(plan))
@@ -101,6 +103,7 @@ def _stopped(result: ExecutionResult) -> Reply:
     def show(screen: Screen) -> None:
         screen.line()
         show_sentence(screen, ("Stopped ", "warn"), f"at step {plan.next_step + 1}; continuing {how}.")
+        show_pruned(screen, result)
         show_next(screen, commands)
 
     return Reply(data, show, EXIT_INTERRUPTED)
@@ -126,6 +129,7 @@ def _constrained(holdfast: Holdfast, result: ExecutionResult) -> Reply:
         show_sentence(screen, ("Constrained. ", "bad"), where)
         show_conflicts(screen, conflicts)
         screen.line()
+        show_pruned(screen, result)
         show_next(screen, commands)
 
     return Reply(data, show, ConflictError.exit_code)
@@ -164,6 +168,7 @@ def _failed(holdfast: Holdfast, result: ExecutionResult) -> Reply:
         if restored is not None:
             where = f"before step {plan.next_step + 1} ({plan.steps[plan.next_step].name})"
             screen.line(("restored  ", "dim"), (named["restored"], "id"), f"  {where}")
+        show_pruned(screen, result)
         screen.line()
         show_next(screen, commands)
 

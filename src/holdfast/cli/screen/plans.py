@@ -12,7 +12,7 @@ from holdfast.model import Conflict, FileChange, OperationKind, Plan, PlanState,
 from holdfast.names import name_text
 
 if TYPE_CHECKING:
-    from holdfast import Holdfast
+    from holdfast import ExecutionResult, Holdfast
 
 _STATE_STYLES = {
     PlanState.COMPLETE: "good",
@@ -70,6 +70,14 @@ def changes_text(changes: Sequence[FileChange]) -> str:
     counts = {action: sum(each.action == action for each in changes) for action in ("changed", "added", "removed")}
     parts = ", ".join(f"{count} {action}" for action, count in counts.items() if count)
     return f"{counted(len(changes), 'file')}: {parts}{also}; your own files are untouched."
+
+
+def show_pruned(screen: Screen, result: ExecutionResult) -> None:
+    """A line about the checkpoints that were pruned during an execution, if there were any."""
+    if result.pruned:
+        how = "Thinned out in between" if result.plan.steps[0].is_program else "Pruned, the oldest first"
+        limit = f"at most {result.plan.policy.max_checkpoints} are kept."
+        screen.line((f"{how}: {counted(result.pruned, 'checkpoint')}; {limit}", "dim"))
 
 
 def left_out_texts(resource: Resource) -> list[str]:

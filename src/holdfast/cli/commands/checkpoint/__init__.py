@@ -17,7 +17,13 @@ _COMMANDS = {
 }
 
 
-@click.group("checkpoint", cls=LazyGroup, table=_COMMANDS)
+_EXAMPLES = (
+    ("holdfast checkpoint list", "The checkpoints of the newest plan."),
+    ("holdfast checkpoint create --label good latest", "Take one now, and give it a name."),
+)
+
+
+@click.group("checkpoint", cls=LazyGroup, table=_COMMANDS, examples=_EXAMPLES)
 @with_common_options
 def group() -> None:
     """List, show, take, delete and check checkpoints. To roll back to one, use `holdfast plan rollback`."""

@@ -10,7 +10,13 @@ from holdfast.cli.invocation import Invocation, command
 from holdfast.cli.output import Next, Reply, Screen, show_next
 
 
-@command("create")
+@command(
+    "create",
+    examples=(
+        ("holdfast checkpoint create latest", "Take a checkpoint now."),
+        ("holdfast checkpoint create --label good latest", "Take one that is never pruned."),
+    ),
+)
 @click.option("--label", metavar="TEXT", help="A name for the checkpoint; checkpoints with a label are never pruned.")
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def create_checkpoint(invocation: Invocation, label: str | None, plan: str) -> Reply:

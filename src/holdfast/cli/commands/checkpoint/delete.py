@@ -12,7 +12,13 @@ from holdfast.cli.output import Reply, counted
 from holdfast.model import Checkpoint, DamagedCheckpoint
 
 
-@command("delete")
+@command(
+    "delete",
+    examples=(
+        ("holdfast checkpoint delete latest cp_01M7H3WX8C", "Delete a checkpoint, after a question."),
+        ("holdfast checkpoint delete --yes 01M7H3WWVB good", "Delete the one with the label good."),
+    ),
+)
 @yes_option
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 @click.argument("checkpoint", metavar="CHECKPOINT_ID", shell_complete=complete_checkpoint)

@@ -32,7 +32,14 @@ if TYPE_CHECKING:
 _SAME_MOMENT = "  and"
 
 
-@command("list", only_looks=True)
+@command(
+    "list",
+    only_looks=True,
+    examples=(
+        ("holdfast checkpoint list", "The checkpoints of the newest plan."),
+        ("holdfast checkpoint list 01M7H3WWVB --limit 10", "The ten newest of this plan."),
+    ),
+)
 @limit_option("moments")
 @no_pager_option
 @click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)

@@ -11,7 +11,13 @@ from holdfast.cli.output import Reply, counted
 from holdfast.names import bytes_text
 
 
-@command("prune")
+@command(
+    "prune",
+    examples=(
+        ("holdfast checkpoint prune latest", "Keep as many as the policy says."),
+        ("holdfast checkpoint prune --keep 10 latest", "Keep ten."),
+    ),
+)
 @click.option(
     "--keep", type=click.IntRange(min=2), metavar="N", help="How many to keep; by default the plan's max_checkpoints."
 )

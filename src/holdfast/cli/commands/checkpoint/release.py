@@ -8,7 +8,13 @@ from holdfast.cli.output import Reply, counted, show_table
 from holdfast.names import bytes_text
 
 
-@command("release")
+@command(
+    "release",
+    examples=(
+        ("holdfast checkpoint release", "Show what is held back, and ask."),
+        ("holdfast checkpoint release --yes", "Give it up without a question."),
+    ),
+)
 @yes_option
 def release(invocation: Invocation, yes: bool) -> Reply:
     """Give up the saved content of plans whose records are lost for good.

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 _MOST_FILES_SHOWN = 50
 
 
-@command("show", only_looks=True)
+@command(
+    "show",
+    only_looks=True,
+    examples=(
+        ("holdfast checkpoint show cp_01M7H3WX8C", "A checkpoint of the newest plan."),
+        ("holdfast checkpoint show --plan 01M7H3WWVB good", "The checkpoint with the label good."),
+    ),
+)
 @click.option(
     "--plan", metavar="PLAN_ID", help="Its plan; needed for a label or a short id unless it is the latest plan."
 )

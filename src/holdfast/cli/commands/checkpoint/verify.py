@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from holdfast import VerifyResult
 
 
-@command("verify", only_looks=True)
+@command(
+    "verify",
+    only_looks=True,
+    examples=(
+        ("holdfast checkpoint verify", "Check the content of all plans."),
+        ("holdfast checkpoint verify latest", "Check that of the newest plan."),
+    ),
+)
 @click.argument("plan", metavar="[PLAN_ID]", required=False, shell_complete=complete_plan)
 def verify(invocation: Invocation, plan: str | None) -> Reply:
     """Read all content that the checkpoints of a plan need and check every digest; without a plan, of all plans.

@@ -11,7 +11,8 @@ _COMMANDS = {
     "execute": ("plan.execute:execute", "Run a plan, or continue it."),
     "resume": ("plan.resume:resume", "Continue after a crash, a failure, a cancel or a conflict."),
     "cancel": ("plan.cancel:cancel", "Stop a plan; you can continue it later."),
-    "delete": ("plan.delete:delete", "Delete a plan, its sandboxes and its checkpoints."),
+    "delete": ("plan.delete:delete", "Delete plans, their sandboxes and their checkpoints."),
+    "prune": ("plan.prune:prune", "Delete plans that are no longer needed."),
     "status": ("plan.status:status", "Show the state of a plan."),
     "list": ("plan.list:list_plans", "List the plans of this project, newest first."),
     "rollback": ("plan.rollback:rollback", "Roll back to a checkpoint, or restore single files."),
@@ -26,10 +27,17 @@ _COMMANDS = {
 }
 
 
-@click.group("plan", cls=LazyGroup, table=_COMMANDS)
+_EXAMPLES = (
+    ("holdfast plan execute plan.yaml", "Make a plan of a file and run it."),
+    ("holdfast plan status", "How the newest plan is; also `holdfast status`."),
+)
+
+
+@click.group("plan", cls=LazyGroup, table=_COMMANDS, examples=_EXAMPLES)
 @with_common_options
 def group() -> None:
     """Create, run, roll back, correct and apply plans.
 
-    PLAN_ID is a plan's id, a unique prefix of it, or `latest`: the newest plan of this project.
+    PLAN_ID is a plan's id, a unique prefix of it, or `latest`: the newest plan of this project. All of these commands
+    also work without the word plan.
     """

@@ -29,7 +29,13 @@ _SIGNS = {
 _REMARKS = {"merged": " (merged with your change)"}
 
 
-@command("apply")
+@command(
+    "apply",
+    examples=(
+        ("holdfast plan apply --dry-run latest", "Show what would change."),
+        ("holdfast plan apply --branch polite latest", "Commit the result on a new branch."),
+    ),
+)
 @yes_option
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--no-commit", is_flag=True, help="In git repositories, change the files but commit nothing.")

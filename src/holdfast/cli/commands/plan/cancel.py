@@ -10,7 +10,13 @@ from holdfast.cli.invocation import Invocation, command
 from holdfast.cli.output import Next, Reply, Screen, counted, show_next
 
 
-@command("cancel")
+@command(
+    "cancel",
+    examples=(
+        ("holdfast plan cancel latest", "Stop the newest plan."),
+        ("holdfast plan cancel 01M7H3WWVB", "Stop a plan that runs in another terminal."),
+    ),
+)
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
 def cancel(invocation: Invocation, plan: str) -> Reply:
     """Stop a plan, even one that runs in another terminal. Its sandboxes and checkpoints stay: you can continue it."""

@@ -33,7 +33,19 @@ if TYPE_CHECKING:
     from holdfast import CorrectionPreview
 
 
-@command("correct")
+@command(
+    "correct",
+    examples=(
+        (
+            'holdfast plan correct --mode revert --guidance "keep the sources" --with new.yaml 01M7H3WX8C',
+            "Undo the decision, and go on with other steps.",
+        ),
+        (
+            'holdfast plan correct --mode append --guidance "add tests" --with more.yaml 01M7H3WX8C',
+            "Undo nothing, and add steps at the end.",
+        ),
+    ),
+)
 @click.option(
     "--mode",
     type=click.Choice([mode.value for mode in CorrectionMode]),

@@ -11,7 +11,13 @@ from holdfast.cli.invocation import FileOrInput, Invocation, command, exclude_op
 from holdfast.cli.output import Next, Reply, Screen, counted, show_next, show_plan
 
 
-@command("create")
+@command(
+    "create",
+    examples=(
+        ("holdfast plan create plan.yaml", "Check a plan file and make a plan of it."),
+        ("holdfast plan create --include .env plan.yaml", "Also copy a file that git ignores."),
+    ),
+)
 @include_option
 @exclude_option
 @click.argument("file", type=FileOrInput())

@@ -11,7 +11,14 @@ from holdfast.cli.output import Reply
 from holdfast.cli.screen.diff import DiffStyle, show_diff
 
 
-@command("diff", only_looks=True)
+@command(
+    "diff",
+    only_looks=True,
+    examples=(
+        ("holdfast plan diff --patch", "The lines that the newest plan changed."),
+        ("holdfast plan diff latest cp_01M7H3WX8C cp_01M7H3WX9K", "What changed between two checkpoints."),
+    ),
+)
 @click.option("--patch", "-p", "style", flag_value="patch", help="Show the changed lines.")
 @click.option("--stat", "style", flag_value="stat", default=True, help="Show files and counts of lines; the default.")
 @click.option("--name-only", "style", flag_value="names", help="Show only the names of the files.")

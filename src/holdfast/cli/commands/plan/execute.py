@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 _PLAN_FILE_ENDINGS = (".yaml", ".yml")
 
 
-@command("execute")
+@command(
+    "execute",
+    examples=(
+        ("holdfast plan execute plan.yaml", "Make a plan of a file and run it."),
+        ("holdfast plan execute latest", "Run or continue the newest plan."),
+    ),
+)
 @include_option
 @exclude_option
 @click.argument("plan", metavar="PLAN_ID|FILE", shell_complete=complete_plan_or_file)

@@ -33,7 +33,14 @@ _TAIL_LINES = 20
 _MOST_DEPENDENTS = 20
 
 
-@command("explain", only_looks=True)
+@command(
+    "explain",
+    only_looks=True,
+    examples=(
+        ("holdfast plan explain 01M7H3WX8C", "One decision in full."),
+        ("holdfast plan explain 01M7H3WX8C --format yaml", "The same for a program."),
+    ),
+)
 @no_pager_option
 @click.argument("decision", metavar="DECISION_ID", shell_complete=complete_decision)
 def explain(invocation: Invocation, decision: str) -> Reply:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +16,7 @@ from holdfast.cli.output import (
     Row,
     Screen,
     fits,
+    plain_text,
     show_long_table,
     show_messages,
     show_next,
@@ -32,7 +33,14 @@ _COLUMNS = ("plan", "state", "steps", "name", "created")
 _NAME = _COLUMNS.index("name")
 
 
-@command("list", only_looks=True)
+@command(
+    "list",
+    only_looks=True,
+    examples=(
+        ("holdfast plan list", "The plans of this project."),
+        ("holdfast plan list --all --limit 5", "The five newest of all projects."),
+    ),
+)
 @click.option("--all", "everywhere", is_flag=True, help="List the plans of all projects.")
 @limit_option("plans")
 @no_pager_option
@@ -45,7 +53,8 @@ def list_plans(invocation: Invocation, everywhere: bool, asked: int | None) -> R
         return Reply(data, lambda _: None, messages=left_out(holdfast))
 
     def show(screen: Screen) -> None:
-        shown = show_plans(screen, listed, None if everywhere else str(holdfast.project_root))
+        root = None if everywhere else str(holdfast.project_root)
+        shown = show_plans(screen, listed, root, holdfast.short_plan_ids)
         if asked is None and shown == limit:
             show_older(screen, holdfast.count_plans(everywhere=everywhere) - shown, "plan")
         show_messages(screen, left_out(holdfast))
@@ -79,23 +88,37 @@ def _data(listed: Listed) -> dict[str, Any]:
     }
 
 
-def show_plans(screen: Screen, listed: Iterator[Listed], root: str | None) -> int:
-    """Show the plans of a project, or of all if ``root`` is None, as a table; how many there are."""
+def show_plans(
+    screen: Screen, listed: Iterator[Listed], root: str | None, short_ids: Callable[[list[str]], Mapping[str, str]]
+) -> int:
+    """Show the plans of a project, or of all if ``root`` is None, as a table; how many there are.
+
+    If their ids have no room, ``short_ids`` gives beginnings of them that are enough for every command.
+    """
+
+    def narrower(rows: Sequence[Row]) -> list[Row]:
+        ids = [plain_text(row[:1]) for row in rows]
+        shorter = short_ids(ids)
+        return [[(shorter[each], "id"), *row[1:]] for each, row in zip(ids, rows, strict=True)]
+
     first = next(listed, None)
     if first is None:
         _show_none(screen, root)
         return 0
     rows = map(_row, chain([first], listed))
     if root is not None:
-        return show_long_table(screen, rows, _COLUMNS, flexible=_NAME, fewest=_NAME + 1)
+        own = (row[:-1] for row in rows)
+        return show_long_table(screen, own, _COLUMNS, flexible=_NAME, fewest=_NAME + 1, narrower=narrower)
     if screen.width is None:
         return show_long_table(screen, rows, (*_COLUMNS, "project"), flexible=_NAME, fewest=_NAME + 1)
-    return _show_by_project(screen, list(rows))
+    return _show_by_project(screen, list(rows), narrower)
 
 
-def _show_by_project(screen: Screen, rows: Sequence[Row]) -> int:
+def _show_by_project(screen: Screen, rows: Sequence[Row], narrower: Callable[[Sequence[Row]], Sequence[Row]]) -> int:
     """Below a line for each project, if the column of the projects does not fit."""
     header = (*_COLUMNS, "project")
+    if not fits([_COLUMNS, *(row[:-1] for row in rows)], screen.width, _NAME):
+        rows = narrower(rows)
     if fits([header, *rows], screen.width, _NAME):
         return show_long_table(screen, rows, header, flexible=_NAME, fewest=len(header))
     for number, project in enumerate(dict.fromkeys(row[-1] for row in rows)):
@@ -103,7 +126,9 @@ def _show_by_project(screen: Screen, rows: Sequence[Row]) -> int:
             screen.line()
         screen.line((project[0], "strong"))
         own = [row[:-1] for row in rows if row[-1] == project]
-        show_long_table(screen, own, _COLUMNS, flexible=_NAME, fewest=_NAME + 1, is_headed=False)
+        show_long_table(
+            screen, own, _COLUMNS, flexible=_NAME, fewest=_NAME + 1, is_headed=False, narrower=lambda narrow: narrow
+        )
     return len(rows)
 
 

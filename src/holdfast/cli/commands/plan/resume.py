@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from holdfast import Holdfast, ResumePreview
 
 
-@command("resume")
+@command(
+    "resume",
+    examples=(
+        ("holdfast plan resume --dry-run latest", "Show where the newest plan would continue."),
+        ("holdfast plan resume --resolved latest", "Go on after you edited the files in conflict."),
+    ),
+)
 @click.option("--dry-run", is_flag=True, help="Only show where it would continue.")
 @click.option("--rerun", is_flag=True, help="Run an interrupted step with effects outside the sandboxes again.")
 @click.option(

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from holdfast import Holdfast, RollbackPreview
 
 
-@command("rollback")
+@command(
+    "rollback",
+    examples=(
+        ("holdfast plan rollback --dry-run latest cp_01M7H3WX8C", "Show what a rollback would change."),
+        ("holdfast plan rollback latest cp_01M7H3WX8C --only src", "Restore only the folder src."),
+    ),
+)
 @yes_option
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option(

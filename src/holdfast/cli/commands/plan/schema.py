@@ -10,7 +10,14 @@ from holdfast.cli.output import Reply
 from holdfast.planfile import plan_file_schema
 
 
-@command("schema", only_looks=True)
+@command(
+    "schema",
+    only_looks=True,
+    examples=(
+        ("holdfast plan schema > plan.schema.json", "A file for your editor."),
+        ("holdfast plan schema --format yaml", "The schema as YAML."),
+    ),
+)
 def schema(invocation: Invocation) -> Reply:  # noqa: ARG001 - every command gets it
     """Print the JSON Schema of plan files, for editors: holdfast plan schema > plan.schema.json."""
     found: dict[str, Any] = plan_file_schema()

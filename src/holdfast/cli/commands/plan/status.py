@@ -55,7 +55,14 @@ _SUBPLAN_WORDS = {
 _CUT_SHORT = ("cut short", "warn")
 
 
-@command("status", only_looks=True)
+@command(
+    "status",
+    only_looks=True,
+    examples=(
+        ("holdfast plan status", "How the newest plan is."),
+        ("holdfast plan status 01M7H3WWVB --format json", "How this plan is, for a program."),
+    ),
+)
 @click.option(
     "--all", "with_all_steps", is_flag=True, help=f"Show all steps, even if there are more than {_MOST_STEPS}."
 )

@@ -31,7 +31,14 @@ if TYPE_CHECKING:
     from holdfast import DecisionCheckpoint, DecisionNode, DecisionTree
 
 
-@command("tree", only_looks=True)
+@command(
+    "tree",
+    only_looks=True,
+    examples=(
+        ("holdfast plan tree", "The decisions of the newest plan."),
+        ("holdfast plan tree --all 01M7H3WWVB", "Also those that were undone."),
+    ),
+)
 @click.option("--all", "with_superseded", is_flag=True, help="Include superseded decisions.")
 @no_pager_option
 @click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)

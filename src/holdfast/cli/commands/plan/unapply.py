@@ -19,7 +19,13 @@ _SIGNS = {"removed": ("removed", "bad"), "restored": ("restored", "good")}
 """The same words as for a rollback."""
 
 
-@command("unapply")
+@command(
+    "unapply",
+    examples=(
+        ("holdfast plan unapply --dry-run latest", "Show what would change."),
+        ("holdfast plan unapply --yes latest", "Undo the apply without a question."),
+    ),
+)
 @yes_option
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
