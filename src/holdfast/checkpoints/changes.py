@@ -36,7 +36,9 @@ class Changes:
 
     def differences(self, plan: Plan, old: States, new: States) -> dict[str, list[Difference]]:
         """By resource: every path of the user that differs; the internal files of sandboxes are left out."""
-        return {name: of_user(plan, plan.resource(name), found) for name, found in self.everything(plan, old, new).items()}
+        return {
+            name: of_user(plan, plan.resource(name), found) for name, found in self.everything(plan, old, new).items()
+        }
 
     def reverted(self, plan: Plan, old: States, new: States) -> Reverted:
         """What a rollback from the old states to the new ones changes."""

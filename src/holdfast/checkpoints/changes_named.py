@@ -41,7 +41,9 @@ def name_changes(plan: Plan, reader: StateReader, old: States, new: States) -> s
     """What changed in the resources of the plan; empty if nothing did that a person would see."""
     everything = Changes(reader).everything(plan, old, new)
     names = [
-        name_change(reader, plan.resource(name), visible(of_user(plan, plan.resource(name), found)), old[name], new[name])
+        name_change(
+            reader, plan.resource(name), visible(of_user(plan, plan.resource(name), found)), old[name], new[name]
+        )
         for name, found in everything.items()
     ]
     several = len(plan.resources) > 1

@@ -69,7 +69,7 @@ def has_own_name(plan: Plan, group: CheckpointGroup) -> bool:
     """Whether only the stored title says what moment of a program it is."""
     index = group.step_index
     is_named = not (NAMED_BY_CHANGES | {Moment.ROLLBACK.value}).isdisjoint(group.triggers)
-    return is_named and index is not None and plan.steps[index].is_program
+    return is_named and index is not None and any(step.is_program for step in plan.steps[index : index + 1])
 
 
 def title_with_changes(group_title: str, triggers: Collection[str], step_index: int, words: str) -> str:

@@ -9,7 +9,7 @@ import click
 
 from holdfast import checkpoint_title
 from holdfast.cli.completion import complete_plan
-from holdfast.cli.data import left_out, plan_data
+from holdfast.cli.data import diff_data, left_out, names_data, plan_data
 from holdfast.cli.invocation import Invocation, command, limit_option, no_pager_option
 from holdfast.cli.output import (
     NARROWEST,
@@ -32,26 +32,40 @@ from holdfast.cli.screen.plans import commands_below_checkpoints, state_span
 from holdfast.model import Plan, Trigger
 
 if TYPE_CHECKING:
-    from holdfast import Holdfast, MomentView, Timeline
+    from holdfast import Holdfast, MomentChange, MomentChanges, MomentView, Timeline
+    from holdfast.cli.screen.diff import DiffStyle
+    from holdfast.cli.screen.moments import Below
 
 
 @command("log", only_looks=True)
+@click.option("--stat", "style", flag_value="stat", help="Show below each moment the files that it changed.")
+@click.option("--patch", "-p", "style", flag_value="patch", help="Show below each moment the lines that it changed.")
 @limit_option("moments")
 @no_pager_option
 @click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
-def log(invocation: Invocation, asked: int | None, plan: str) -> Reply:
+def log(invocation: Invocation, style: DiffStyle | None, asked: int | None, plan: str) -> Reply:
     """Show the timeline of a plan, newest moment on top: steps, decisions, checkpoints, and the present state (@).
 
-    A rollback starts a branch: the abandoned moments stay beside it, and you can roll back to them.
+    A rollback starts a branch: the abandoned moments stay beside it, and you can roll back to them. With --stat and
+    --patch each moment is compared with the one before it in the graph.
     """
     holdfast = invocation.open()
     timeline = holdfast.timeline(plan, moments=invocation.limit(asked))
+    changes = None if style is None else holdfast.moment_changes(timeline.plan)
     if invocation.is_for_programs:
-        return Reply(_data(timeline), lambda _: None, messages=left_out(holdfast))
-    return Reply({}, lambda screen: _show(screen, holdfast, timeline, is_cut=asked is None), is_long=True)
+        data = _data(timeline, changes, with_patch=style == "patch")
+        return Reply(data, lambda _: None, messages=left_out(holdfast))
+    below = None if changes is None or style is None else _below(holdfast, changes, style)
+    return Reply({}, lambda screen: _show(screen, holdfast, timeline, below, is_cut=asked is None), is_long=True)
 
 
-def _data(timeline: Timeline) -> dict[str, Any]:
+def _below(holdfast: Holdfast, changes: MomentChanges, style: DiffStyle) -> Below:
+    from holdfast.cli.screen.moments import Below  # not needed by a log without differences
+
+    return Below(holdfast, changes, style)
+
+
+def _data(timeline: Timeline, changes: MomentChanges | None, *, with_patch: bool) -> dict[str, Any]:
     plan = timeline.plan
     return {
         **plan_data(plan),
@@ -71,13 +85,22 @@ def _data(timeline: Timeline) -> dict[str, Any]:
                 "created_at": each.group.created_at,
                 "is_now": each.group.group_id == plan.head_group_id,
                 "superseded": each.is_superseded,
+                **({} if changes is None else _changed(plan, changes.at(each.group), with_patch=with_patch)),
             }
             for each in timeline.newest_first()
         ],
     }
 
 
-def _show(screen: Screen, holdfast: Holdfast, timeline: Timeline, *, is_cut: bool) -> None:
+def _changed(plan: Plan, change: MomentChange, *, with_patch: bool) -> dict[str, Any]:
+    return {
+        "files": diff_data(plan, change.files(), with_patch=with_patch),
+        "ignored_files": names_data(plan, change.ignored_files()),
+        "problem": change.problem,
+    }
+
+
+def _show(screen: Screen, holdfast: Holdfast, timeline: Timeline, below: Below | None, *, is_cut: bool) -> None:
     plan = timeline.plan
     done = f"{plan.next_step} of {counted(len(plan.steps), 'step')} done"
     show_plan(screen, plan.plan_id, plan.name)
@@ -90,6 +113,9 @@ def _show(screen: Screen, holdfast: Holdfast, timeline: Timeline, *, is_cut: boo
             screen.line((line.before, "dim"))
         else:
             _show_moment(screen, plan, line.before, line.node.content, line.after)
+            if below is not None:
+                column = "│" if line.node.parent is not None else " "
+                below.show(screen, plan, line.node.content.moment, f"{line.before}{column}{line.after}")
     if has_moments:
         show_older(screen, timeline.older if is_cut else 0, "moment")
         screen.line()
