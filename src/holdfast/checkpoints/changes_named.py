@@ -47,7 +47,9 @@ def name_changes(plan: Plan, reader: StateReader, old: States, new: States) -> s
         for name, found in everything.items()
     ]
     several = len(plan.resources) > 1
-    return "; ".join(f"{each}: {words}" if several else words for each, words in zip(everything, names) if words)
+    return "; ".join(
+        f"{each}: {words}" if several else words for each, words in zip(everything, names, strict=True) if words
+    )
 
 
 def name_change(reader: StateReader, resource: Resource, found: Sequence[Difference], old: str, new: str) -> str:

@@ -26,7 +26,7 @@ def group_named(store: Store, plan: Plan, moment: MomentReference) -> Checkpoint
     if isinstance(moment, MomentAt):
         return store.groups.newest_at(plan.plan_id, moment.at)
     if isinstance(moment, MomentsBack):
-        return _before_head(store, plan, plan.head_group_id, moment.count)
+        return _before_head(store, plan, plan.head_group_id, moment.moments)
     return store.groups.first(plan.plan_id)
 
 

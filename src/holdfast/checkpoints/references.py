@@ -35,7 +35,7 @@ _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 class MomentsBack(NamedTuple):
     """``@`` and ``@-N``: so many moments before the head, along its line."""
 
-    count: int
+    moments: int
 
 
 class MomentAt(NamedTuple):

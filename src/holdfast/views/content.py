@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.errors import NotFoundError, SandboxError
-from holdfast.model import Checkpoint, CheckpointGroup, FileChange, Moment, Plan, Resource, ResourceType
+from holdfast.errors import NotFoundError
+from holdfast.model import Checkpoint, CheckpointGroup, FileChange, Moment, Plan, Resource
 from holdfast.parts import Parts
 from holdfast.plans.finding import Plans
 from holdfast.system.place import is_there

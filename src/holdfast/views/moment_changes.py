@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from holdfast.checkpoints.file_diffs import FileDiff, file_diff, without_lines
@@ -28,27 +29,38 @@ class MomentChange:
         seen: Sequence[Differing] = (),
         ignored: Sequence[Differing] = (),
         problem: str | None = None,
+        largest_bytes: int | None = None,
     ) -> None:
+        """``largest_bytes``: of larger files the lines are not compared."""
         self.before = before
         """The moment before it; None if it is the first one, or if that is damaged."""
         self.count, self.ignored_count = len(seen), len(ignored)
         """How many files changed, without those that git ignores; and how many of those."""
         self.problem = problem
         """Why nothing can be compared."""
-        self._reader, self._seen, self._ignored = reader, seen, ignored
+        self._reader, self._seen, self._ignored, self._largest_bytes = reader, seen, ignored, largest_bytes
 
     def files(self) -> Iterator[FileDiff]:
         """The files that changed, without those that git ignores."""
         for resource, difference in self._seen:
             try:
-                yield file_diff(self._reader, resource, difference)
+                yield self._compared(resource, difference)
             except ContentError:
-                damaged = without_lines(resource, difference)
-                yield FileDiff(resource, damaged.path, damaged.status, 0, 0, True, "its content is damaged", ())
+                yield _uncompared(resource, difference, "its content is damaged")
+
+    def _compared(self, resource: str, difference: Difference) -> FileDiff:
+        size = max(each.size for each in (difference.old, difference.new) if each is not None)
+        if self._largest_bytes is not None and size > self._largest_bytes:
+            return _uncompared(resource, difference, "large; its lines are not compared here")
+        return file_diff(self._reader, resource, difference)
 
     def ignored_files(self) -> Iterator[FileDiff]:
         """The files that changed and that git ignores; their lines are not compared."""
         return (without_lines(resource, difference) for resource, difference in self._ignored)
+
+
+def _uncompared(resource: str, difference: Difference, note: str) -> FileDiff:
+    return replace(without_lines(resource, difference), is_ignored=False, note=note)
 
 
 class MomentChanges:
@@ -59,8 +71,8 @@ class MomentChanges:
         self._plan, self._store = plan, parts.store
         self._changes, self._reader = parts.service.changes, parts.service.manager.reader
 
-    def at(self, group: CheckpointGroup) -> MomentChange:
-        """What changed between the moment before this one and this one."""
+    def at(self, group: CheckpointGroup, largest_bytes: int | None = None) -> MomentChange:
+        """What changed between the moment before this one and this one; ``largest_bytes`` as in ``MomentChange``."""
         if group.parent_group_id is None:
             return MomentChange(None, self._reader)
         before = self._store.find(CheckpointGroup, group.parent_group_id, sound_only=True)
@@ -70,7 +82,7 @@ class MomentChanges:
             seen, ignored = self._between(before, group)
         except ContentError as error:
             return MomentChange(before, self._reader, problem=error.message)
-        return MomentChange(before, self._reader, seen, ignored)
+        return MomentChange(before, self._reader, seen, ignored, largest_bytes=largest_bytes)
 
     def _between(self, before: CheckpointGroup, group: CheckpointGroup) -> tuple[list[Differing], list[Differing]]:
         seen: list[Differing] = []

@@ -62,22 +62,43 @@ def rollback(
     with invocation.opened() as holdfast:
         if dry_run:
             preview = holdfast.rollback_preview(plan, checkpoint, only=only, keeps_present=not is_unkept)
-            return _preview_reply(invocation, preview, checkpoint)
+            return _preview_reply(invocation, preview, _lasting(holdfast, preview, checkpoint))
 
-        def question(preview: RollbackPreview) -> str:
-            return _question(preview, checkpoint)
+        return roll_back(invocation, holdfast, plan, checkpoint, only=only, yes=yes, keeps_present=not is_unkept)
 
-        # The result describes this rollback; the listener is for one that was cut short and is finished first.
-        listener = RepairListener(invocation)
-        result = holdfast.rollback(
-            plan,
-            checkpoint,
-            only=only,
-            keeps_present=not is_unkept,
-            confirm=invocation.asking(question, yes),
-            listener=listener,
-        )
-        return _result_reply(invocation, holdfast, unless_declined(result))
+
+def roll_back(
+    invocation: Invocation,
+    holdfast: Holdfast,
+    plan: str,
+    checkpoint: str,
+    *,
+    only: Sequence[str] = (),
+    yes: bool = False,
+    keeps_present: bool = True,
+) -> Reply:
+    """Show what would happen, ask unless ``yes``, and do it."""
+
+    def question(preview: RollbackPreview) -> str:
+        return _question(preview, checkpoint)
+
+    # The result describes this rollback; the listener is for one that was cut short and is finished first.
+    result = holdfast.rollback(
+        plan,
+        checkpoint,
+        only=only,
+        keeps_present=keeps_present,
+        confirm=invocation.asking(question, yes),
+        listener=RepairListener(invocation),
+    )
+    return _result_reply(invocation, holdfast, unless_declined(result))
+
+
+def _lasting(holdfast: Holdfast, preview: RollbackPreview, checkpoint: str) -> str:
+    """The checkpoint as it was named; ``@`` and its kind may soon mean another one, so then its id."""
+    if not checkpoint.startswith("@"):
+        return checkpoint
+    return holdfast.lasting_id(preview.plan.plan_id, preview.expected.checkpoint.checkpoint_id)
 
 
 def _question(preview: RollbackPreview, checkpoint: str) -> str:
