@@ -36,7 +36,7 @@ def below(shown: str, title: str) -> list[str]:
     start = next(number for number, line in enumerate(lines) if title in line) + 1
     found = []
     for line in lines[start:]:
-        if not line or re.match(r"[│├ ]*[@○✗◆─]", line):
+        if not line or re.match(r"[│├ ]*([@○✗◆] |─)", line):
             break
         found.append(line.lstrip("│ "))
     return found
