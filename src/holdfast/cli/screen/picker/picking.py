@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _LARGEST_COMPARED_BYTES = 500_000
 """Lines of larger files are not compared while a person looks through the moments."""
 _READ_AHEAD = 100
+_NARROWEST_NAME = 12
 _MOST_DIFFERENCES = 100
 _KEYS = {
     Pane.MOMENTS: "↑↓ choose   space/b scroll   Enter what to do   q quit",
@@ -177,7 +178,7 @@ class Picker:
 
     def _rows(self, layout: Layout) -> list[Row]:
         state, plan = self._state, self._plan
-        name = shortened(plan.name, max(1, layout.columns - len(plan.plan_id) - 2))
+        name = shortened(plan.name, max(_NARROWEST_NAME, layout.columns - len(plan.plan_id) - 2))
         header: Row = [(name, "strong"), "  ", (plan.plan_id, "dim")]
         panes: dict[Pane, Callable[[Layout], Sequence[Row]]] = {
             Pane.MOMENTS: self._difference_seen, Pane.MENU: self._menu_rows, Pane.FILES: self._file_rows,

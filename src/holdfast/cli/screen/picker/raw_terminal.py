@@ -60,6 +60,7 @@ class RawTerminal:
         self._input = sys.stdin.fileno()
         self._woken, self._waker = os.pipe()
         self._attributes: list[Any] | None = None
+        self._is_to_suspend = False
 
     @contextmanager
     def opened(self) -> Iterator[RawTerminal]:
@@ -80,7 +81,7 @@ class RawTerminal:
             for number in _ENDING:
                 signal.signal(number, end)
             signal.signal(signal.SIGWINCH, lambda *_: None)  # it only wakes `keys`
-            signal.signal(signal.SIGTSTP, self._suspend)
+            signal.signal(signal.SIGTSTP, self._note_suspension)
             self._enter()
             yield self
         except _Ended:
@@ -98,7 +99,7 @@ class RawTerminal:
     def _enter(self) -> None:
         if self._attributes is None:
             self._attributes = termios.tcgetattr(self._input)
-        tty.setcbreak(self._input)
+        tty.setcbreak(self._input, termios.TCSADRAIN)  # what was typed already counts
         write_text(sys.stdout, _ENTER)
 
     def _leave(self) -> None:
@@ -107,12 +108,16 @@ class RawTerminal:
             with suppress(termios.error):  # the terminal is gone
                 termios.tcsetattr(self._input, termios.TCSANOW, self._attributes)
 
-    def _suspend(self, _number: int, _frame: FrameType | None) -> None:
+    def _note_suspension(self, _number: int, _frame: FrameType | None) -> None:
+        self._is_to_suspend = True  # now, something may be half written
+
+    def _suspend(self) -> None:
         """Ctrl-Z: give the terminal back until the process goes on."""
+        self._is_to_suspend = False
         self._leave()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
-        signal.signal(signal.SIGTSTP, self._suspend)
+        signal.signal(signal.SIGTSTP, self._note_suspension)
         self._enter()
 
     @property
@@ -121,7 +126,8 @@ class RawTerminal:
         return tuple(os.get_terminal_size(sys.stdout.fileno()))  # type: ignore[return-value]  # it has two
 
     def has_input(self) -> bool:
-        return bool(select.select([self._input], [], [], 0)[0])
+        """Whether `keys` would return at once."""
+        return self._is_to_suspend or bool(select.select([self._input, self._woken], [], [], 0)[0])
 
     def keys(self) -> list[str] | None:
         """The keys that were pressed, awaited; empty if only the size changed, None if the terminal is gone."""
@@ -129,6 +135,8 @@ class RawTerminal:
         if self._woken in ready:
             with suppress(BlockingIOError):
                 os.read(self._woken, 1024)
+        if self._is_to_suspend:
+            self._suspend()
         if self._input not in ready:
             return []
         text = self._read()
@@ -145,7 +153,7 @@ class RawTerminal:
     def show(self, rows: Sequence[Row]) -> None:
         """Draw these lines, which fit, from the top; all at once, so that nothing flickers."""
         columns, _ = self.size
-        text = "\r\n".join(self._styled(row, columns) + "\x1b[K" for row in rows)
+        text = "\n".join(self._styled(row, columns) + "\x1b[K" for row in rows)
         write_text(sys.stdout, f"\x1b[?2026h\x1b[H{text}\x1b[J\x1b[?2026l")
 
     def _styled(self, row: Row, columns: int) -> str:
