@@ -20,7 +20,8 @@ _BEGINNING = """\
 What each command says with `--help` (or `-h`). How they end: [exit-codes.md](exit-codes.md).
 
 `PLAN_ID` is an id, a unique prefix of one, or `latest`, the newest plan of this project. `CHECKPOINT_ID` is an id, a
-display id (`cp_...`), a unique prefix of one, or a label. `DECISION_ID` is an id or a unique prefix of one.
+display id (`cp_...`), a unique prefix of one, a label, or a moment: `@`, `@-2`, `@{10 minutes ago}`, `start`.
+`DECISION_ID` is an id or a unique prefix of one.
 
 `holdfast --version` prints the version.
 
