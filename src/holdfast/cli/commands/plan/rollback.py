@@ -51,8 +51,8 @@ def rollback(
     """Roll back a plan to a checkpoint: its files, exactly as they were, its position and its decisions.
 
     CHECKPOINT_ID is an id, a display id (cp_...), a unique prefix, a label, or a moment (@-2, @{10 minutes ago},
-    start). The present state is saved in a checkpoint first, so you can undo a rollback. If the disk has no room for that, --without-keeping rolls back
-    anyway: changes since the last checkpoint are lost, and the question lists them.
+    start). The present state is saved in a checkpoint first, so you can undo a rollback. If the disk has no room for
+    that, --without-keeping rolls back anyway: changes since the last checkpoint are lost, and the question lists them.
 
     With --only, single files or folders are restored in the sandbox; paths are relative to the resource's root. A path
     that the checkpoint does not contain is removed. The plan stays at its step and keeps its decisions.
