@@ -270,3 +270,26 @@ def test_colours_are_left_out_if_they_are_not_wanted(project: Project) -> None:
     assert "\x1b[7m" in shown  # what is chosen is still seen
     assert "\x1b[36m" not in shown
     assert "\x1b[36" in project.on_terminal("log", "-i", answer="q").stdout
+
+
+def test_very_many_files_are_restored_at_once_and_named_in_short(project: Project) -> None:
+    folder = project.sandbox() / "many"
+    folder.mkdir()
+    for number in range(40):
+        (folder / f"file {number}").touch()
+    (project.sandbox() / ".gitignore").write_text("cache\n")
+    (project.sandbox() / "cache").touch()
+    picker = Picker(project)
+    picker.shows("after the last step")
+    picker.press(ENTER + "j" + ENTER)
+    picker.shows("[ ] remove  app/many/file 0")
+    picker.press(END)
+    picker.shows("remove  app/cache  (git ignores it)")
+    picker.press("a" + ENTER)
+    picker.prints("Restore? [y/N]")
+    picker.press("y\n")
+    assert picker.end() == 0
+    picker.close()
+    assert "and 12 more" in picker.plain
+    assert not list(folder.glob("*"))
+    assert " and 32 more restored from " in project.json("log")["moments"][0]["title"]

@@ -206,7 +206,9 @@ def _show_rollback(screen: Screen, result: RollbackResult) -> None:
         [("plan", "dim"), (plan.plan_id, "id"), plan.name],
         [("checkpoint", "dim"), (result.checkpoint.checkpoint_id, "id"), metadata.label or metadata.reason],
     ]
-    summary += [[("only", "dim"), name_text(path)] for path in result.only]
+    summary += [[("only", "dim"), name_text(path)] for path in result.only[:MOST_FILES_SHOWN]]
+    if (more := len(result.only) - MOST_FILES_SHOWN) > 0:
+        summary.append([("only", "dim"), (f"and {more} more", "dim")])
     summary.append([("files reverted", "dim"), str(result.files_reverted)])
     screen.panel("Rollback Summary", summary, flexible=2)
     screen.panel("Changes Reverted", _reverted_rows(plan, result))

@@ -137,7 +137,8 @@ class Picker:
         checkpoint = moment.checkpoints[0].checkpoint.checkpoint_id
         self._problem, self._files = "", ()
         try:
-            self._files = self._holdfast.diff(self._plan.plan_id, checkpoint, with_ignored=False)
+            found = self._holdfast.diff(self._plan.plan_id, checkpoint, with_ignored=False)
+            self._files = sorted(found, key=lambda each: each.is_ignored)
         except HoldfastError as error:
             self._problem = error.message
 
@@ -230,11 +231,9 @@ class Picker:
     def _file_row(self, each: FileDiff, *, is_marked: bool) -> Row:
         # The difference leads from that moment to the present; restoring leads the other way.
         words = {"added": ("remove ", "bad"), "removed": ("restore", "good"), "changed": ("restore", "good")}
-        return [
-            f"[{'x' if is_marked else ' '}] ",
-            words[each.status],
-            f" {name_text(file_label(self._plan, each.resource, each.path))}",
-        ]
+        label = name_text(file_label(self._plan, each.resource, each.path))
+        note = "  (git ignores it)" if each.is_ignored else ""
+        return [f"[{'x' if is_marked else ' '}] ", words[each.status], f" {label}", (note, "dim")]
 
 
 def _title(moment: MomentView) -> str:
