@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.checkpoints.changes import Changes, States, Status, of_user, status_of
@@ -15,8 +17,10 @@ from holdfast.checkpoints.file_diffs import file_diff
 from holdfast.checkpoints.ignored import ignored_of
 from holdfast.content.difference import Difference, StateReader, visible
 from holdfast.content.format import State
-from holdfast.git.commits import count_commits, read_commit
+from holdfast.errors import SandboxError
+from holdfast.git.commits import CommitText, ask_for_commit, count_commits, read_commit
 from holdfast.git.head import ReadFile, head_in
+from holdfast.git.repository import GitRepository
 from holdfast.model import Plan, Resource, ResourceType
 from holdfast.names import name_text
 from holdfast.system.directories import shown
@@ -56,7 +60,7 @@ def name_change(reader: StateReader, resource: Resource, found: Sequence[Differe
     """What changed in one resource, of which these files differ between two states."""
     ignored = ignored_of(reader, resource, found, new) if len(found) > 1 else set()
     seen = [each for each in found if each.path not in ignored]
-    parts = [name_commits(reader, old, new) if resource.type is ResourceType.GIT else ""]
+    parts = [name_commits(reader, resource, old, new) if resource.type is ResourceType.GIT else ""]
     if len(seen) == 1:
         parts.append(f"{name_files(map(_changed, seen))}{_lines(reader, resource, seen[0])}")
     else:
@@ -70,7 +74,7 @@ def name_change(reader: StateReader, resource: Resource, found: Sequence[Differe
 # Commits
 
 
-def name_commits(reader: StateReader, old: str, new: str) -> str:
+def name_commits(reader: StateReader, resource: Resource, old: str, new: str) -> str:
     """What happened to HEAD; empty if nothing did."""
     read_old, read_new = (_git_files(reader, reader.state(each)) for each in (old, new))
     before, after = head_in(read_old), head_in(read_new)
@@ -81,11 +85,19 @@ def name_commits(reader: StateReader, old: str, new: str) -> str:
     if after.commit is None or after.commit == known:
         return switched or "no commit"
     count = count_commits(read_new, after.commit, known)
-    commit = read_commit(read_new, after.commit)
+    commit = read_commit(read_new, after.commit) or _ask(resource, after.commit)
     subject = _cut(name_text(commit.subject), _LONGEST_SUBJECT) if commit is not None else ""
     text = f"{after.commit[:_SHORT_HASH]} {subject}".rstrip()
     made = f"HEAD at {text}" if count is None else f"commit {text}" if count == 1 else f"{count} commits to {text}"
     return f"{switched}, {made}" if switched else made
+
+
+def _ask(resource: Resource, commit: str) -> CommitText | None:
+    """A commit that git has packed."""
+    with suppress(SandboxError):
+        objects = Path(resource.sandbox_path) / ".git" / "objects"
+        return ask_for_commit(GitRepository.at(Path(resource.path)), objects, commit)
+    return None
 
 
 def _git_files(reader: StateReader, state: State) -> ReadFile:

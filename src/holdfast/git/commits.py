@@ -1,11 +1,14 @@
-"""Commits read from the files of a repository without git: their parents and their subjects."""
+"""Commits: their parents and their subjects, read without git as far as they have files of their own."""
 
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.git.head import ReadFile
+from holdfast.git.repository import GitRepository
+from holdfast.git.run import run_git
 
 _MOST_BYTES = 1 << 20
 _MOST_COMMITS = 100
@@ -24,8 +27,23 @@ def read_commit(read: ReadFile, digest: str) -> CommitText | None:
     except zlib.error:
         return None
     kind, _, content = text.partition(b"\0")
-    if not kind.startswith(b"commit "):
-        return None
+    return _parsed(content) if kind.startswith(b"commit ") else None
+
+
+def ask_for_commit(repository: GitRepository, objects: Path, digest: str) -> CommitText | None:
+    """A commit of the repository, or one that is only among these objects, as git says it."""
+    # The settings are those of the repository: those of a sandbox may start programs. No object is fetched.
+    quoted = str(objects).replace("\\", "\\\\").replace('"', '\\"')
+    environment = {
+        "GIT_DIR": str(repository.git_dir),
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{quoted}"',
+        "GIT_NO_LAZY_FETCH": "1",
+    }
+    answer = run_git(["cat-file", "commit", digest], cwd=repository.root, env=environment, check=False)
+    return _parsed(answer.stdout[:_MOST_BYTES]) if answer.returncode == 0 else None
+
+
+def _parsed(content: bytes) -> CommitText:
     headers, _, message = content.partition(b"\n\n")
     lines = headers.splitlines()
     parents = tuple(line[7:].decode("ascii", "replace") for line in lines if line.startswith(b"parent "))

@@ -181,6 +181,18 @@ def test_a_commit_of_a_program_is_a_change_and_is_named(workshop: Workshop) -> N
     assert names[6:] == ["during step 1, pause 7: no file changed", "after step 1: no repository"]
 
 
+def test_commits_that_git_has_packed_are_named_too(workshop: Workshop) -> None:
+    opened = workshop.open()
+    script = f"echo 2 > version.txt; {COMMIT} -m two; git gc --quiet; rm -f .git/gc.log"
+    plan = run_in_stages(
+        workshop, opened, script, "git checkout --quiet --detach HEAD~1; git checkout --quiet -b again"
+    )
+    first, last = of_program(opened, plan)
+    assert first.startswith("HEAD at ")
+    assert first.endswith(" two, 1 file: version.txt +1 -1")
+    assert last.startswith(f"after step 1: branch again, HEAD at {head(workshop.app)[:7]} ")
+
+
 def test_what_git_ignores_is_named_last(workshop: Workshop) -> None:
     opened = workshop.open()
     plan = run_in_stages(

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.git.commits import CommitText, count_commits, read_commit
+from holdfast.git.commits import CommitText, ask_for_commit, count_commits, read_commit
 from holdfast.git.head import ReadFile, git_head, head_in
+from holdfast.git.repository import GitRepository
 from tests.support.repositories import git, head, make_repository
 
 
@@ -68,6 +69,20 @@ def test_packed_commits_are_not_known(repository: Path) -> None:
     assert read_commit(reading(repository), newest) is None
     assert count_commits(reading(repository), newest, first) is None
     assert head_in(reading(repository)) == git_head(repository)
+
+
+def test_git_is_asked_for_packed_commits_with_the_settings_of_the_real_repository(tmp_path: Path) -> None:
+    real, copy = tmp_path / "real", tmp_path / 'a "copy": with \\ signs'
+    make_repository(real, {"a": "1\n"}, has_user=True)
+    git(tmp_path, "clone", "--quiet", str(real), str(copy))
+    git(copy, "config", "user.name", "a")
+    git(copy, "config", "user.email", "b")
+    newest = commit(copy, "fix the parser")
+    git(copy, "gc", "--quiet")
+    (copy / ".git/config").write_text("damaged [")
+    found = ask_for_commit(GitRepository.at(real), copy / ".git/objects", newest)
+    assert found == CommitText((head(real),), "fix the parser")
+    assert ask_for_commit(GitRepository.at(real), copy / "elsewhere", newest) is None
 
 
 def test_very_many_commits_are_not_counted(repository: Path) -> None:
