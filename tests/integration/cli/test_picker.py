@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.cli.output import cell_width
+from tests.integration.cli.damage import module
 from tests.integration.cli.project import Project, wait_until
 from tests.support.terminals import OnTerminal
 
@@ -293,3 +294,28 @@ def test_very_many_files_are_restored_at_once_and_named_in_short(project: Projec
     assert "and 12 more" in picker.plain
     assert not list(folder.glob("*"))
     assert " and 32 more restored from " in project.json("log")["moments"][0]["title"]
+
+
+def test_lines_of_large_files_are_not_compared(project: Project) -> None:
+    (project.sandbox() / "large").write_text("line\n" * 200_000)
+    project.json("checkpoint", "create", "latest")
+    picker = Picker(project)
+    picker.shows("added app/large (large; its lines are not compared here)")
+    picker.press("q")
+    assert picker.end() == 0
+    picker.close()
+
+
+def test_damaged_content_is_said_and_ends_nothing(project: Project) -> None:
+    with module.connect(project.home / "objects.db") as connection:
+        connection.execute("UPDATE object SET data = CAST(x'00' || 'rotten' AS BLOB)")
+    connection.close()
+    picker = Picker(project)
+    picker.shows("after the last step")
+    picker.press("j")
+    picker.shows("What changed cannot be shown")
+    picker.press(ENTER + "j" + ENTER)
+    picker.until(lambda terminal: "Enter restore" in terminal.screen[-1] and "is damaged" in " ".join(terminal.screen))
+    picker.press("qqq")
+    assert picker.end() == 0
+    picker.close()

@@ -49,8 +49,7 @@ class Below(NamedTuple):
 
 def diff_command(holdfast: Holdfast, plan: Plan, moment: MomentView, change: MomentChange, style: DiffStyle) -> str:
     """The command that shows the whole difference of a moment."""
-    if change.before is None:
-        return f"holdfast log --{style} {plan.plan_id}"
+    assert change.before is not None  # otherwise nothing is compared, and so nothing is cut
     before = holdfast.checkpoints_at(change.before)[0].checkpoint_id
     ends = f"{holdfast.display_id(plan.plan_id, before)} {moment.checkpoints[0].display_id}"
     return f"holdfast plan diff {'--patch ' if style == 'patch' else ''}{plan.plan_id} {ends}"
