@@ -19,9 +19,10 @@ START = "start"
 HOW_MOMENTS_ARE_NAMED = (
     "Moments are named `@` (now), `@-2` (two before), `@{10 minutes ago}`, `@{90s}`, `@{14:30}` and `start`."
 )
-_BACK = re.compile(r"@(?:-(\d{1,9}))?")
-_TIME = re.compile(r"@\{(.*)\}")
-_AGO = re.compile(r"(\d{1,9})\s*([a-z]+)(?:\s*,?\s*(?:and\s+)?)")
+# As text: compiled when they are needed, which is rarely.
+_BACK = r"@(?:-(\d{1,9}))?"
+_TIME = r"@\{(.*)\}"
+_AGO = r"(\d{1,9})\s*([a-z]+)(?:\s*,?\s*(?:and\s+)?)"
 _UNITS = {
     "s": ("s", "sec", "secs", "second", "seconds"),
     "m": ("m", "min", "mins", "minute", "minutes"),
@@ -29,7 +30,7 @@ _UNITS = {
     "d": ("d", "day", "days"),
 }
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
+_CLOCK = r"(\d{1,2}):(\d{2})(?::(\d{2}))?"
 
 
 class MomentsBack(NamedTuple):
@@ -56,9 +57,11 @@ def moment_reference(reference: str, present: datetime) -> MomentReference | Non
     wanted = reference.strip()
     if wanted.lower() == START:
         return FirstMoment()
-    if back := _BACK.fullmatch(wanted):
+    if not wanted.startswith("@"):
+        return None
+    if back := re.fullmatch(_BACK, wanted):
         return MomentsBack(int(back[1] or 0))
-    if within := _TIME.fullmatch(wanted):
+    if within := re.fullmatch(_TIME, wanted):
         at = _time_named(within[1].strip().lower(), present)
         return None if at is None else MomentAt(at)
     return None
@@ -66,7 +69,7 @@ def moment_reference(reference: str, present: datetime) -> MomentReference | Non
 
 def _time_named(text: str, present: datetime) -> datetime | None:
     with suppress(ValueError, OverflowError):
-        if clock := _CLOCK.fullmatch(text):
+        if clock := re.fullmatch(_CLOCK, text):
             hour, minute, second = (int(each or 0) for each in clock.groups())
             at = present.replace(hour=hour, minute=minute, second=second, microsecond=0)
             return _whole_second(at if at <= present else at - timedelta(days=1))
@@ -85,10 +88,10 @@ def _whole_second(at: datetime) -> datetime:
 def _seconds_ago(text: str) -> int | None:
     """How long ago; None if it is not said in seconds, minutes, hours and days."""
     spans = text.removesuffix("ago").rstrip() + " "
-    if not spans.strip() or _AGO.sub("", spans).strip():
+    if not spans.strip() or re.sub(_AGO, "", spans).strip():
         return None
     total = 0
-    for number, word in _AGO.findall(spans):
+    for number, word in re.findall(_AGO, spans):
         unit = next((unit for unit, words in _UNITS.items() if word in words), None)
         if unit is None:
             return None
