@@ -46,6 +46,45 @@ Feature: Running any program
       A	f.txt
       """
 
+  Scenario: Each moment is named by what changed in it, so the one before the damage is found by reading
+    When I run "holdfast run --settle 100ms --resource shop -- sh -c 'mkdir docs; touch docs/a docs/b docs/c docs/d; git add .; git -c user.name=a -c user.email=b commit -qm manual; pause; echo 2 > version.txt; rm -r docs; pause second; echo 3 > version.txt'" up to its pause
+    Then 1 moment at which it rested is kept
+    When it goes on to its second pause
+    Then 2 moments at which it rested are kept
+    When it goes on to its end
+    Then it ends with exit code 0
+    When I run "holdfast log --stat"
+    Then it says
+      """
+      after step 1: 1 file: version.txt +1 -1
+      -4 files docs/, 1 file: version.txt
+      D  docs/a
+      manual, +4 files docs/
+      4 files, 0 lines added, 0 removed
+      """
+    When I run "holdfast checkpoint show @-2"
+    Then it says "-4 files docs/, 1 file: version.txt"
+    When I run "holdfast plan rollback --yes --only docs latest @-3"
+    Then in the sandbox of "shop" this prints
+      """
+      $ ls docs; cat version.txt
+      a
+      b
+      c
+      d
+      3
+      """
+    When I run "holdfast plan rollback --yes latest start"
+    Then it ends with exit code 0
+    When I run "holdfast plan diff latest start @"
+    Then it says "Nothing changed."
+    When I run "holdfast checkpoint create latest --label @-1"
+    Then it ends with exit code 2
+    And it says "looks like a moment"
+    When I run "holdfast log -i"
+    Then it ends with exit code 2
+    And it says "needs a terminal"
+
   Scenario: Its exit code is the program's, its output goes where it would have gone, and its work is there all the same
     When I run "holdfast run -- sh -c 'echo out; echo wrong >&2; echo 2 > version.txt; exit 3'" in "shop"
     Then it ends with exit code 3

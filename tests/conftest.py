@@ -34,6 +34,7 @@ _WITH_COMMANDS = tuple(
         "integration/cli/test_doctor.py",
         "integration/cli/test_formats.py",
         "integration/cli/test_full_disk.py",
+        "integration/cli/test_picker.py",
         "integration/cli/test_plan_life.py",
         "integration/cli/test_progress_bar.py",
         "integration/cli/test_read_only_home.py",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.rollback.rollback import RollbackPreview
     from holdfast.snapshot.manager import CheckpointManager
     from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
+    from holdfast.views.moment_changes import MomentChange, MomentChanges
 
 __all__ = [
     "AfterInterruption",
@@ -57,6 +58,8 @@ __all__ = [
     "HeldBack",
     "Holdfast",
     "HoldfastError",
+    "MomentChange",
+    "MomentChanges",
     "MomentView",
     "NotFoundError",
     "Outfit",
@@ -98,6 +101,7 @@ _MODULES = {
     "rollback.rollback": ("RollbackPreview",),
     "snapshot.manager": ("CheckpointManager",),
     "snapshot.sandbox_checkpoint": ("SandboxCheckpoint",),
+    "views.moment_changes": ("MomentChange", "MomentChanges"),
 }
 
 

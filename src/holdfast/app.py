@@ -98,6 +98,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
 
         content = ContentViews(parts, plans, views)
         self.changes, self.changed_files = content.changes, content.changed_files
+        self.moment_changes = content.moment_changes
         self.diff, self.result_of_attempt = content.diff, content.result_of_attempt
         self.verify, self.held_back = content.verify, content.held_back
         self.content_bytes = content.content_bytes

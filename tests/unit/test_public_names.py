@@ -19,6 +19,8 @@ NAMES = {
     "CheckpointRetentionPolicy": "model",
     "CheckpointService": "checkpoints.service",
     "CheckpointView": "app",
+    "MomentChange": "views.moment_changes",
+    "MomentChanges": "views.moment_changes",
     "MomentView": "app",
     "Timeline": "app",
     "Choices": "execution.executor",

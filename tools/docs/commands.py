@@ -21,7 +21,8 @@ _BEGINNING = """\
 What each command says with `--help` (or `-h`). How they end: [exit-codes.md](exit-codes.md).
 
 `PLAN_ID` is an id, a unique prefix of one, or `latest`, the newest plan of this project. `CHECKPOINT_ID` is an id, a
-display id (`cp_...`), a unique prefix of one, or a label. `DECISION_ID` is an id or a unique prefix of one.
+display id (`cp_...`), a unique prefix of one, a label, or a moment: `@`, `@-2`, `@{10 minutes ago}`, `start`.
+`DECISION_ID` is an id or a unique prefix of one.
 
 Every command of `holdfast plan` also works without the word plan: `holdfast status` is `holdfast plan status`. The
 name of the command in an answer for programs is the long one in both cases.

@@ -7,7 +7,7 @@ attributes and rules for ignored files are those of the day the plan began.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,32 +16,12 @@ import msgspec
 from holdfast.content.difference import Difference, StateReader
 from holdfast.content.format import SYMLINK, UNKNOWN_OWNER, Entry, State
 from holdfast.errors import SandboxError
-from holdfast.git.repository import GitRepository
-from holdfast.git.work_tree import attributes_for, ignored_among
+from holdfast.git.work_tree import attributes_for
 from holdfast.snapshot.selection import change
 from holdfast.system.directories import split
 from holdfast.system.trees import make_folders, temporary_folder, temporary_place
 
 _MAY_RUN = 0o100
-
-
-def ignored_by(
-    rules: Iterable[Mapping[bytes, bytes]], repository: GitRepository, differences: Sequence[Difference]
-) -> set[bytes]:
-    """What git ignores of a change, by one of these sets of rules or another."""
-    paths = [difference.path for difference in differences]
-    found = (ignored_among(repository, each, folders_in(differences), paths) for each in rules)
-    return {path for paths in found for path in paths}
-
-
-def folders_in(differences: Iterable[Difference]) -> set[bytes]:
-    return {difference.path for difference in differences if not difference.is_of_file}
-
-
-def texts_of(reader: StateReader, state: State, names: Iterable[bytes]) -> dict[bytes, bytes]:
-    """Those of the files that are in a state, with what they say."""
-    found = ((name, reader.find(state, name)) for name in names)
-    return {name: b"".join(reader.content(entry)) for name, entry in found if entry is not None and entry.is_file}
 
 
 def git_can_hold(entry: Entry) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.apply.comparison import Comparison
-from holdfast.apply.git_view import FilesForGit, files_of, folders_in, git_can_hold, ignored_by, texts_of
+from holdfast.apply.git_view import FilesForGit, files_of, git_can_hold
 from holdfast.apply.other_repositories import (
     outside_of_submodules,
     refuse_other_repositories,
@@ -25,6 +25,7 @@ from holdfast.apply.refusals import (
     refuse_closed_folders,
     refuse_missing_resources,
 )
+from holdfast.checkpoints.ignored import folders_in, ignored_by, texts_of
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.batch import Batch
 from holdfast.content.difference import Difference, visible

@@ -32,17 +32,20 @@ class Changes:
 
     def between(self, plan: Plan, old: States, new: States) -> dict[str, list[Difference]]:
         """By resource: the differences worth showing to a person."""
-        return visible_of_user(plan, self._all(plan, old, new))
+        return visible_of_user(plan, self.everything(plan, old, new))
 
     def differences(self, plan: Plan, old: States, new: States) -> dict[str, list[Difference]]:
         """By resource: every path of the user that differs; the internal files of sandboxes are left out."""
-        return {name: of_user(plan, plan.resource(name), found) for name, found in self._all(plan, old, new).items()}
+        return {
+            name: of_user(plan, plan.resource(name), found) for name, found in self.everything(plan, old, new).items()
+        }
 
     def reverted(self, plan: Plan, old: States, new: States) -> Reverted:
         """What a rollback from the old states to the new ones changes."""
-        return reverted(plan, self._all(plan, old, new))
+        return reverted(plan, self.everything(plan, old, new))
 
-    def _all(self, plan: Plan, old: States, new: States) -> dict[str, list[Difference]]:
+    def everything(self, plan: Plan, old: States, new: States) -> dict[str, list[Difference]]:
+        """By resource: all that differs, the internal files of sandboxes too."""
         reader, names = self._reader, [resource.name for resource in plan.resources]
         return {
             name: reader.differences_at_once(reader.state(old[name]), reader.state(new[name]))

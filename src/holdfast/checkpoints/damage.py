@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.checkpoints.references import resolve_checkpoint
+from holdfast.checkpoints.line import group_named
+from holdfast.checkpoints.references import MomentReference, moment_reference, resolve_checkpoint
 from holdfast.db.store import Store
-from holdfast.errors import AmbiguousError, DamagedRecordError, NotFoundError
-from holdfast.model import Checkpoint, CheckpointGroup, DamagedCheckpoint
+from holdfast.errors import AmbiguousError, CheckpointNotFoundError, DamagedRecordError, NotFoundError
+from holdfast.model import Checkpoint, CheckpointGroup, DamagedCheckpoint, Plan, now
 from holdfast.names import DISPLAY_PREFIX, SHORTEST_DISPLAY
 from holdfast.system.ids import is_id
 
@@ -17,6 +18,9 @@ def get_sound_checkpoint(store: Store, plan_id: str, reference: str) -> Checkpoi
     only = _only_one(store, plan_id, reference)
     if only is not None:
         return only
+    moment = moment_reference(reference, now().astimezone())
+    if moment is not None:
+        return _at_moment(store, store.get(Plan, plan_id), reference, moment)
     damaged = damaged_fitting(store, plan_id, reference)
     try:
         found = resolve_checkpoint(reference, store.checkpoints.of(plan_id))
@@ -44,6 +48,44 @@ def _only_one(store: Store, plan_id: str, reference: str) -> Checkpoint | None:
     if found is None or store.find(CheckpointGroup, found.group_id, sound_only=True) is None:
         return None
     return found
+
+
+def _at_moment(store: Store, plan: Plan, reference: str, moment: MomentReference) -> Checkpoint:
+    """The first checkpoint of that moment; earlier versions allowed labels that look like moments."""
+    group, labelled = group_named(store, plan, moment), store.groups.with_label(plan.plan_id, reference)
+    if labelled is not None and group is not None and labelled.group_id != group.group_id:
+        found = [_first_sound(store, each).checkpoint_id for each in (group, labelled)]
+        raise AmbiguousError(
+            f'"{reference}" is a moment and also the label of another checkpoint of this plan',
+            hint=f"Say which one: {found[0]} is the moment, {found[1]} has the label.",
+        )
+    found_group = group or labelled
+    if found_group is None:
+        raise _no_such_moment(store, plan, reference)
+    return _first_sound(store, found_group)
+
+
+def _first_sound(store: Store, group: CheckpointGroup) -> Checkpoint:
+    sound = store.checkpoints.of_group(group.group_id)
+    if sound:
+        return sound[0]
+    raise DamagedRecordError(
+        f"The records of all checkpoints of moment {group.group_id} are damaged.",
+        hint=f"Use another moment (`holdfast log {group.plan_id}`).",
+    )
+
+
+def _no_such_moment(store: Store, plan: Plan, reference: str) -> CheckpointNotFoundError:
+    if plan.head_group_id is None:
+        return CheckpointNotFoundError(
+            f'this plan has no moment "{reference}"', hint="The plan has no checkpoints yet."
+        )
+    first = store.groups.first(plan.plan_id)
+    began = f"{first.created_at.astimezone():%Y-%m-%d %H:%M:%S}"
+    return CheckpointNotFoundError(
+        f'this plan has no moment "{reference}": its first one, `start`, is of {began}',
+        hint=f"See its moments with `holdfast log {plan.plan_id}`.",
+    )
 
 
 def damaged_fitting(store: Store, plan_id: str, reference: str) -> list[DamagedCheckpoint]:

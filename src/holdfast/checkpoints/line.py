@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from holdfast.checkpoints.references import MomentAt, MomentReference, MomentsBack
 from holdfast.db.store import Store
+from holdfast.errors import DamagedRecordError
 from holdfast.model import CheckpointGroup, Plan
 
 _PAGE = 200
@@ -15,6 +17,35 @@ def superseded_groups(store: Store, plan: Plan) -> set[str]:
     if store.groups.are_one_line(plan.plan_id, plan.head_group_id or ""):
         return set()
     return Line(store, plan).superseded(store.groups.newest_first(plan.plan_id, _PAGE))
+
+
+def group_named(store: Store, plan: Plan, moment: MomentReference) -> CheckpointGroup | None:
+    """The group at that moment; None if the plan has no such moment. Only what is on the way to it is read."""
+    if plan.head_group_id is None:
+        return None
+    if isinstance(moment, MomentAt):
+        return store.groups.newest_at(plan.plan_id, moment.at)
+    if isinstance(moment, MomentsBack):
+        return _before_head(store, plan, plan.head_group_id, moment.moments)
+    return store.groups.first(plan.plan_id)
+
+
+def _before_head(store: Store, plan: Plan, head_group_id: str, count: int) -> CheckpointGroup | None:
+    if count == 0:
+        return store.get(CheckpointGroup, head_group_id)
+    wanted: str | None = head_group_id
+    for group in store.groups.newest_first(plan.plan_id, min(count + 1, _PAGE)):
+        if group.group_id != wanted:
+            continue
+        if count == 0:
+            return group
+        wanted, count = group.parent_group_id, count - 1
+        if wanted is None:
+            return None
+    raise DamagedRecordError(
+        f"Moment {wanted} of plan {plan.plan_id} is damaged, so it is not known which ones came before it.",
+        hint=f"Name the checkpoint by its id (`holdfast checkpoint list {plan.plan_id}`).",
+    )
 
 
 class Line:

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.checkpoints.changes import Changes, file_change
 from holdfast.checkpoints.garbage import Garbage
 from holdfast.checkpoints.history import History
 from holdfast.checkpoints.oldest import checkpoints_of
 from holdfast.checkpoints.pruning import Pruning
 from holdfast.checkpoints.releasing import Release
-from holdfast.checkpoints.titles import changes_in_words, title_of
+from holdfast.checkpoints.titles import NAMED_BY_CHANGES, title_of, title_with_changes
 from holdfast.db.store import Store
 from holdfast.errors import ContentError, QuotaError
 from holdfast.git.head import git_head
@@ -163,26 +162,21 @@ class GroupRecorder:
     def _with_changes(
         self, plan: Plan, occasion: Occasion, known: dict[str, str], taken: dict[str, TakenSnapshot]
     ) -> Occasion:
-        """Add the changes to the title of a group taken while a program runs: only they tell such groups apart."""
-        if Moment.SETTLED not in occasion.triggers or not known:
+        """Name a moment of a program by what changed since the one before: only that tells such moments apart."""
+        index = occasion.step_index
+        if index is None or not known or NAMED_BY_CHANGES.isdisjoint(occasion.triggers):
             return occasion
         states = {name: snapshot.state_hash for name, snapshot in taken.items()}
+        if not plan.steps[index].is_program or (states == known and Moment.SETTLED not in occasion.triggers):
+            return occasion
+        from holdfast.checkpoints.changes_named import name_changes
+
         try:
-            words = self._changes_in_words(plan, known, states)
+            words = name_changes(plan, self._manager.reader, known, states)
         except ContentError:
             return occasion  # damaged content of an earlier group must not prevent this one
-        return msgspec.structs.replace(occasion, title=f"{occasion.title}: {words}" if words else occasion.title)
-
-    def _changes_in_words(self, plan: Plan, old: dict[str, str], new: dict[str, str]) -> str:
-        has_several = len(plan.resources) > 1
-        changes = [
-            file_change(name, each)
-            for name, listed in Changes(self._manager.reader).between(plan, old, new).items()
-            for each in listed
-        ]
-        return changes_in_words(
-            (each.action, f"{each.resource}/{each.file}" if has_several else each.file) for each in changes
-        )
+        title = title_with_changes(occasion.title, occasion.triggers, index, words)
+        return msgspec.structs.replace(occasion, title=title)
 
     def _disown_unrecorded(self, plan: Plan) -> None:
         """Count the content of a checkpoint that was never recorded, because a process died, with the next one."""

@@ -20,7 +20,7 @@ from holdfast.checkpoints.history import HALF_DONE, History
 from holdfast.checkpoints.pruning import Pruning
 from holdfast.checkpoints.recorder import GroupRecorder, Occasion, group_checkpoints, is_at
 from holdfast.checkpoints.sandboxes import Sandboxes
-from holdfast.checkpoints.titles import left_for, title_of
+from holdfast.checkpoints.titles import back_at, has_own_name, left_for
 from holdfast.checkpoints.unkept import look_at_unkept
 from holdfast.db.journal import RollbackEntry, SandboxEntry
 from holdfast.db.store import Store
@@ -224,7 +224,7 @@ class Rollback:
             (Moment.BEFORE_ROLLBACK,),
             source="rollback",
             reason=f"the state before: {reason}",
-            title=left_for(target),
+            title=left_for(target, self._own_name(plan, target)),
             step_index=_position(plan),
         )
         return self._recorder.take(plan, lease, before, only_if_changed=True, needed=(target.group_id,))
@@ -313,7 +313,12 @@ class Rollback:
         )
         moved = [name for name, state in target.states.items() if left.states.get(name) != state]
         rows = [(name, new_id(), 0) for name in moved or [plan.resources[0].name]]
-        return self._recorder.insert(plan, group, rows, title_of(group))
+        return self._recorder.insert(plan, group, rows, back_at(group, self._own_name(plan, target)))
+
+    def _own_name(self, plan: Plan, group: CheckpointGroup) -> str | None:
+        if not has_own_name(plan, group):
+            return None
+        return group_checkpoints(self._store, group)[0].metadata.title or None
 
     def _revived(self, subplan: Plan) -> Plan:
         """The subplan as it was when its parent was rolled back; what was merged of it is there again."""

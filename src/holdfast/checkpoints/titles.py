@@ -5,13 +5,15 @@ They are shown wherever checkpoints are listed, so a title is one line without c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
-from holdfast.model import Checkpoint, CheckpointGroup, Moment, Trigger
+from holdfast.model import Checkpoint, CheckpointGroup, Moment, Plan, Trigger
 from holdfast.names import name_text
 
 _LONGEST_PART = 60
-_BY_IMPORTANCE = ("removed", "changed", "added")
+_BACK = "back at"
+NAMED_BY_CHANGES = frozenset((Moment.SETTLED.value, Trigger.ON_TOOL_WRITE_COMPLETE.value, Trigger.ON_ERROR.value))
+"""Moments of a program that are named by what changed since the moment before."""
 _OF_STEPS: dict[str, str] = {
     Trigger.BEFORE_STEP: "before {step}",
     Trigger.ON_TOOL_WRITE: "before {step}",
@@ -51,19 +53,33 @@ def _step(group: CheckpointGroup) -> str:
     return f"step {group.step_index + 1}: {shortened(group.step or '')}"
 
 
-def left_for(target: CheckpointGroup) -> str:
-    """The title of the state that a rollback to that group leaves."""
-    return f"{_OF_PLANS[Moment.BEFORE_ROLLBACK]} to {title_of(target)}"
+def left_for(target: CheckpointGroup, name: str | None = None) -> str:
+    """The title of the state that a rollback to that group leaves. ``name``: the group's own, if it has one."""
+    return f"{_OF_PLANS[Moment.BEFORE_ROLLBACK]} to {name or title_of(target)}"
 
 
-def changes_in_words(changes: Iterable[tuple[str, str]]) -> str:
-    """The most important of these changes (action, path), and the number of the others; empty if there are none."""
-    # Titles are read to find the moment at which something was lost, so removed paths come first.
-    named = sorted(changes, key=lambda change: (_BY_IMPORTANCE.index(change[0]), change[1]))
-    if not named:
-        return ""
-    (verb, path), others = named[0], len(named) - 1
-    return f"{verb} {shortened(name_text(path))}" + (f" and {others} more" if others else "")
+def back_at(group: CheckpointGroup, name: str | None = None) -> str:
+    """The title of a group that a rollback made. ``name``: that of the group that it restored."""
+    if name is None:
+        return title_of(group)
+    return name if name.startswith(_BACK) else f"{_BACK}: {name}"
+
+
+def has_own_name(plan: Plan, group: CheckpointGroup) -> bool:
+    """Whether only the stored title says what moment of a program it is."""
+    index = group.step_index
+    is_named = not (NAMED_BY_CHANGES | {Moment.ROLLBACK.value}).isdisjoint(group.triggers)
+    return is_named and index is not None and any(step.is_program for step in plan.steps[index : index + 1])
+
+
+def title_with_changes(group_title: str, triggers: Collection[str], step_index: int, words: str) -> str:
+    """The title of a moment of a program; without words, nothing changed that a person would see."""
+    if Moment.SETTLED in triggers:
+        return words or f"{group_title}: no file changed"
+    if not words:
+        return group_title
+    ended = "failed:" if Trigger.ON_ERROR in triggers else "after"
+    return f"{ended} step {step_index + 1}: {words}"
 
 
 def shortened(text: str) -> str:

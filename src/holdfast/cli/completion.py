@@ -49,7 +49,8 @@ def _checkpoints(invocation: Invocation, context: click.Context) -> Iterable[tup
         views = holdfast.checkpoints(str(context.params.get("plan") or "latest"))
     titled = [(view, checkpoint_title(view.checkpoint, view.group)) for view in views]
     labels = [(view.group.label, title) for view, title in titled if view.group.label]
-    return [*((view.display_id, title) for view, title in reversed(titled)), *labels]
+    moments = [("@", "the present moment"), ("@-1", "the moment before"), ("start", "the first moment")]
+    return [*((view.display_id, title) for view, title in reversed(titled)), *labels, *moments]
 
 
 def _decisions(invocation: Invocation, _: click.Context) -> Iterable[tuple[str, str]]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import TypeVar, cast
 
 import msgspec
 
-from holdfast.db.access import (
-    Access,
-    first,
-)
+from holdfast.db.access import Access, first
+from holdfast.db.rows import stored_time
 from holdfast.db.tables import HALF_DONE_RUNS
 from holdfast.model import (
     Checkpoint,
@@ -384,6 +383,15 @@ class GroupRecords(Queries):
 
     def set_parent(self, group: CheckpointGroup, parent_group_id: str | None) -> None:
         self._records.update(group.model_copy(update={"parent_group_id": parent_group_id}), "parent_group_id")
+
+    def newest_at(self, plan_id: str, at: datetime) -> CheckpointGroup | None:
+        """The newest sound group that was taken at or before that time."""
+        where, until = "created_at <= ?", stored_time(at)
+        return next(self._records.in_sequence(CheckpointGroup, plan_id, where, until, newest_first=True, page=1), None)
+
+    def with_label(self, plan_id: str, label: str) -> CheckpointGroup | None:
+        """The first sound group with that label."""
+        return next(self._records.in_sequence(CheckpointGroup, plan_id, "label = ?", label, page=1), None)
 
     def has_label(self, plan_id: str, label: str) -> bool:
         sql = "SELECT 1 FROM checkpoint_group WHERE plan_id = ? AND label = ? LIMIT 1"

@@ -46,7 +46,7 @@ def loaded_json(text: str) -> Any:
         return json.loads(text)  # it also reads halves of surrogate pairs, NaN and infinity
 
 
-def _stored_time(value: datetime) -> str:
+def stored_time(value: datetime) -> str:
     """The time in UTC, always with the same width, so that it sorts as text."""
     return value.astimezone(UTC).isoformat(timespec="microseconds")
 
@@ -61,7 +61,7 @@ _STORED: dict[Kind, Callable[[Any], Stored]] = {
     Kind.INTEGER: int,
     Kind.BOOLEAN: int,
     Kind.REAL: _stored_real,
-    Kind.TIME: _stored_time,
+    Kind.TIME: stored_time,
     Kind.JSON: _stored_json,
 }
 _LOADED: dict[Kind, Callable[[Any], Any]] = {

@@ -7,6 +7,8 @@ import os
 import re
 import stat
 import zlib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +24,10 @@ _BEGINNING_BYTES = 128
 _REFERENCE = b"ref: "
 _ELSEWHERE = b"refs/heads/.invalid"
 """What HEAD names if the branches are kept in another form than in files."""
+
+
+ReadFile = Callable[[bytes], bytes | None]
+"""The content of a file by its path below ``.git``; None if there is none."""
 
 
 class Head(NamedTuple):
@@ -43,7 +49,7 @@ def head_of(git_dir: Path, common_dir: Path) -> Head | None:
         elif reference == _ELSEWHERE or not _is_plain_branch(reference):
             return None
         else:
-            ref, commit = os.fsdecode(reference), _commit_of(os.fsencode(common_dir), reference)
+            ref, commit = os.fsdecode(reference), _commit_of(_reader(common_dir), reference)
     except _Unreadable:
         return None
     return None if commit is None else Head(ref, commit)
@@ -70,37 +76,49 @@ def is_certainly_commit(common_dir: Path, digest: str) -> bool:
 
 def git_head(root: Path) -> GitHead | None:
     """Commit and branch; None if the files of a repository cannot be read this way, or a step destroyed them."""
-    folder = os.fsencode(root) + b"/.git"
     try:
-        head = _content(folder + b"/HEAD")
-        if head is None:
-            return None
-        line = head.strip()
-        if not line.startswith(_REFERENCE):
-            commit = _hash(line)
-            return None if commit is None else GitHead(commit=commit, branch=None)
-        reference = line.removeprefix(_REFERENCE).strip()
-        if b".." in reference.split(b"/") or b"\0" in reference or not reference.startswith(b"refs/"):
-            return None
-        branch = os.fsdecode(reference.removeprefix(_BRANCHES))
-        return GitHead(commit=_commit_of(folder, reference), branch=branch)
+        return head_in(_reader(root / ".git"))
     except _Unreadable:
         return None
+
+
+def head_in(read: ReadFile) -> GitHead | None:
+    """The same of a repository whose files are read in another way."""
+    head = read(b"HEAD")
+    if head is None:
+        return None
+    line = head.strip()
+    if not line.startswith(_REFERENCE):
+        commit = _hash(line)
+        return None if commit is None else GitHead(commit=commit, branch=None)
+    reference = line.removeprefix(_REFERENCE).strip()
+    if b".." in reference.split(b"/") or b"\0" in reference or not reference.startswith(b"refs/"):
+        return None
+    branch = os.fsdecode(reference.removeprefix(_BRANCHES))
+    return GitHead(commit=_commit_of(read, reference), branch=branch)
 
 
 class _Unreadable(Exception):
     """What is there cannot be read, so it is not known what git would make of it."""
 
 
-def _commit_of(folder: bytes, reference: bytes) -> str | None:
+def _reader(folder: Path) -> ReadFile:
+    return partial(_content_below, os.fsencode(folder) + b"/")
+
+
+def _content_below(folder: bytes, name: bytes) -> bytes | None:
+    return _content(folder + name)
+
+
+def _commit_of(read: ReadFile, reference: bytes) -> str | None:
     """The commit that a reference names; None for a branch without a commit.
 
     The packed ones hold what it was before, so they count only if it certainly has no file of its own.
     """
-    loose = _content(folder + b"/" + reference)
+    loose = read(reference)
     if loose is not None:
         return _hash(loose.strip())
-    packed = _content(folder + b"/packed-refs") or b""
+    packed = read(b"packed-refs") or b""
     ending = b" " + reference
     return next((_hash(line[: -len(ending)]) for line in packed.splitlines() if line.endswith(ending)), None)
 

@@ -104,7 +104,7 @@ def restore_paths(
             return None
         if service.sandboxes.states_now(plan) != decided.present:
             decided = _decide(plan, service, checkpoint, only)  # something was changed while the person was asked
-    reason = f"{', '.join(map(name_text, decided.shown))} restored from {checkpoint.checkpoint_id}"
+    reason = f"{_listed(decided.shown)} restored from {checkpoint.checkpoint_id}"
     if decided.wanted == decided.present:
         return decided.expected
     # This may prune and collect, which waits for all processes that hold the store.
@@ -138,6 +138,11 @@ def restore_paths(
             "checkpoints_remaining": service.store.checkpoints.count(plan.plan_id),
         }
     )
+
+
+def _listed(paths: Sequence[str]) -> str:
+    more = len(paths) - _MOST_NAMES
+    return ", ".join(map(name_text, paths[:_MOST_NAMES])) + (f" and {more} more" if more > 0 else "")
 
 
 def finish_restore(

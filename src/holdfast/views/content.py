@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.errors import NotFoundError, SandboxError
-from holdfast.model import Checkpoint, CheckpointGroup, FileChange, Moment, Plan, Resource, ResourceType
+from holdfast.errors import NotFoundError
+from holdfast.model import Checkpoint, CheckpointGroup, FileChange, Moment, Plan, Resource
 from holdfast.parts import Parts
 from holdfast.plans.finding import Plans
 from holdfast.system.place import is_there
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.releasing import HeldBack
     from holdfast.checkpoints.verification import VerifyResult
     from holdfast.content.difference import Difference
+    from holdfast.views.moment_changes import MomentChanges
 
 # What a function imports is not needed by most commands: they start without it.
 
@@ -59,6 +59,12 @@ class ContentViews:
         found = changes.between(plan, parent.states, view.group.states)
         return [each for name, listed in found.items() for each in _file_diffs(reader, name, listed)]
 
+    def moment_changes(self, plan: Plan) -> MomentChanges:
+        """Compares the moments of the plan, each with the one before it."""
+        from holdfast.views.moment_changes import MomentChanges
+
+        return MomentChanges(self._parts, plan)
+
     def diff(
         self, reference: str, old: str | None = None, new: str | None = None, *, with_ignored: bool = True
     ) -> list[FileDiff]:
@@ -90,22 +96,9 @@ class ContentViews:
             yield from _file_diffs(reader, name, listed, ignored, with_ignored=with_ignored)
 
     def _ignored(self, resource: Resource, differences: Sequence[Difference], state: str | None) -> set[bytes]:
-        """What git ignores of a change, by the rules of the state after it; without a state, of the sandbox as it is.
+        from holdfast.checkpoints.ignored import ignored_of
 
-        Without the real repository nothing is known to be ignored.
-        """
-        from holdfast.apply.git_view import ignored_by, texts_of
-        from holdfast.git.repository import GitRepository
-        from holdfast.git.work_tree import rules_for, texts_in
-
-        if resource.type is not ResourceType.GIT or not differences:
-            return set()
-        names, reader = rules_for(each.path for each in differences), self._parts.service.manager.reader
-        present = Path(resource.sandbox_path)
-        rules = texts_in(present, names) if state is None else texts_of(reader, reader.state(state), names)
-        with suppress(SandboxError):
-            return ignored_by([rules], GitRepository.at(Path(resource.path)), differences)
-        return set()
+        return ignored_of(self._parts.service.manager.reader, resource, differences, state)
 
     def _states_at(self, plan: Plan, reference: str) -> dict[str, str]:
         return self._parts.store.get(

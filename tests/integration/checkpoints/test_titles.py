@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast import Checkpoint
-from holdfast.app import Holdfast, Outfit
+from holdfast.app import Holdfast
 from holdfast.model import Plan
 from tests.support.repositories import head
 from tests.support.workshop import Workshop, run
@@ -113,31 +113,6 @@ def test_subplans_are_named(workshop: Workshop) -> None:
     found = titles(opened, plan)
     assert "step 1, subplans: after left" in found
     assert "step 1, subplans: after right" in found
-
-
-def test_while_a_program_runs_each_pause_is_called_after_what_was_changed(workshop: Workshop) -> None:
-    opened = workshop.open()
-    gates = "until test -e {gate}; do sleep 0.05; done"
-    first, second = (workshop.outside / name for name in ("first", "second"))
-    script = "; ".join(
-        (
-            "echo new > new.txt",
-            gates.format(gate=first),
-            "rm version.txt; echo more >> new.txt",
-            gates.format(gate=second),
-        )
-    )
-    plan = opened.create_program_plan(("sh", "-c", script), folder=workshop.app)
-
-    def listen(event: object) -> None:
-        group = getattr(event, "group", None)
-        if group is not None and "settled" in group.triggers:
-            (second if first.exists() else first).touch()
-
-    opened.execute(plan.plan_id, listener=listen, outfit=Outfit(settle_seconds=0.1))
-
-    pauses = [each for each in titles(opened, plan) if "pause" in each]
-    assert pauses == ["during step 1, pause 1: added new.txt", "during step 1, pause 2: removed version.txt and 1 more"]
 
 
 def test_of_a_repository_commit_and_branch_are_recorded_as_they_were_then(workshop: Workshop) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.checkpoints.titles import changes_in_words, left_for, shortened, title_of
+from holdfast.checkpoints.titles import back_at, left_for, shortened, title_of, title_with_changes
 from holdfast.model import CheckpointGroup, CheckpointMetadata, Phase, now
 
 
@@ -43,16 +43,29 @@ def test_what_a_rollback_leaves_is_called_after_where_it_goes() -> None:
     assert left_for(group("on_tool_write", step_index=0, step="x")) == "left by a rollback to before step 1: x"
 
 
-def test_of_many_changes_the_one_is_named_that_lost_something() -> None:
-    assert changes_in_words([]) == ""
-    assert changes_in_words([("added", "new.py")]) == "added new.py"
-    several = [("added", "new.py"), ("removed", "src/b"), ("removed", "src/a"), ("changed", "c")]
-    assert changes_in_words(several) == "removed src/a and 3 more"
+def test_a_moment_of_a_program_is_called_after_its_own_name() -> None:
+    target = group("settled", step_index=0, step="x")
+    assert left_for(target, "-1 file: a") == "left by a rollback to -1 file: a"
+    assert back_at(target, "-1 file: a") == "back at: -1 file: a"
+    assert back_at(target, "back at: -1 file: a") == "back at: -1 file: a"
+    assert back_at(group("rollback")) == "back at the start"
+
+
+@pytest.mark.parametrize(
+    ("trigger", "words", "title"),
+    [
+        ("settled", "-1 file: a", "-1 file: a"),
+        ("settled", "", "during it: no file changed"),
+        ("on_tool_write_complete", "-1 file: a", "after step 2: -1 file: a"),
+        ("on_tool_write_complete", "", "during it"),
+        ("on_error", "-1 file: a", "failed: step 2: -1 file: a"),
+    ],
+)
+def test_what_changed_is_the_title_of_a_moment_of_a_program(trigger: str, words: str, title: str) -> None:
+    assert title_with_changes("during it", [trigger], 1, words) == title
 
 
 def test_a_title_is_one_line_that_no_terminal_obeys() -> None:
-    assert changes_in_words([("removed", "x\ny"), ("removed", "z")]) == "removed x\\ny and 1 more"
-    assert changes_in_words([("added", "\x1b[31mred")]) == "added \\x1b[31mred"
     assert title_of(group("on_decision", reason="decided:\n\x1b[2Jzip")) == "decided:\\n\\x1b[2Jzip"
     assert title_of(group("before_step", step_index=0, step="\x1b[2J")) == "before step 1: \\x1b[2J"
 

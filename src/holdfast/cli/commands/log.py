@@ -2,63 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast import checkpoint_title
 from holdfast.cli.completion import complete_plan
-from holdfast.cli.data import left_out, plan_data
+from holdfast.cli.data import diff_data, left_out, names_data, plan_data
 from holdfast.cli.invocation import Invocation, command, limit_option, no_pager_option
-from holdfast.cli.output import (
-    NARROWEST,
-    Reply,
-    Screen,
-    Span,
-    blocks,
-    cell_width,
-    counted,
-    first_line,
-    plain_text,
-    shortened,
-    show_messages,
-    show_next,
-    show_older,
-    show_plan,
-)
-from holdfast.cli.screen.graph import Node, drawn
+from holdfast.cli.output import Reply, Screen, counted, show_messages, show_next, show_older, show_plan
 from holdfast.cli.screen.plans import commands_below_checkpoints, state_span
-from holdfast.model import Plan, Trigger
+from holdfast.cli.screen.timeline import moment_lines, moment_row
+from holdfast.model import Plan
 
 if TYPE_CHECKING:
-    from holdfast import Holdfast, MomentView, Timeline
+    from holdfast import Holdfast, MomentChange, MomentChanges, Timeline
+    from holdfast.cli.screen.diff import DiffStyle
+    from holdfast.cli.screen.moments import Below
 
 
 @command(
     "log",
     only_looks=True,
     examples=(
-        ("holdfast log", "The timeline of the newest plan."),
+        ("holdfast log --stat", "The timeline of the newest plan, with the files that each moment changed."),
         ("holdfast log 01M7H3WWVB --limit 20", "The 20 newest moments of this plan."),
     ),
 )
+@click.option("--stat", "style", flag_value="stat", help="Show below each moment the files that it changed.")
+@click.option("--patch", "-p", "style", flag_value="patch", help="Show below each moment the lines that it changed.")
+@click.option("--interactive", "-i", "is_picker", is_flag=True, help="Choose a moment, and what to do with it.")
 @limit_option("moments")
 @no_pager_option
 @click.argument("plan", metavar="[PLAN_ID]", default="latest", shell_complete=complete_plan)
-def log(invocation: Invocation, asked: int | None, plan: str) -> Reply:
+def log(invocation: Invocation, style: DiffStyle | None, is_picker: bool, asked: int | None, plan: str) -> Reply:
     """Show the timeline of a plan, newest moment on top: steps, decisions, checkpoints, and the present state (@).
 
-    A rollback starts a branch: the abandoned moments stay beside it, and you can roll back to them.
+    A rollback starts a branch: the abandoned moments stay beside it, and you can roll back to them. With --stat and
+    --patch each moment is compared with the one before it in the graph.
+
+    With -i you choose a moment on the terminal and see what it changed; Enter shows what you can do with it: roll back,
+    or restore files. You are asked before anything happens.
     """
     holdfast = invocation.open()
+    if is_picker:
+        return _picked(invocation, holdfast, plan, asked)
     timeline = holdfast.timeline(plan, moments=invocation.limit(asked))
+    changes = None if style is None else holdfast.moment_changes(timeline.plan)
     if invocation.is_for_programs:
-        return Reply(_data(timeline), lambda _: None, messages=left_out(holdfast))
-    return Reply({}, lambda screen: _show(screen, holdfast, timeline, is_cut=asked is None), is_long=True)
+        data = _data(timeline, changes, with_patch=style == "patch")
+        return Reply(data, lambda _: None, messages=left_out(holdfast))
+    below = None if changes is None or style is None else _below(holdfast, changes, style)
+    return Reply({}, lambda screen: _show(screen, holdfast, timeline, below, is_cut=asked is None), is_long=True)
 
 
-def _data(timeline: Timeline) -> dict[str, Any]:
+def _picked(invocation: Invocation, holdfast: Holdfast, plan: str, asked: int | None) -> Reply:
+    from holdfast.cli.commands.picker import pick  # not needed by a log that is printed
+
+    return pick(invocation, holdfast, holdfast.timeline(plan, moments=asked or None))
+
+
+def _below(holdfast: Holdfast, changes: MomentChanges, style: DiffStyle) -> Below:
+    from holdfast.cli.screen.moments import Below  # not needed by a log without differences
+
+    return Below(holdfast, changes, style)
+
+
+def _data(timeline: Timeline, changes: MomentChanges | None, *, with_patch: bool) -> dict[str, Any]:
     plan = timeline.plan
     return {
         **plan_data(plan),
@@ -78,25 +88,34 @@ def _data(timeline: Timeline) -> dict[str, Any]:
                 "created_at": each.group.created_at,
                 "is_now": each.group.group_id == plan.head_group_id,
                 "superseded": each.is_superseded,
+                **({} if changes is None else _changed(plan, changes.at(each.group), with_patch=with_patch)),
             }
             for each in timeline.newest_first()
         ],
     }
 
 
-def _show(screen: Screen, holdfast: Holdfast, timeline: Timeline, *, is_cut: bool) -> None:
+def _changed(plan: Plan, change: MomentChange, *, with_patch: bool) -> dict[str, Any]:
+    return {
+        "files": diff_data(plan, change.files(), with_patch=with_patch),
+        "ignored_files": names_data(plan, change.ignored_files()),
+        "problem": change.problem,
+    }
+
+
+def _show(screen: Screen, holdfast: Holdfast, timeline: Timeline, below: Below | None, *, is_cut: bool) -> None:
     plan = timeline.plan
     done = f"{plan.next_step} of {counted(len(plan.steps), 'step')} done"
     show_plan(screen, plan.plan_id, plan.name)
     screen.line(f"{plan.phase} / ", state_span(plan), f", {done}")
     screen.line()
     has_moments = False
-    for line in drawn(_nodes(timeline), timeline.has):
+    for line in moment_lines(timeline):
         has_moments = True
-        if line.node is None:
-            screen.line((line.before, "dim"))
-        else:
-            _show_moment(screen, plan, line.before, line.node.content, line.after)
+        screen.line(*moment_row(plan, line, screen.width))
+        if below is not None and line.node is not None:
+            column = "│" if line.node.parent is not None else " "
+            below.show(screen, plan, line.node.content.moment, f"{line.before}{column}{line.after}")
     if has_moments:
         show_older(screen, timeline.older if is_cut else 0, "moment")
         screen.line()
@@ -104,43 +123,3 @@ def _show(screen: Screen, holdfast: Holdfast, timeline: Timeline, *, is_cut: boo
         screen.line("It has no checkpoints yet.")
     show_next(screen, commands_below_checkpoints(holdfast, plan, has_checkpoints=has_moments))
     show_messages(screen, left_out(holdfast))
-
-
-class _Content(NamedTuple):
-    moment: MomentView
-    id_width: int
-
-
-def _nodes(timeline: Timeline) -> Iterator[Node[_Content]]:
-    width = 0
-    for block in blocks(timeline.newest_first()):
-        width = max(width, *(len(each.checkpoints[0].display_id) for each in block))
-        for each in block:
-            yield Node(each.group.group_id, each.group.parent_group_id, _Content(each, width))
-
-
-def _show_moment(screen: Screen, plan: Plan, before: str, content: _Content, after: str) -> None:
-    moment, is_now = content.moment, content.moment.group.group_id == plan.head_group_id
-    mark, style = _mark(moment, is_now)
-    shown = f"{moment.checkpoints[0].display_id:<{content.id_width}}"
-    first: list[Span] = [
-        (before, "dim"), (mark, style), (after, "dim"), "  ", (shown, "dim" if moment.is_superseded else "id"), "  ",
-    ]  # fmt: skip
-    last: list[Span] = [(f"  {moment.group.created_at.astimezone():%H:%M:%S}", "dim")]
-    words = checkpoint_title(moment.checkpoints[0].checkpoint, moment.group)
-    if moment.decision is not None and Trigger.ON_DECISION in moment.group.triggers:
-        words += f"  → {first_line(moment.decision.chosen)}"
-    if screen.width is not None:
-        room = screen.width - cell_width(plain_text(first)) - cell_width(plain_text(last))
-        words = shortened(words, max(NARROWEST, room))
-    screen.line(*first, (words, "dim" if moment.is_superseded else "strong" if is_now else "plain"), *last)
-
-
-def _mark(moment: MomentView, is_now: bool) -> tuple[str, str]:
-    if is_now:
-        return "@", "good"
-    if Trigger.ON_ERROR in moment.group.triggers:
-        return "✗", "bad"
-    if moment.group.label:
-        return "◆", "warn"
-    return "○", "dim" if moment.is_superseded else "id"

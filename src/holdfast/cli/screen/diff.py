@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from holdfast.cli.data import file_label
-from holdfast.cli.output import Row, Screen, Span, counted, output_lines, show_table
+from holdfast.cli.output import Row, Screen, Span, counted, output_lines, table_rows
 from holdfast.model import Plan
 from holdfast.names import name_text
 
@@ -26,10 +26,12 @@ def show_diff(screen: Screen, plan: Plan, files: Sequence[FileDiff], style: Diff
     elif not files and not folded:
         screen.line("Nothing changed.")
     elif style == "patch":
-        for each in files:
-            _show_patch(screen, plan, each)
+        for row in (row for each in files for row in patch_rows(plan, each, is_exact=screen.width is None)):
+            show_patch_row(screen, row)
     else:
-        _show_stat(screen, plan, files)
+        for row in stat_rows(plan, files, screen.width):
+            screen.line(*row)
+        screen.line((totals_text(files), "dim"))
     # A program may read the names or the patch, which is not the place for a remark.
     if folded and (style == "stat" or screen.width is not None):
         screen.line((f"{folded_text(folded)}; `--ignored` shows them.", "dim"))
@@ -39,11 +41,23 @@ def folded_text(count: int) -> str:
     return f"and {counted(count, 'ignored file')}"
 
 
-def _show_stat(screen: Screen, plan: Plan, files: Sequence[FileDiff]) -> None:
-    rows = [_stat_row(plan, each) for each in files]
-    show_table(screen, rows, flexible=1)
+def show_patch_row(screen: Screen, row: Row) -> None:
+    """Print a line of a patch; without a terminal with every space, because `git apply` may read it."""
+    if screen.width is not None:
+        screen.line(*row)
+        return
+    screen.part(*row)
+    screen.line()
+
+
+def stat_rows(plan: Plan, files: Sequence[FileDiff], width: int | None) -> list[list[Span]]:
+    """The files with counts of their lines, in aligned columns."""
+    return table_rows([_stat_row(plan, each) for each in files], width, flexible=1)
+
+
+def totals_text(files: Sequence[FileDiff]) -> str:
     added, removed = (sum(getattr(each, name) for each in files) for name in ("added_lines", "removed_lines"))
-    screen.line((f"{counted(len(files), 'file')}, {counted(added, 'line')} added, {removed} removed", "dim"))
+    return f"{counted(len(files), 'file')}, {counted(added, 'line')} added, {removed} removed"
 
 
 def _stat_row(plan: Plan, each: FileDiff) -> Row:
@@ -51,22 +65,17 @@ def _stat_row(plan: Plan, each: FileDiff) -> Row:
     return [_SIGNS[each.status], name_text(file_label(plan, each.resource, each.path)), lines, (each.note, "dim")]
 
 
-def _show_patch(screen: Screen, plan: Plan, each: FileDiff) -> None:
+def patch_rows(plan: Plan, each: FileDiff, *, is_exact: bool) -> Iterator[list[Span]]:
+    """The unified text of one file. ``is_exact``: with every character, also those that a terminal would obey."""
     label = name_text(file_label(plan, each.resource, each.path))
     note = f" ({each.note})" if each.note else ""
     if each.is_binary or not each.patch:
-        screen.line((f"{each.status} {label}{note}{': binary' if each.is_binary else ''}", "strong"))
+        yield [(f"{each.status} {label}{note}{': binary' if each.is_binary else ''}", "strong")]
         return
-    old = "/dev/null" if each.status == "added" else f"a/{label}"
-    new = "/dev/null" if each.status == "removed" else f"b/{label}"
-    screen.line((f"--- {old}", "strong"))
-    screen.line((f"+++ {new}", "strong"))
+    yield [(f"--- {'/dev/null' if each.status == 'added' else f'a/{label}'}", "strong")]
+    yield [(f"+++ {'/dev/null' if each.status == 'removed' else f'b/{label}'}", "strong")]
     for line in each.patch[2:]:
-        if screen.width is None:  # `git apply` may read it, so every space counts
-            screen.part(line)
-            screen.line()
-        else:
-            screen.line(_patch_span(output_lines(line)[0]))
+        yield [line if is_exact else _patch_span(output_lines(line)[0])]
 
 
 def _patch_span(line: str) -> Span:

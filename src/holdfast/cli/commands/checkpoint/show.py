@@ -36,7 +36,7 @@ _MOST_FILES_SHOWN = 50
 def show_checkpoint(invocation: Invocation, plan: str | None, checkpoint: str) -> Reply:
     """Show one checkpoint in full: when and why it was taken, what it leaves out, what changed since the previous one.
 
-    CHECKPOINT is an id, a display id (cp_...), a unique prefix, or a label.
+    CHECKPOINT is an id, a display id (cp_...), a unique prefix, a label, or a moment (@, @-2, start).
     """
     with invocation.opened() as holdfast:
         view = holdfast.checkpoint(checkpoint, plan)

@@ -56,9 +56,9 @@ def rollback(
 ) -> Reply:
     """Roll back a plan to a checkpoint: its files, exactly as they were, its position and its decisions.
 
-    CHECKPOINT_ID is an id, a display id (cp_...), a unique prefix, or a label. The present state is saved in a
-    checkpoint first, so you can undo a rollback. If the disk has no room for that, --without-keeping rolls back
-    anyway: changes since the last checkpoint are lost, and the question lists them.
+    CHECKPOINT_ID is an id, a display id (cp_...), a unique prefix, a label, or a moment (@-2, @{10 minutes ago},
+    start). The present state is saved in a checkpoint first, so you can undo a rollback. If the disk has no room for
+    that, --without-keeping rolls back anyway: changes since the last checkpoint are lost, and the question lists them.
 
     With --only, single files or folders are restored in the sandbox; paths are relative to the resource's root. A path
     that the checkpoint does not contain is removed. The plan stays at its step and keeps its decisions.
@@ -68,22 +68,43 @@ def rollback(
     with invocation.opened() as holdfast:
         if dry_run:
             preview = holdfast.rollback_preview(plan, checkpoint, only=only, keeps_present=not is_unkept)
-            return _preview_reply(invocation, preview, checkpoint)
+            return _preview_reply(invocation, preview, _lasting(holdfast, preview, checkpoint))
 
-        def question(preview: RollbackPreview) -> str:
-            return _question(preview, checkpoint)
+        return roll_back(invocation, holdfast, plan, checkpoint, only=only, yes=yes, keeps_present=not is_unkept)
 
-        # The result describes this rollback; the listener is for one that was cut short and is finished first.
-        listener = RepairListener(invocation)
-        result = holdfast.rollback(
-            plan,
-            checkpoint,
-            only=only,
-            keeps_present=not is_unkept,
-            confirm=invocation.asking(question, yes),
-            listener=listener,
-        )
-        return _result_reply(invocation, holdfast, unless_declined(result))
+
+def roll_back(
+    invocation: Invocation,
+    holdfast: Holdfast,
+    plan: str,
+    checkpoint: str,
+    *,
+    only: Sequence[str] = (),
+    yes: bool = False,
+    keeps_present: bool = True,
+) -> Reply:
+    """Show what would happen, ask unless ``yes``, and do it."""
+
+    def question(preview: RollbackPreview) -> str:
+        return _question(preview, checkpoint)
+
+    # The result describes this rollback; the listener is for one that was cut short and is finished first.
+    result = holdfast.rollback(
+        plan,
+        checkpoint,
+        only=only,
+        keeps_present=keeps_present,
+        confirm=invocation.asking(question, yes),
+        listener=RepairListener(invocation),
+    )
+    return _result_reply(invocation, holdfast, unless_declined(result))
+
+
+def _lasting(holdfast: Holdfast, preview: RollbackPreview, checkpoint: str) -> str:
+    """The checkpoint as it was named; ``@`` and its kind may soon mean another one, so then its id."""
+    if not checkpoint.startswith("@"):
+        return checkpoint
+    return holdfast.lasting_id(preview.plan.plan_id, preview.expected.checkpoint.checkpoint_id)
 
 
 def _question(preview: RollbackPreview, checkpoint: str) -> str:
@@ -191,7 +212,9 @@ def _show_rollback(screen: Screen, result: RollbackResult) -> None:
         [("plan", "dim"), (plan.plan_id, "id"), plan.name],
         [("checkpoint", "dim"), (result.checkpoint.checkpoint_id, "id"), metadata.label or metadata.reason],
     ]
-    summary += [[("only", "dim"), name_text(path)] for path in result.only]
+    summary += [[("only", "dim"), name_text(path)] for path in result.only[:MOST_FILES_SHOWN]]
+    if (more := len(result.only) - MOST_FILES_SHOWN) > 0:
+        summary.append([("only", "dim"), (f"and {more} more", "dim")])
     summary.append([("files reverted", "dim"), str(result.files_reverted)])
     screen.panel("Rollback Summary", summary, flexible=2)
     screen.panel("Changes Reverted", _reverted_rows(plan, result))
