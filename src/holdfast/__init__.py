@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.errors import CheckpointNotFoundError, HoldfastError, NotFoundError
     from holdfast.execution.executor import AfterInterruption, Choices, ExecutionResult, PlanExecutor
     from holdfast.execution.resume import ResumePreview
-    from holdfast.model import Checkpoint, CheckpointRetentionPolicy, CorrectionMode, RollbackResult
+    from holdfast.model import Checkpoint, CheckpointRetentionPolicy, CorrectionMode, RollbackResult, RunSettings
     from holdfast.process.confinement import Confinement
     from holdfast.process.passthrough import Passthrough
     from holdfast.rollback.rollback import RollbackPreview
@@ -62,6 +62,7 @@ __all__ = [
     "ResumePreview",
     "RollbackPreview",
     "RollbackResult",
+    "RunSettings",
     "SandboxCheckpoint",
     "Timeline",
     "UnapplyPreview",
@@ -84,7 +85,7 @@ _MODULES = {
     "errors": ("CheckpointNotFoundError", "HoldfastError", "NotFoundError"),
     "execution.executor": ("AfterInterruption", "Choices", "ExecutionResult", "PlanExecutor"),
     "execution.resume": ("ResumePreview",),
-    "model": ("Checkpoint", "CheckpointRetentionPolicy", "CorrectionMode", "RollbackResult"),
+    "model": ("Checkpoint", "CheckpointRetentionPolicy", "CorrectionMode", "RollbackResult", "RunSettings"),
     "process.confinement": ("Confinement",),
     "process.passthrough": ("Passthrough",),
     "rollback.rollback": ("RollbackPreview",),

@@ -22,6 +22,8 @@ from holdfast.model import (
     Plan,
     PlanState,
     RollbackResult,
+    RunSettings,
+    Step,
 )
 from holdfast.parts import Outfit, Parts
 from holdfast.plans.finding import LATEST, Plans, PlanStatus, project_root
@@ -78,7 +80,8 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         self.root_of = plans.root_of
         self.runs = plans.runs
         self.project_roots = plans.project_roots
-        self.find_damaged_plan = plans.find_damaged_plan
+        self.find_damaged_plan, self.delete_damaged = plans.find_damaged_plan, plans.delete_damaged
+        self.program_run = plans.program_run
 
         self._views = views = CheckpointViews(parts, plans)
         self.checkpoints = views.checkpoints
@@ -170,20 +173,20 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         *,
         resources: Sequence[Path] = (),
         folder: Path | None = None,
-        pass_env: Sequence[str] = (),
-        allow_write: Sequence[str] = (),
+        settings: RunSettings | None = None,
+        name: str | None = None,
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
     ) -> Plan:
         """A plan of one step that runs a program in sandboxes of these folders, by default of the project.
 
-        ``pass_env`` and ``allow_write`` are what the ``Outfit`` of the execution will say. They are checked now, so
-        that a wrong one leaves no plan behind. ``include`` and ``exclude`` are those of ``create_plan``.
+        ``settings``: what the program is given whenever it runs. They are checked now, so that a wrong one leaves no
+        plan behind. ``include`` and ``exclude`` are those of ``create_plan``.
         """
         from holdfast.plans.creating import create_program_plan
 
         return create_program_plan(
-            argv, resources, folder or Path.cwd(), pass_env, allow_write, include, exclude, self._parts
+            argv, resources, folder or Path.cwd(), settings or RunSettings(), name, include, exclude, self._parts
         )
 
     def execute(
@@ -194,12 +197,19 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         cancelled: threading.Event | None = None,
         choices: Choices | None = None,
         outfit: Outfit | None = None,
+        before_programs: Callable[[Plan, Sequence[Step]], None] | None = None,
     ) -> ExecutionResult:
-        """Start the plan, or go on with it. A plan that is complete stays as it is."""
+        """Start the plan, or go on with it. A plan that is complete stays as it is.
+
+        ``before_programs``: called with the programs of ``run`` that are about to start, from their beginning. If it
+        raises an error, nothing is started.
+        """
         from holdfast.executing import execute_plan
 
         cancelled, outfit = cancelled or threading.Event(), outfit or Outfit()
-        return execute_plan(reference, self._parts, self._locking, listener, cancelled, choices, outfit)
+        return execute_plan(
+            reference, self._parts, self._locking, listener, cancelled, choices, outfit, before_programs
+        )
 
     def resume_preview(
         self, reference: str, *, choices: Choices | None = None, is_dry_run: bool = True
@@ -408,15 +418,6 @@ class Holdfast(AbstractContextManager["Holdfast"]):
             elif garbage.frees_much():
                 self._parts.start_collecting()
         return plan
-
-    def delete_damaged(self, plan_id: str) -> None:
-        """Delete a plan whose record is damaged, without relying on the record."""
-        from holdfast.plans.deleting import delete_damaged_plan
-
-        self._parts.refuse_read_only()
-        with self._parts.reserve.given_up():
-            delete_damaged_plan(plan_id, self._parts)
-            self.service.garbage.collect()
 
     def delete_checkpoint(self, reference: str, checkpoint: str) -> int:
         """Delete a checkpoint and the others of its group, or a damaged one; how many were deleted."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, nullcontext, suppress
+from pathlib import Path
 
 import msgspec
 
@@ -13,10 +14,12 @@ from holdfast.events import Listener
 from holdfast.execution.beginning import with_all_sandboxes
 from holdfast.execution.executor import Choices, ExecutionResult, PlanExecutor
 from holdfast.execution.preflight import check_plan, check_space
+from holdfast.execution.programs import programs_to_start, refuse_what_is_gone
 from holdfast.execution.view import refuse_without_same_path
 from holdfast.locking import Locking
-from holdfast.model import Lease, Plan, PlanState
+from holdfast.model import Lease, Plan, PlanState, Step
 from holdfast.parts import Outfit, Parts
+from holdfast.process.confinement import allowed_paths
 from holdfast.recovery import undo_changes_of_dead_processes
 from holdfast.sandbox.protocol import Sandbox, sandbox_for
 from holdfast.system.reserve import full_disk
@@ -33,11 +36,14 @@ def execute_plan(
     cancelled: threading.Event,
     choices: Choices | None,
     outfit: Outfit,
+    before_programs: Callable[[Plan, Sequence[Step]], None] | None,
 ) -> ExecutionResult:
     tell = listener or (lambda _: None)
     recovered = locking.recovered(locking.EXECUTE, reference, on_stop_request=cancelled.set, listener=listener)
     # The reserve is given up until the lease is released, which takes space as well.
     with ExitStack() as given_up, recovered as (plan, lease):
+        if plan.state not in _DONE:
+            _check_programs(plan, choices or Choices(), parts, before_programs)
         sandboxes = {resource.name: sandbox_for(plan, resource) for resource in plan.resources}
         executor = PlanExecutor(
             parts.service,
@@ -72,6 +78,23 @@ def execute_plan(
                 executor.record_error(plan, lease, f"{full.message} {hint}".strip())
             raise full from error
         return msgspec.structs.replace(result, made_anew=(*made, *result.made_anew))
+
+
+def _check_programs(
+    plan: Plan,
+    choices: Choices,
+    parts: Parts,
+    before_programs: Callable[[Plan, Sequence[Step]], None] | None,
+) -> None:
+    programs = programs_to_start(plan, choices)
+
+    def allowed(places: Sequence[str]) -> Sequence[Path]:
+        home = parts.user_home
+        return allowed_paths(places, user_home=home, holdfast_home=parts.home, origin="--allow-write")
+
+    refuse_what_is_gone(plan, programs, parts.environment, allowed)
+    if programs and before_programs is not None:
+        before_programs(plan, programs)
 
 
 def _begun(

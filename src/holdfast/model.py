@@ -325,6 +325,34 @@ class Compensation(Record, frozen=True, kw_only=True):
     args: dict[str, Any] = field(default_factory=dict)
 
 
+class RunSettings(Record, frozen=True, kw_only=True):
+    """What the program of ``holdfast run`` is given. Its step keeps this, so that it gets the same when it runs again.
+
+    The values of variables are never stored.
+    """
+
+    pass_env: tuple[str, ...] = ()
+    """Names of variables that it sees besides those of the settings; ``*`` stands for any characters."""
+    allow_write: tuple[str, ...] = ()
+    """Where it may write besides its sandboxes and what the settings allow: absolute paths."""
+    settle_seconds: float | None = None
+    """Take a checkpoint whenever it has written something and then paused for this long."""
+    has_terminal: bool = False
+    """It was started on a terminal, and may ask a person something."""
+    agent: str = ""
+    """The name of the coding agent that it is; empty if that is not known."""
+
+    def more(self, other: RunSettings) -> RunSettings:
+        """These settings and what ``other`` allows besides; for the rest, what these say comes first."""
+        return RunSettings(
+            pass_env=tuple(dict.fromkeys((*self.pass_env, *other.pass_env))),
+            allow_write=tuple(dict.fromkeys((*self.allow_write, *other.allow_write))),
+            settle_seconds=other.settle_seconds if self.settle_seconds is None else self.settle_seconds,
+            has_terminal=self.has_terminal,
+            agent=self.agent or other.agent,
+        )
+
+
 class Step(Record, frozen=True, kw_only=True):
     """One call of a tool. What is None is taken from the tool's own declaration."""
 
@@ -345,11 +373,18 @@ class Step(Record, frozen=True, kw_only=True):
     parallel: Annotated[int, Meta(ge=1)] = 1
     """How many of the subplans run at the same time."""
     merge: MergeStrategy = MergeStrategy.THREE_WAY
+    run_settings: RunSettings | None = None
+    """Of a program: what it is given; None if an earlier version stored the step."""
 
     @property
     def is_program(self) -> bool:
         """A program as ``holdfast run`` starts it: what it made is worth having, however it ended."""
         return self.tool == PROGRAM_TOOL
+
+    @property
+    def is_interactive(self) -> bool:
+        """A program that was started on a terminal."""
+        return self.is_program and self.run_settings is not None and self.run_settings.has_terminal
 
 
 class Subplan(Record, frozen=True, kw_only=True):

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class Outfit(msgspec.Struct, frozen=True):
-    """What the steps of one execution get in addition to what the settings say."""
+    """What belongs to one execution, in addition to what the settings say and what its programs are given."""
 
     passthrough: Passthrough | None = None
     """The terminal of the command that started the execution."""
@@ -195,6 +195,7 @@ class Parts:
             timeout_seconds=self.settings.step_timeout_seconds,
             confine=self.settings.confine,
             allow_write=self.allowed_paths(outfit.allow_write),
+            allowed_paths=lambda more: self.allowed_paths((*outfit.allow_write, *more)),
             view=self.settings.view,
             passthrough=outfit.passthrough,
             settle_seconds=outfit.settle_seconds,

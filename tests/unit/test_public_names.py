@@ -45,6 +45,7 @@ NAMES = {
     "ResumePreview": "execution.resume",
     "RollbackPreview": "rollback.rollback",
     "RollbackResult": "model",
+    "RunSettings": "model",
     "SandboxCheckpoint": "snapshot.sandbox_checkpoint",
     "UnapplyPreview": "apply.unapply",
     "VerifyResult": "checkpoints.service",

@@ -24,6 +24,8 @@ class ExecutionResult(msgspec.Struct, frozen=True):
     """Resources whose missing sandboxes were re-created."""
     own_path: SeenAtOwnPath | None = None
     """Set if steps did not find every sandbox at the place of its real folder."""
+    program_run: StepRun | None = None
+    """How the last program ended that this execution ran, if it ended by itself: with its exit code."""
     was_done: bool = False
     """The plan was complete or applied already, and nothing was run."""
 

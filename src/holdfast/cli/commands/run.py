@@ -25,7 +25,7 @@ from holdfast.cli.screen.listeners import RepairListener, own_path_messages
 from holdfast.cli.screen.plans import changes_text
 from holdfast.cli.streams import STREAM_NAMES
 from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED
-from holdfast.model import PlanState, RunStatus, StepRun
+from holdfast.model import PlanState, RunSettings, RunStatus, StepRun
 from holdfast.names import name_text
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>ms|s|m|)\Z")
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}
+_SETTLE_SECONDS = 2.0
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.05, 3600.0
 _SIGNALLED = 128
 _NOT_STARTED = 127
@@ -67,7 +68,7 @@ class Duration(click.ParamType[float]):
 @click.option(
     "--settle",
     type=Duration(),
-    default="2s",
+    default=f"{_SETTLE_SECONDS:g}s",
     show_default=True,
     metavar="TIME",
     help="Take a checkpoint when the program has written something and then paused for this long.",
@@ -76,6 +77,7 @@ class Duration(click.ParamType[float]):
 @click.option(
     "--allow-write", multiple=True, metavar="PATH", help="Where else the program may write; rollback does not cover it."
 )
+@click.option("--name", metavar="TEXT", help="What to call the plan; by default the program's name and the time.")
 @include_option
 @exclude_option
 @click.argument("argv", nargs=-1, required=True, metavar="COMMAND...")
@@ -85,6 +87,7 @@ def run(
     settle: float,
     pass_env: tuple[str, ...],
     allow_write: tuple[str, ...],
+    name: str | None,
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     argv: tuple[str, ...],
@@ -104,8 +107,13 @@ def run(
             argv,
             resources=resources,
             folder=invocation.project,
-            pass_env=pass_env,
-            allow_write=allow_write,
+            settings=RunSettings(
+                pass_env=pass_env,
+                allow_write=allow_write,
+                settle_seconds=settle,
+                has_terminal=is_on_terminal(invocation),
+            ),
+            name=name,
             include=include,
             exclude=exclude,
         )
@@ -117,25 +125,27 @@ def run(
         screen.close()
         heard = RepairListener(invocation, waits=True)
         signals: list[int] = []
-        with interruptible() as cancelled, _passthrough(invocation, signals.append) as passthrough:
-            outfit = Outfit(passthrough, settle, pass_env, allow_write)
-            result = holdfast.execute(plan.plan_id, listener=heard, cancelled=cancelled, outfit=outfit)
+        with interruptible() as cancelled, passthrough(invocation, signals.append) as handed:
+            result = holdfast.execute(plan.plan_id, listener=heard, cancelled=cancelled, outfit=Outfit(handed))
         heard.say()
-        return _reply(holdfast, result, signals)
+        return program_reply(holdfast, result, signals)
+
+
+def is_on_terminal(invocation: Invocation) -> bool:
+    return not invocation.is_for_programs and os.isatty(0) and os.isatty(1)
 
 
 @contextmanager
-def _passthrough(invocation: Invocation, on_signal: Callable[[int], None]) -> Iterator[Passthrough]:
+def passthrough(invocation: Invocation, on_signal: Callable[[int], None]) -> Iterator[Passthrough]:
     """The input and output of this process for the program; on a terminal, key by key."""
     # The envelope is alone on standard output.
     output = 2 if invocation.is_for_programs else 1
-    is_terminal = not invocation.is_for_programs and os.isatty(0) and os.isatty(1)
 
     def note(descriptor: int, error: OSError) -> None:
         if not isinstance(error, BrokenPipeError):
             invocation.lost = STREAM_NAMES[descriptor], error
 
-    if not is_terminal:
+    if not is_on_terminal(invocation):
         yield Passthrough(stdin=0, output=output, errors=2, on_failed_write=note, on_signal=on_signal)
         return
     ours: list[int] = []
@@ -169,7 +179,7 @@ def _passthrough(invocation: Invocation, on_signal: Callable[[int], None]) -> It
         signal.signal(signal.SIGWINCH, previous)
 
 
-def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) -> Reply:
+def program_reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) -> Reply:
     plan = result.plan
     runs = holdfast.runs(plan.plan_id)
     last = runs[-1] if runs else None  # none if it was stopped while the sandboxes were made

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.output import Next, Screen, Span, counted, output_lines, wrapped
+from holdfast.cli.output import Next, Screen, counted, output_lines, wrapped
 from holdfast.cli.screen.diff import folded_text
 from holdfast.model import Conflict, FileChange, OperationKind, Plan, PlanState, Resource, RunStatus
 from holdfast.names import name_text
@@ -35,7 +35,13 @@ FINISHED_LATER = (OperationKind.ROLLBACK, OperationKind.RESTORE_PATHS)
 """Operations that are finished if they were cut short; the others are undone."""
 
 
-def state_span(plan: Plan) -> Span:
+def step_word(status: str, exit_code: int | None) -> tuple[str, str]:
+    """How a step ended, in a word; a program counts as done also if it ended with an error."""
+    is_error = status == RunStatus.SUCCEEDED and exit_code not in (None, 0)
+    return (f"exit {exit_code}", "bad") if is_error else RUN_WORDS[status]
+
+
+def state_span(plan: Plan) -> tuple[str, str]:
     return (plan.state.value, _STATE_STYLES.get(plan.state, "strong"))
 
 
