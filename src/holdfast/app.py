@@ -9,8 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from holdfast.config.loading import Settings, home_directory, load_settings
 from holdfast.db.store import Store
 from holdfast.errors import UsageError
@@ -25,7 +23,7 @@ from holdfast.model import (
     RunSettings,
     Step,
 )
-from holdfast.parts import Outfit, Parts
+from holdfast.parts import Declined, Outfit, Parts
 from holdfast.plans.finding import LATEST, Plans, PlanStatus, project_root
 from holdfast.system.once import once
 from holdfast.system.progress import watched_by
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
     from holdfast.events import Listener
     from holdfast.execution.executor import Choices, ExecutionResult
     from holdfast.execution.resume import ResumePreview
+    from holdfast.going_on import GoingOn
     from holdfast.locking import Locking
     from holdfast.rollback.rollback import RollbackPreview
     from holdfast.tools import Toolbox
@@ -52,10 +51,6 @@ if TYPE_CHECKING:
 __all__ = ["LATEST", "CheckpointView", "Declined", "Holdfast", "MomentView", "Outfit", "PlanStatus", "Timeline"]
 
 # What a function imports is not needed by most commands: they start without it.
-
-
-class Declined(msgspec.Struct, frozen=True):
-    """The person was asked and said no; nothing was changed."""
 
 
 class Holdfast(AbstractContextManager["Holdfast"]):
@@ -158,6 +153,13 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         from holdfast.locking import Locking
 
         return Locking(self._parts, self._plans)
+
+    @once
+    def going_on(self) -> GoingOn:
+        """From any moment of a plan: its files become the result, or a program goes on with them."""
+        from holdfast.going_on import GoingOn
+
+        return GoingOn(self._parts, self._locking, self._views)
 
     # Creating and executing
 

@@ -505,7 +505,7 @@ class Decision(Record, frozen=True, kw_only=True):
             sequence=1,
             type=DecisionType.PROMPT_DEFINITION,
             question="What is to be done?",
-            chosen=plan.name,
+            chosen=plan.steps[0].name if plan.steps and plan.steps[0].is_program else plan.name,
             created_at=plan.created_at,
         )
 
@@ -752,6 +752,8 @@ class Correction(Record, frozen=True, kw_only=True):
     steps: tuple[Step, ...] | None = None
     undone: tuple[int, ...] = ()
     """Sequence numbers of decisions that are undone although the checkpoint it goes back to holds them."""
+    is_result: bool = False
+    """What it goes back to is the complete result, as a person said: nothing is run or validated."""
 
 
 class SideEffect(Record, frozen=True, kw_only=True):

@@ -39,6 +39,10 @@ T = TypeVar("T")
 # What a function imports is not needed by most commands: they start without it.
 
 
+class Declined(msgspec.Struct, frozen=True):
+    """The person was asked and said no; nothing was changed."""
+
+
 class Outfit(msgspec.Struct, frozen=True):
     """What belongs to one execution, in addition to what the settings say and what its programs are given."""
 

@@ -129,5 +129,6 @@ def _after_rollback(plan: Plan, service: CheckpointService, choices: Choices, op
     """The preview if an interrupted rollback, perhaps with a correction, is finished first."""
     back = service.history(plan).position_at(service.rollback.target_of(operation))
     correction = RollbackEntry.of(operation).correction
-    back = back.changed(steps=(correction and correction.steps) or back.steps)
+    if correction is not None and correction.steps is not None:
+        back = back.changed(steps=correction.steps)
     return msgspec.structs.replace(_at(plan, back, choices), operations=(operation.kind,))

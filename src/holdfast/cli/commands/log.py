@@ -18,7 +18,6 @@ from holdfast.cli.output import (
     Span,
     blocks,
     cell_width,
-    counted,
     first_line,
     plain_text,
     shortened,
@@ -28,7 +27,7 @@ from holdfast.cli.output import (
     show_plan,
 )
 from holdfast.cli.screen.graph import Node, drawn
-from holdfast.cli.screen.plans import commands_below_checkpoints, state_span
+from holdfast.cli.screen.plans import commands_below_checkpoints, state_span, steps_text
 from holdfast.model import Plan, Trigger
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def _data(timeline: Timeline) -> dict[str, Any]:
 
 def _show(screen: Screen, holdfast: Holdfast, timeline: Timeline, *, is_cut: bool) -> None:
     plan = timeline.plan
-    done = f"{plan.next_step} of {counted(len(plan.steps), 'step')} done"
+    done = steps_text(plan)
     show_plan(screen, plan.plan_id, plan.name)
     screen.line(f"{plan.phase} / ", state_span(plan), f", {done}")
     screen.line()

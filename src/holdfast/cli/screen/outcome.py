@@ -16,7 +16,7 @@ from holdfast.cli.data import (
 )
 from holdfast.cli.output import Next, Reply, Screen, output_lines, show_next, show_sentence, wrapped
 from holdfast.cli.screen.listeners import own_path_messages
-from holdfast.cli.screen.plans import changes_text, show_conflicts, show_tail
+from holdfast.cli.screen.plans import after_interrupted_program, changes_text, show_conflicts, show_tail
 from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED, ConflictError
 from holdfast.model import CheckpointGroup, Plan, PlanState, SideEffect, StepRun
 
@@ -108,6 +108,7 @@ def _stopped(result: ExecutionResult) -> Reply:
     plan = result.plan
     commands = [
         Next("continue", f"holdfast plan execute {plan.plan_id}"),
+        *(after_interrupted_program(plan) if _was_program(result.failed_run, plan) else ()),
         Next("status", f"holdfast plan status {plan.plan_id}"),
     ]
     data = {**_execution_data(result, commands), **_failed_step_data(result.failed_run, plan)}
@@ -121,6 +122,11 @@ def _stopped(result: ExecutionResult) -> Reply:
         show_next(screen, commands)
 
     return Reply(data, show, EXIT_INTERRUPTED)
+
+
+def _was_program(run: StepRun | None, plan: Plan) -> bool:
+    step = plan.interrupted_step(run)
+    return step is not None and step.is_program
 
 
 def _constrained(holdfast: Holdfast, result: ExecutionResult) -> Reply:

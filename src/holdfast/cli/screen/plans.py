@@ -45,6 +45,13 @@ def state_span(plan: Plan) -> tuple[str, str]:
     return (plan.state.value, _STATE_STYLES.get(plan.state, "strong"))
 
 
+def steps_text(plan: Plan) -> str:
+    """How many steps are done; a moment that a person kept as the result may be before the end of the first."""
+    if not plan.steps:
+        return "kept from before the end of its first step"
+    return f"{plan.next_step} of {counted(len(plan.steps), 'step')} done"
+
+
 def show_conflicts(screen: Screen, conflicts: Sequence[tuple[Plan, Conflict]]) -> None:
     for plan, each in conflicts:
         place = Path(plan.resource(each.resource).sandbox_path) / each.path
@@ -83,6 +90,19 @@ def left_out_texts(resource: Resource) -> list[str]:
     named = [f"{name_text(each.path)}: {each.reason}" for each in resource.left_out[:_MOST_LEFT_OUT]]
     count = len(resource.left_out)
     return [*named, f"{count} in all; see `plan status --format json`"] if count > _MOST_LEFT_OUT else named
+
+
+def going_on_with(plan: Plan) -> Next:
+    return Next("go on with", f"holdfast run --in {plan.plan_id} -- COMMAND")
+
+
+def after_interrupted_program(plan: Plan) -> list[Next]:
+    """What can be done with the work of a program that was interrupted, besides running it again."""
+    return [
+        Next("keep its work", f"holdfast plan resume --skip {plan.plan_id}"),
+        Next("keep a moment", f"holdfast plan keep {plan.plan_id} CHECKPOINT"),
+        going_on_with(plan),
+    ]
 
 
 def commands_below_checkpoints(holdfast: Holdfast, plan: Plan, *, has_checkpoints: bool) -> list[Next]:

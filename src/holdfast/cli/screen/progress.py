@@ -66,7 +66,7 @@ class Progress:
         count = len(plan.steps)
         lines = [f"{_number(0, count)} {step.name}{_again(step.retries + 1)}" for step in plan.steps]
         lines += [f"{_VALIDATE} {command}" for command in plan.validation]
-        self._name_end = min(max(map(cell_width, lines)), _WIDEST_NAME, room)
+        self._name_end = min(max(map(cell_width, lines), default=0), _WIDEST_NAME, room)
         self._steps = plan.steps
 
     def __call__(self, event: Event) -> None:

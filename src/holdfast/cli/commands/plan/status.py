@@ -38,11 +38,13 @@ from holdfast.cli.output import (
 from holdfast.cli.screen.plans import (
     FINISHED_LATER,
     RUN_WORDS,
+    after_interrupted_program,
     left_out_texts,
     show_conflicts,
     show_tail,
     state_span,
     step_word,
+    steps_text,
 )
 from holdfast.model import Decision, Plan, PlanState, RunStatus, View
 from holdfast.names import name_text
@@ -109,11 +111,12 @@ def _display_id(holdfast: Holdfast, plan: Plan) -> str | None:
 def show_status(screen: Screen, status: PlanStatus, spawned: Mapping[str, int | None], last: str | None) -> None:
     plan, shown = status.plan, status.steps
     show_plan(screen, plan.plan_id, plan.name)
-    done = f"{plan.next_step} of {counted(len(plan.steps), 'step')} done"
+    done = steps_text(plan)
     attempt = f", attempt {plan.attempt}" if plan.attempt > 1 else ""
     screen.line(f"{plan.phase} / ", state_span(plan), f", {done}{attempt}", *_failed_program(status))
     show_facts(screen, _facts(status, last))
-    screen.line()
+    if plan.steps:
+        screen.line()
     if shown.start:
         screen.line((f"  … {counted(shown.start, 'step')} before", "dim"))
     show_table(screen, list(_step_rows(status, spawned)), flexible=2)
@@ -222,7 +225,7 @@ def _next_after_status(status: PlanStatus) -> list[Next]:
         return [looking, going_back, correcting, Next("apply", f"holdfast plan apply {plan_id}")]
     if status.plan.state is PlanState.APPLIED:
         return [looking, Next("undo apply", f"holdfast plan unapply {plan_id}")]
-    keeping = [Next("keep its work", f"holdfast plan resume --skip {plan_id}")] if _can_keep_work(status) else []
+    keeping = after_interrupted_program(status.plan) if _can_keep_work(status) else []
     return [going_on, *keeping, going_back, correcting] if status.checkpoints else [going_on]
 
 
