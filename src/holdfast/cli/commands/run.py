@@ -32,7 +32,7 @@ from holdfast.cli.output import Next, Reply, Screen, counted, shortened, show_ne
 from holdfast.cli.screen.diff import show_diff
 from holdfast.cli.screen.listeners import RepairListener, effect_lines, own_path_messages
 from holdfast.cli.screen.outcome import outcome_reply
-from holdfast.cli.screen.plans import after_interrupted_program, changes_text
+from holdfast.cli.screen.plans import after_interrupted_program, changes_text, going_on_with
 from holdfast.cli.streams import STREAM_NAMES
 from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED
 from holdfast.model import Plan, PlanState, RollbackResult, RunSettings, RunStatus, Step, StepRun
@@ -304,6 +304,8 @@ def program_reply(holdfast: Holdfast, result: ExecutionResult, last: StepRun | N
         Next("roll back", f"holdfast checkpoint list {plan.plan_id}"),
         Next("delete", f"holdfast plan delete {plan.plan_id}"),
     ]
+    if not was_cut_short and last is not None:
+        commands.insert(0, going_on_with(plan))
     if not result.succeeded:
         commands.insert(0, Next("status", f"holdfast plan status {plan.plan_id}"))
         if was_cut_short:

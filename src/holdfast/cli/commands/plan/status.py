@@ -39,6 +39,7 @@ from holdfast.cli.screen.plans import (
     FINISHED_LATER,
     RUN_WORDS,
     after_interrupted_program,
+    going_on_with,
     left_out_texts,
     show_conflicts,
     show_tail,
@@ -222,7 +223,8 @@ def _next_after_status(status: PlanStatus) -> list[Next]:
     if status.cut_short:
         return [Next("see first", f"holdfast plan resume --dry-run {plan_id}"), going_on]
     if status.plan.state is PlanState.COMPLETE:
-        return [looking, going_back, correcting, Next("apply", f"holdfast plan apply {plan_id}")]
+        going_on_here = [going_on_with(status.plan)] if status.program_run is not None else []
+        return [looking, going_back, *going_on_here, correcting, Next("apply", f"holdfast plan apply {plan_id}")]
     if status.plan.state is PlanState.APPLIED:
         return [looking, Next("undo apply", f"holdfast plan unapply {plan_id}")]
     keeping = after_interrupted_program(status.plan) if _can_keep_work(status) else []
