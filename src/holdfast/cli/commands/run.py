@@ -17,7 +17,7 @@ import click
 
 from holdfast import Outfit, Passthrough
 from holdfast.cli.commands.plan.rollback import rollback_sentence
-from holdfast.cli.completion import complete_plan
+from holdfast.cli.completion import complete_checkpoint, complete_plan
 from holdfast.cli.data import changes_with_ignored, plan_data, program_data, resources_data
 from holdfast.cli.interrupts import interruptible
 from holdfast.cli.invocation import (
@@ -93,7 +93,12 @@ class Duration(click.ParamType[float]):
     shell_complete=complete_plan,
     help="Go on in the sandboxes of this plan, instead of making new ones.",
 )
-@click.option("--at", metavar="CHECKPOINT_ID", help="With --in: roll the plan back to this checkpoint first.")
+@click.option(
+    "--at",
+    metavar="CHECKPOINT_ID",
+    shell_complete=complete_checkpoint,
+    help="With --in: roll the plan back to this checkpoint first.",
+)
 @yes_option
 @click.option("--name", metavar="TEXT", help="What to call the plan; by default the program's name and the time.")
 @include_option

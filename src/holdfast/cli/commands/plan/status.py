@@ -227,8 +227,15 @@ def _next_after_status(status: PlanStatus) -> list[Next]:
         return [looking, going_back, *going_on_here, correcting, Next("apply", f"holdfast plan apply {plan_id}")]
     if status.plan.state is PlanState.APPLIED:
         return [looking, Next("undo apply", f"holdfast plan unapply {plan_id}")]
-    keeping = after_interrupted_program(status.plan) if _can_keep_work(status) else []
+    keeping = _instead_of_running_it(status)
     return [going_on, *keeping, going_back, correcting] if status.checkpoints else [going_on]
+
+
+def _instead_of_running_it(status: PlanStatus) -> list[Next]:
+    """What can be done with the work of a program, besides running it again."""
+    if _can_keep_work(status):
+        return after_interrupted_program(status.plan)
+    return [going_on_with(status.plan)] if any(step.is_program for step in status.plan.steps) else []
 
 
 def _can_keep_work(status: PlanStatus) -> bool:
