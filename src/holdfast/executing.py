@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, nullcontext, suppress
-from pathlib import Path
 
 import msgspec
 
@@ -19,7 +18,6 @@ from holdfast.execution.view import refuse_without_same_path
 from holdfast.locking import Locking
 from holdfast.model import Lease, Plan, PlanState, Step
 from holdfast.parts import Outfit, Parts
-from holdfast.process.confinement import allowed_paths
 from holdfast.recovery import undo_changes_of_dead_processes
 from holdfast.sandbox.protocol import Sandbox, sandbox_for
 from holdfast.system.reserve import full_disk
@@ -87,12 +85,7 @@ def _check_programs(
     before_programs: Callable[[Plan, Sequence[Step]], None] | None,
 ) -> None:
     programs = programs_to_start(plan, choices)
-
-    def allowed(places: Sequence[str]) -> Sequence[Path]:
-        home = parts.user_home
-        return allowed_paths(places, user_home=home, holdfast_home=parts.home, origin="--allow-write")
-
-    refuse_what_is_gone(plan, programs, parts.environment, allowed)
+    refuse_what_is_gone(plan, programs, parts.environment, parts.asked_paths)
     if programs and before_programs is not None:
         before_programs(plan, programs)
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.errors import StateError
+from holdfast.execution.programs import refuse_what_is_gone
 from holdfast.model import (
+    DEFAULT_SETTLE_SECONDS,
     Checkpoint,
     CheckpointGroup,
     Lease,
@@ -70,8 +72,9 @@ class GoingOn:
     ) -> RollbackResult | Declined:
         """Let a program go on in the sandboxes of a plan, from now or from a checkpoint; ``execute`` then runs it.
 
-        Steps that remain there are dropped. The program of the plan's last step is given what it was given before, and
-        any other program only what ``settings`` say. ``confirm`` is asked only if the plan is rolled back.
+        Steps that remain there are dropped. The same program as the last one of the plan gets what that was given,
+        unless ``settings`` name variables or places; any other gets only what they name. ``confirm`` is asked only if
+        the plan is rolled back.
         """
         locking = self._locking
         with (
@@ -94,8 +97,15 @@ class GoingOn:
 
     def _step(self, argv: Sequence[str], plan: Plan, folder: Path, settings: RunSettings) -> Step:
         before = next((step for step in reversed(plan.steps) if step.is_program), None)
-        if before is not None and before.run_settings is not None and _is_same_program(argv, before):
-            settings = settings.more(before.run_settings)
+        remembered = before.run_settings if before is not None else None
+        if settings.settle_seconds is None:
+            settle_seconds = remembered.settle_seconds if remembered is not None else None
+            settings = settings.model_copy(update={"settle_seconds": settle_seconds or DEFAULT_SETTLE_SECONDS})
+        names_any = settings.pass_env or settings.allow_write
+        if before is not None and remembered is not None and not names_any and _is_same_program(argv, before):
+            refuse_what_is_gone(plan, [before], self._parts.environment, self._parts.asked_paths)
+            given = {"pass_env": remembered.pass_env, "allow_write": remembered.allow_write}
+            settings = settings.model_copy(update={**given, "agent": settings.agent or remembered.agent})
         return create_program_step(argv, plan, folder, settings, self._parts)
 
     def _present(self, plan: Plan, lease: Lease, step: Step) -> tuple[Plan, Checkpoint]:

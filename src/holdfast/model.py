@@ -173,6 +173,7 @@ DEFAULT_PASSED_VARIABLES = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "COLORTERM", "NO_COLOR",
 )  # fmt: skip
 """The variables of the user's environment that a step sees; the others may hold secrets."""
+DEFAULT_SETTLE_SECONDS = 2.0
 SUBPLANS_TOOL = "subplans"
 PROGRAM_TOOL = "program"
 SHELL_TOOL = "shell"
@@ -341,16 +342,6 @@ class RunSettings(Record, frozen=True, kw_only=True):
     """It was started on a terminal, and may ask a person something."""
     agent: str = ""
     """The name of the coding agent that it is; empty if that is not known."""
-
-    def more(self, other: RunSettings) -> RunSettings:
-        """These settings and what ``other`` allows besides; for the rest, what these say comes first."""
-        return RunSettings(
-            pass_env=tuple(dict.fromkeys((*self.pass_env, *other.pass_env))),
-            allow_write=tuple(dict.fromkeys((*self.allow_write, *other.allow_write))),
-            settle_seconds=other.settle_seconds if self.settle_seconds is None else self.settle_seconds,
-            has_terminal=self.has_terminal,
-            agent=self.agent or other.agent,
-        )
 
 
 class Step(Record, frozen=True, kw_only=True):

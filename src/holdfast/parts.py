@@ -178,6 +178,12 @@ class Parts:
 
         return allowed_paths((*self.settings.allow_write, *more), user_home=self.user_home, holdfast_home=self.home)
 
+    def asked_paths(self, places: Sequence[str]) -> tuple[Path, ...]:
+        """The real paths of what ``--allow-write`` names; a ConfigError if one of them cannot be allowed."""
+        from holdfast.process.confinement import allowed_paths
+
+        return allowed_paths(places, user_home=self.user_home, holdfast_home=self.home, origin="--allow-write")
+
     @property
     def corrections(self) -> CorrectionService:
         from holdfast.decisions.correct import CorrectionService

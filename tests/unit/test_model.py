@@ -6,7 +6,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model import RunSettings, Step, extended, is_within, less, numbers_of
+from holdfast.model import Step, extended, is_within, less, numbers_of
 
 
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 5)), max_size=8))
@@ -60,12 +60,3 @@ def test_a_step_of_an_earlier_version_says_nothing_of_what_its_program_is_given(
     stored = {"name": "sh", "tool": "program", "args": {"argv": ["sh"], "folder": "."}, "resource": "app"}
     step = Step.model_validate(stored)
     assert (step.is_program, step.run_settings, step.is_interactive) == (True, None, False)
-
-
-def test_settings_of_two_runs_together_allow_what_either_does_and_the_first_come_first() -> None:
-    first = RunSettings(pass_env=("A", "B"), has_terminal=True)
-    second = RunSettings(pass_env=("B", "C"), allow_write=("/tmp",), settle_seconds=1.5, agent="claude")
-    assert first.more(second) == RunSettings(
-        pass_env=("A", "B", "C"), allow_write=("/tmp",), settle_seconds=1.5, has_terminal=True, agent="claude"
-    )
-    assert RunSettings(settle_seconds=0.5, agent="codex").more(second).settle_seconds == 0.5

@@ -47,4 +47,4 @@ def refuse_what_is_gone(
 
 
 def _otherwise(plan: Plan) -> str:
-    return f"`holdfast run --in {plan.plan_id} -- COMMAND` goes on with what you give it then."
+    return f"`holdfast run --in {plan.plan_id} --pass-env NAME -- COMMAND` goes on with only what you name."

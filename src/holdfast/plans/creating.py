@@ -15,7 +15,6 @@ from holdfast.parts import Parts
 from holdfast.planfile import PlanDraft, load_plan_file, load_steps_file
 from holdfast.planfile.program import program_draft, program_step
 from holdfast.plans.finding import project_root
-from holdfast.process.confinement import allowed_paths
 from holdfast.process.environment import passed_variables, refuse_unknown_program, refuse_what_cannot_be_passed
 from holdfast.system.ids import new_id
 
@@ -71,9 +70,7 @@ def checked_settings(settings: RunSettings, parts: Parts) -> RunSettings:
     refuse_what_cannot_be_passed(settings.pass_env, parts.environment)
     parts.allowed_paths()
     try:
-        places = allowed_paths(
-            settings.allow_write, user_home=parts.user_home, holdfast_home=parts.home, origin="--allow-write"
-        )
+        places = parts.asked_paths(settings.allow_write)
     except ConfigError as error:
         raise UsageError(error.message, hint=error.hint) from error
     return settings.model_copy(update={"allow_write": tuple(map(str, places))})

@@ -197,7 +197,10 @@ def test_the_same_program_gets_what_it_was_given_and_another_only_what_is_said(p
     assert of_app(project, "run", "--in", "latest", "--", *shows, **variables).exit_code == 0
     assert (outside / "seen").read_text() == "mine\n"
     refused = of_app(project, "run", "--in", "latest", "--", *shows)
-    assert (refused.exit_code, "MY_KEY is not set" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "The variable MY_KEY is not set now" in refused.stderr) == (4, True)
+    assert of_app(project, "run", "--in", "latest", *given[2:], "--", *shows).exit_code == 0
+    assert (outside / "seen").read_text() == "\n"
+    assert of_app(project, "run", "--in", "latest", *given, "--", *shows, **variables).exit_code == 0
     other = of_app(project, "run", "--in", "latest", "--", "env", *shows, **variables)
     assert other.exit_code != 0
     assert "../outside/seen" in other.stderr

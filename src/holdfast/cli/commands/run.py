@@ -35,7 +35,16 @@ from holdfast.cli.screen.outcome import outcome_reply
 from holdfast.cli.screen.plans import after_interrupted_program, changes_text, going_on_with
 from holdfast.cli.streams import STREAM_NAMES
 from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED
-from holdfast.model import Plan, PlanState, RollbackResult, RunSettings, RunStatus, Step, StepRun
+from holdfast.model import (
+    DEFAULT_SETTLE_SECONDS,
+    Plan,
+    PlanState,
+    RollbackResult,
+    RunSettings,
+    RunStatus,
+    Step,
+    StepRun,
+)
 from holdfast.names import name_text
 
 if TYPE_CHECKING:
@@ -44,7 +53,6 @@ if TYPE_CHECKING:
 Before = Callable[[Plan, Sequence[Step]], None]
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>ms|s|m|)\Z")
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}
-_SETTLE_SECONDS = 2.0
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.05, 3600.0
 _SIGNALLED = 128
 _NOT_STARTED = 127
@@ -134,7 +142,7 @@ def run(
     settings = RunSettings(
         pass_env=pass_env,
         allow_write=allow_write,
-        settle_seconds=settle if settle is not None or in_plan is not None else _SETTLE_SECONDS,
+        settle_seconds=DEFAULT_SETTLE_SECONDS if settle is None and in_plan is None else settle,
         has_terminal=is_on_terminal(invocation),
     )
     if in_plan is not None:
