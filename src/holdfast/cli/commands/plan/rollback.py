@@ -86,15 +86,15 @@ def _question(preview: RollbackPreview, checkpoint: str) -> str:
     where = f"{checkpoint} ({checkpoint_title(preview.expected.checkpoint, preview.group)})"
     if preview.expected.only:
         return f"From {where}: {files} will be restored or removed in the sandboxes, everything else stays. Restore?"
-    return f"{rollback_sentence(preview, checkpoint)}{_going_on(preview.expected.plan)}Roll back?"
+    return f"{rollback_sentence(preview, checkpoint, _going_on(preview.expected.plan))}Roll back?"
 
 
-def rollback_sentence(preview: RollbackPreview, checkpoint: str) -> str:
-    """What a rollback would do, for the question before it."""
+def rollback_sentence(preview: RollbackPreview, checkpoint: str, then: str = "") -> str:
+    """What a rollback would do, for the question before it; ``then``: what the plan does after it."""
     where = f"{checkpoint} ({checkpoint_title(preview.expected.checkpoint, preview.group)})"
     return (
         f"Roll back to {where}: {counted(preview.files, 'file')} will be restored or removed in the sandboxes and "
-        f"{counted(preview.decisions, 'decision')} superseded. {effects_sentence(preview.expected.impact)}"
+        f"{counted(preview.decisions, 'decision')} superseded. {then}{effects_sentence(preview.expected.impact)}"
         f"{_lost(preview.expected)}"
     )
 
