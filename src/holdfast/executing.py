@@ -11,9 +11,8 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.events import Listener
 from holdfast.execution.beginning import with_all_sandboxes
-from holdfast.execution.executor import Choices, ExecutionResult, PlanExecutor
-from holdfast.execution.preflight import check_plan, check_space
-from holdfast.execution.programs import programs_to_start, refuse_what_is_gone
+from holdfast.execution.executor import AfterInterruption, Choices, ExecutionResult, PlanExecutor
+from holdfast.execution.preflight import check_plan, check_space, programs_to_start, refuse_what_is_gone
 from holdfast.execution.view import refuse_without_same_path
 from holdfast.locking import Locking
 from holdfast.model import Lease, Plan, PlanState, Step
@@ -84,7 +83,8 @@ def _check_programs(
     parts: Parts,
     before_programs: Callable[[Plan, Sequence[Step]], None] | None,
 ) -> None:
-    programs = programs_to_start(plan, choices)
+    is_skipped = choices.interrupted_step is AfterInterruption.SKIP
+    programs = programs_to_start(plan, is_skipped=is_skipped)
     refuse_what_is_gone(plan, programs, parts.environment, parts.asked_paths)
     if programs and before_programs is not None:
         before_programs(plan, programs)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.errors import StateError
-from holdfast.execution.programs import refuse_what_is_gone
+from holdfast.execution.preflight import refuse_what_is_gone
 from holdfast.model import (
     DEFAULT_SETTLE_SECONDS,
     Checkpoint,

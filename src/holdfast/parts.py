@@ -174,15 +174,16 @@ class Parts:
 
     def allowed_paths(self, more: Sequence[str] = ()) -> tuple[Path, ...]:
         """Where steps may write besides their sandboxes; a ConfigError if the setting names what cannot be allowed."""
-        from holdfast.process.confinement import allowed_paths
-
-        return allowed_paths((*self.settings.allow_write, *more), user_home=self.user_home, holdfast_home=self.home)
+        return self._allowed((*self.settings.allow_write, *more), "sandbox.allow-write")
 
     def asked_paths(self, places: Sequence[str]) -> tuple[Path, ...]:
         """The real paths of what ``--allow-write`` names; a ConfigError if one of them cannot be allowed."""
+        return self._allowed(places, "--allow-write")
+
+    def _allowed(self, places: Sequence[str], origin: str) -> tuple[Path, ...]:
         from holdfast.process.confinement import allowed_paths
 
-        return allowed_paths(places, user_home=self.user_home, holdfast_home=self.home, origin="--allow-write")
+        return allowed_paths(places, user_home=self.user_home, holdfast_home=self.home, origin=origin)
 
     @property
     def corrections(self) -> CorrectionService:
