@@ -152,7 +152,7 @@ Feature: Running any program
     When it goes on to its end
     And I run "holdfast run --yes --in latest --at {rest 1} -- sh -c 'cat f.txt; echo two >> f.txt'"
     Then it ends with exit code 0
-    And it says "2 files restored or removed in the sandboxes"
+    And it says "2 files restored or removed"
     And my files are untouched
     And in the sandbox of "shop" this prints
       """

@@ -168,7 +168,7 @@ def test_another_program_goes_on_from_an_earlier_moment(project: Project, went_w
     words = ("run", "--yes", "--in", "latest", "--at", went_wrong, "--", "sh", "-c", "ls; echo new > new")
     ended = of_app(project, *words)
     assert (ended.exit_code, ended.stdout) == (0, "first\nsrc\nversion.txt\n")
-    assert "3 files restored or removed in the sandboxes" in ended.stderr
+    assert "; 3 files restored or removed\n" in ended.stderr
     assert in_sandbox(project) == {**BEFORE, "new": "new\n"}
     assert [each["name"] for each in data_of(project, "plan", "status")["steps"]] == ["sh -c 'ls; echo new > new'"]
     # What was there before is in its checkpoints.
@@ -185,6 +185,13 @@ def test_it_is_asked_before_it_goes_back(project: Project, went_wrong: str) -> N
     assert (no.exit_code, in_sandbox(project)) == (4, AFTER)
     assert on_terminal(project, *words, answers=[("[y/N]", "y")]).exit_code == 0
     assert in_sandbox(project) == {**BEFORE, "terminal": "yes\n"}
+
+
+def test_checkpoints_are_taken_as_before_while_it_goes_on(project: Project) -> None:
+    of_app(project, "run", "--settle", "100ms", "--", "true")
+    writes = "echo 1 > f; sleep 0.6; echo 2 > f"
+    assert of_app(project, "run", "--in", "latest", "--", "sh", "-c", writes).exit_code == 0
+    assert len(settled(project)) == 1
 
 
 def test_the_same_program_gets_what_it_was_given_and_another_only_what_is_said(project: Project) -> None:

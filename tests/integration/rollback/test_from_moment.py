@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from holdfast import Declined, HoldfastError, RollbackPreview, RunSettings
+from holdfast.checkpoints.rollback import Rollback
 from holdfast.model import Plan, PlanState
 from tests.support.crashes import count_of_changes, killed_at
 from tests.support.workshop import Workshop, files
@@ -86,6 +89,22 @@ def test_keeping_that_was_killed_is_finished_or_was_not_begun_and_can_be_repeate
 
     swept(workshop, plan, keep, check)
     assert set(seen) == {True, False}
+
+
+def test_what_resuming_does_after_keeping_was_killed_is_said_before(workshop: Workshop, plan: Plan) -> None:
+    wanted = moment_of(workshop, plan)
+
+    def keep() -> None:
+        with pytest.MonkeyPatch.context() as patched, workshop.open() as opened:
+            patched.setattr(Rollback, "_restore_and_record", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+            opened.going_on.keep(plan.plan_id, wanted)
+
+    assert killed_at(-1, keep)
+    with workshop.open() as opened:
+        expected = opened.resume_preview(plan.plan_id)
+        assert (expected.step_index, expected.runs_nothing) == (None, True)
+        assert opened.execute(plan.plan_id).was_done
+        assert files(sandbox(workshop, plan)) == AT_MOMENT
 
 
 @pytest.mark.parametrize("is_from_moment", [True, False])

@@ -205,17 +205,18 @@ def _gone_on(
         )
     )
     if not invocation.is_for_programs:
-        _show_start(invocation.screen, result, at)
+        _show_start(invocation.screen, holdfast, result, is_rolled_back=at is not None)
     return result.plan
 
 
-def _show_start(screen: Screen, result: RollbackResult, at: str | None) -> None:
+def _show_start(screen: Screen, holdfast: Holdfast, result: RollbackResult, *, is_rolled_back: bool) -> None:
     """Where the program goes on, and what that changed outside of the sandboxes."""
     plan = result.plan
     screen.line(("goes on  ", "dim"), (plan.plan_id, "id"), f"  {plan.name}")
-    if at is not None:
-        files = f"{counted(result.files_reverted, 'file')} restored or removed in the sandboxes"
-        screen.line(("rolled back to  ", "dim"), f"{at}  ", (files, "dim"))
+    if is_rolled_back:
+        shown = holdfast.lasting_id(plan.plan_id, result.checkpoint.checkpoint_id)
+        files = f"{counted(result.files_reverted, 'file')} restored or removed"
+        screen.line(("rolled back  ", "dim"), f"to {shown}; {files}")
     for line in effect_lines(result.impact):
         screen.line((line, "warn"))
     for place in result.set_aside:

@@ -101,7 +101,7 @@ def _resume_facts(preview: ResumePreview, back: str | None) -> Iterable[tuple[st
 
 def _going_on(preview: ResumePreview) -> tuple[str, str]:
     if preview.runs_nothing:
-        is_done = preview.plan.state is PlanState.COMPLETE
+        is_done = preview.is_result or preview.plan.state is PlanState.COMPLETE
         return "then", "nothing: the plan is complete" if is_done else "waits: resolve the conflicts there first"
     if preview.step_index is None:
         return "continues", "all steps are done; the result is checked again"
