@@ -220,12 +220,14 @@ class Holdfast(AbstractContextManager["Holdfast"]):
 
         Without ``is_dry_run`` an execution follows, which may take the plan over from an owner that was suspended.
         """
-        from holdfast.execution import resume, standing
+        from holdfast.execution import preflight, resume, standing
 
-        plan = self.find_plan(reference)
+        plan, parts = self.find_plan(reference), self._parts
         self._locking.root_for(self._locking.RESUME, plan, must_be_free=is_dry_run)
-        self._parts.refuse_without_content(plan)
-        return resume.preview_resume(plan, self.service, self.tools, choices or standing.Choices())
+        parts.refuse_without_content(plan)
+        preview = resume.preview_resume(plan, self.service, self.tools, choices or standing.Choices())
+        preflight.refuse_what_is_gone(plan, preview.programs, parts.environment, parts.asked_paths)
+        return preview
 
     def cancel(self, reference: str, *, patience_seconds: float = 30.0) -> Plan:
         """Stop a plan, also one that runs in another process. Everything is kept, and the plan can go on later."""

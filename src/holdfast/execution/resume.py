@@ -45,6 +45,13 @@ class ResumePreview(msgspec.Struct, frozen=True):
     """A moment that a person keeps as the result is only restored completely: the plan is complete then."""
 
     @property
+    def programs(self) -> tuple[Step, ...]:
+        """The programs of ``holdfast run`` that would start."""
+        return (
+            () if self.step_index is None else tuple(step for step in self.steps[self.step_index :] if step.is_program)
+        )
+
+    @property
     def runs_nothing(self) -> bool:
         """Only sandboxes are restored: nothing is left to run, or a person must first resolve conflicts in them."""
         return self.is_result or (

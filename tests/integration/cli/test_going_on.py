@@ -238,6 +238,17 @@ def test_a_plan_of_a_file_that_failed_goes_on_with_a_program(project: Project) -
     ]
 
 
+def test_what_going_back_changes_besides_files_is_said(project: Project) -> None:
+    makes_socket = "import os, socket; os.remove('version.txt'); socket.socket(socket.AF_UNIX).bind('version.txt')"
+    steps = f'  - {{name: book it, run: echo 1 > f, side_effects: true}}\n  - run: python3 -c "{makes_socket}"\n'
+    project.json("plan", "execute", str(project.plan(steps)))
+    start = project.checkpoints()[0]["checkpoint_id"]
+    ended = project.run("run", "--yes", "--in", "latest", "--at", start, "--", "cat", "version.txt")
+    assert (ended.exit_code, ended.stdout) == (0, "1\n")
+    assert "not undone: step 1 (book it)\n" in ended.stderr
+    assert "set aside  " in ended.stderr
+
+
 def test_what_cannot_go_on_is_refused(project: Project, went_wrong: str) -> None:
     for options in (("--resource", "."), ("--include", "x"), ("--exclude", "x"), ("--name", "x")):
         refused = of_app(project, "run", *options, "--in", "latest", "--", "true")

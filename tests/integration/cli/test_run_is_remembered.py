@@ -66,11 +66,12 @@ def test_a_variable_that_is_not_set_now_is_named_before_anything_runs(
     project: Project, outside: Path, variables: dict[str, str], rolled_back: str
 ) -> None:
     before = project.files()
-    refused = of_app(project, "plan", "execute", rolled_back, OUTSIDE_LOG=variables["OUTSIDE_LOG"])
-    assert refused.exit_code == 4
-    assert "The variable MY_KEY is not set now, but this program was given it: sh -c" in refused.stderr
-    assert f"holdfast run --in {rolled_back}" in refused.stderr
-    assert project.files() == before
+    for words in (("plan", "execute"), ("plan", "resume"), ("plan", "resume", "--dry-run")):
+        refused = of_app(project, *words, rolled_back, OUTSIDE_LOG=variables["OUTSIDE_LOG"])
+        assert refused.exit_code == 4
+        assert "The variable MY_KEY is not set now, but this program was given it: sh -c" in refused.stderr
+        assert f"holdfast run --in {rolled_back}" in refused.stderr
+        assert project.files() == before
     assert (outside / "log").read_text() == f"{SECRET}\n"
 
 
