@@ -60,7 +60,7 @@ class Listed(NamedTuple):
     """Its state is processing, but its process is dead."""
     project: str | None
     """The folder of its project; None if the record of the project is damaged."""
-    program_run: StepRun | None
+    program_run: StepRun | None = None
     """How its last program ended."""
 
 
