@@ -108,6 +108,35 @@ Any Program Is Run, Its Good Moment Is Brought Back, And That Is Applied
     ${version}=    Read File    app/version.txt
     Should Be Equal    ${version}    1\n
 
+An Agent Deletes The Docs And Goes On, The Moment Before Is Found, Another Agent Goes On From It, And It Is Applied
+    Holdfast    run    --name    write the docs    --    sh    -c    mkdir docs; echo page > docs/page.txt
+    Holdfast    plan    apply    --yes    latest
+    ${before}=    Fingerprint Of Repository
+    ${wreck}=    Catenate    SEPARATOR=;
+    ...    echo fixed > fix.txt    until test -e "${project}/outside/gate"    do sleep 0.05    done
+    ...    rm -r docs    echo worse > fix.txt    exit 3
+    Start Holdfast    run    --name    fix it    --settle    100ms    --    sh    -c    ${wreck}
+    ${rest}=    Wait Until Keyword Succeeds    60 s    0.1 s    Checkpoint Of Rest
+    Write File    outside/gate    open
+    Wait For Holdfast    expected=${3}
+    ${listed}=    Holdfast Json    plan    list
+    Should Be Equal    ${listed}[plans][0][name]    fix it
+    Should Be Equal As Integers    ${listed}[plans][0][program_exit_code]    3
+    ${kept}=    Holdfast Json    plan    keep    --yes    ${rest}
+    Should Be Equal    ${kept}[post_rollback_state][state]    complete
+    Holdfast    plan    rollback    --yes    latest    ${kept}[left_checkpoint_id]
+    ${said}=    Holdfast    run    --yes    --in    latest    --at    ${rest}    --    sh    -c    cat docs/page.txt fix.txt; echo ok > tests.txt
+    Should Contain    ${said}    page\nfixed\n
+    ${again}=    Fingerprint Of Repository
+    Should Be Equal    ${again}    ${before}
+    Holdfast    plan    apply    --yes    latest
+    ${fix}=    Read File    app/fix.txt
+    ${tests}=    Read File    app/tests.txt
+    ${page}=    Read File    app/docs/page.txt
+    Should Be Equal    ${fix}${tests}${page}    fixed\nok\npage\n
+    Holdfast    plan    unapply    --yes    latest
+    File Should Not Exist    app/fix.txt
+
 The Files That Git Ignores Are There, And Stay Mine Until They Are Asked For
     Write File    app/server.log    mine\n
     Holdfast    run    --    sh    -c    cat server.log > seen.txt; echo new > server.log

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.errors import CheckpointNotFoundError, HoldfastError, NotFoundError
     from holdfast.execution.executor import AfterInterruption, Choices, ExecutionResult, PlanExecutor
     from holdfast.execution.resume import ResumePreview
-    from holdfast.model import Checkpoint, CheckpointRetentionPolicy, CorrectionMode, RollbackResult
+    from holdfast.model import Checkpoint, CheckpointRetentionPolicy, CorrectionMode, RollbackResult, RunSettings
     from holdfast.planfile.content import PlanContent, StepContent
     from holdfast.process.confinement import Confinement
     from holdfast.process.passthrough import Passthrough
@@ -70,6 +70,7 @@ __all__ = [
     "ResumePreview",
     "RollbackPreview",
     "RollbackResult",
+    "RunSettings",
     "SandboxCheckpoint",
     "StepContent",
     "Timeline",
@@ -94,7 +95,7 @@ _MODULES = {
     "errors": ("CheckpointNotFoundError", "HoldfastError", "NotFoundError"),
     "execution.executor": ("AfterInterruption", "Choices", "ExecutionResult", "PlanExecutor"),
     "execution.resume": ("ResumePreview",),
-    "model": ("Checkpoint", "CheckpointRetentionPolicy", "CorrectionMode", "RollbackResult"),
+    "model": ("Checkpoint", "CheckpointRetentionPolicy", "CorrectionMode", "RollbackResult", "RunSettings"),
     "planfile.content": ("PlanContent", "StepContent"),
     "process.confinement": ("Confinement",),
     "process.passthrough": ("Passthrough",),

@@ -9,8 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-import msgspec
-
 from holdfast.config.loading import Settings, home_directory, load_settings
 from holdfast.db.store import Store
 from holdfast.errors import UsageError
@@ -22,8 +20,10 @@ from holdfast.model import (
     Plan,
     PlanState,
     RollbackResult,
+    RunSettings,
+    Step,
 )
-from holdfast.parts import Outfit, Parts
+from holdfast.parts import Declined, Outfit, Parts
 from holdfast.plans.finding import LATEST, Plans, PlanStatus, project_root
 from holdfast.system.once import once
 from holdfast.system.progress import watched_by
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from holdfast.events import Listener
     from holdfast.execution.executor import Choices, ExecutionResult
     from holdfast.execution.resume import ResumePreview
+    from holdfast.going_on import GoingOn
     from holdfast.locking import Locking
     from holdfast.planfile.content import PlanContent
     from holdfast.rollback.rollback import RollbackPreview
@@ -51,10 +52,6 @@ if TYPE_CHECKING:
 __all__ = ["LATEST", "CheckpointView", "Declined", "Holdfast", "MomentView", "Outfit", "PlanStatus", "Timeline"]
 
 # What a function imports is not needed by most commands: they start without it.
-
-
-class Declined(msgspec.Struct, frozen=True):
-    """The person was asked and said no; nothing was changed."""
 
 
 class Holdfast(AbstractContextManager["Holdfast"]):
@@ -80,7 +77,8 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         self.root_of = plans.root_of
         self.runs = plans.runs
         self.project_roots = plans.project_roots
-        self.find_damaged_plan = plans.find_damaged_plan
+        self.find_damaged_plan, self.delete_damaged = plans.find_damaged_plan, plans.delete_damaged
+        self.program_run = plans.program_run
 
         self._views = views = CheckpointViews(parts, plans)
         self.checkpoints = views.checkpoints
@@ -156,6 +154,13 @@ class Holdfast(AbstractContextManager["Holdfast"]):
 
         return Locking(self._parts, self._plans)
 
+    @once
+    def going_on(self) -> GoingOn:
+        """From any moment of a plan: its files become the result, or a program goes on with them."""
+        from holdfast.going_on import GoingOn
+
+        return GoingOn(self._parts, self._locking, self._views)
+
     # Creating and executing
 
     def create_plan(
@@ -180,20 +185,20 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         *,
         resources: Sequence[Path] = (),
         folder: Path | None = None,
-        pass_env: Sequence[str] = (),
-        allow_write: Sequence[str] = (),
+        settings: RunSettings | None = None,
+        name: str | None = None,
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
     ) -> Plan:
         """A plan of one step that runs a program in sandboxes of these folders, by default of the project.
 
-        ``pass_env`` and ``allow_write`` are what the ``Outfit`` of the execution will say. They are checked now, so
-        that a wrong one leaves no plan behind. ``include`` and ``exclude`` are those of ``create_plan``.
+        ``settings``: what the program is given whenever it runs. They are checked now, so that a wrong one leaves no
+        plan behind. ``include`` and ``exclude`` are those of ``create_plan``.
         """
         from holdfast.plans.creating import create_program_plan
 
         return create_program_plan(
-            argv, resources, folder or Path.cwd(), pass_env, allow_write, include, exclude, self._parts
+            argv, resources, folder or Path.cwd(), settings or RunSettings(), name, include, exclude, self._parts
         )
 
     def execute(
@@ -204,12 +209,19 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         cancelled: threading.Event | None = None,
         choices: Choices | None = None,
         outfit: Outfit | None = None,
+        before_programs: Callable[[Plan, Sequence[Step]], None] | None = None,
     ) -> ExecutionResult:
-        """Start the plan, or go on with it. A plan that is complete stays as it is."""
+        """Start the plan, or go on with it. A plan that is complete stays as it is.
+
+        ``before_programs``: called with the programs of ``run`` that are about to start, from their beginning. If it
+        raises an error, nothing is started.
+        """
         from holdfast.executing import execute_plan
 
         cancelled, outfit = cancelled or threading.Event(), outfit or Outfit()
-        return execute_plan(reference, self._parts, self._locking, listener, cancelled, choices, outfit)
+        return execute_plan(
+            reference, self._parts, self._locking, listener, cancelled, choices, outfit, before_programs
+        )
 
     def resume_preview(
         self, reference: str, *, choices: Choices | None = None, is_dry_run: bool = True
@@ -218,12 +230,14 @@ class Holdfast(AbstractContextManager["Holdfast"]):
 
         Without ``is_dry_run`` an execution follows, which may take the plan over from an owner that was suspended.
         """
-        from holdfast.execution import resume, standing
+        from holdfast.execution import preflight, resume, standing
 
-        plan = self.find_plan(reference)
+        plan, parts = self.find_plan(reference), self._parts
         self._locking.root_for(self._locking.RESUME, plan, must_be_free=is_dry_run)
-        self._parts.refuse_without_content(plan)
-        return resume.preview_resume(plan, self.service, self.tools, choices or standing.Choices())
+        parts.refuse_without_content(plan)
+        preview = resume.preview_resume(plan, self.service, self.tools, choices or standing.Choices())
+        preflight.refuse_what_is_gone(plan, preview.programs, parts.environment, parts.asked_paths)
+        return preview
 
     def cancel(self, reference: str, *, patience_seconds: float = 30.0) -> Plan:
         """Stop a plan, also one that runs in another process. Everything is kept, and the plan can go on later."""
@@ -421,15 +435,6 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         from holdfast.deleting import Deletion
 
         return Deletion(self._parts, self._plans, self._locking).delete_all(references, confirm) or Declined()
-
-    def delete_damaged(self, plan_id: str) -> None:
-        """Delete a plan whose record is damaged, without relying on the record."""
-        from holdfast.plans.deleting import delete_damaged_plan
-
-        self._parts.refuse_read_only()
-        with self._parts.reserve.given_up():
-            delete_damaged_plan(plan_id, self._parts)
-            self.service.garbage.collect()
 
     def delete_checkpoint(self, reference: str, checkpoint: str) -> int:
         """Delete a checkpoint and the others of its group, or a damaged one; how many were deleted."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 
 import msgspec
@@ -11,11 +11,11 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.events import Listener
 from holdfast.execution.beginning import with_all_sandboxes
-from holdfast.execution.executor import Choices, ExecutionResult, PlanExecutor
-from holdfast.execution.preflight import check_plan, check_space
+from holdfast.execution.executor import AfterInterruption, Choices, ExecutionResult, PlanExecutor
+from holdfast.execution.preflight import check_plan, check_space, programs_to_start, refuse_what_is_gone
 from holdfast.execution.view import refuse_without_same_path
 from holdfast.locking import Locking
-from holdfast.model import Lease, Plan, PlanState
+from holdfast.model import Lease, Plan, PlanState, Step
 from holdfast.parts import Outfit, Parts
 from holdfast.recovery import undo_changes_of_dead_processes
 from holdfast.sandbox.protocol import Sandbox, sandbox_for
@@ -33,11 +33,14 @@ def execute_plan(
     cancelled: threading.Event,
     choices: Choices | None,
     outfit: Outfit,
+    before_programs: Callable[[Plan, Sequence[Step]], None] | None,
 ) -> ExecutionResult:
     tell = listener or (lambda _: None)
     recovered = locking.recovered(locking.EXECUTE, reference, on_stop_request=cancelled.set, listener=listener)
     # The reserve is given up until the lease is released, which takes space as well.
     with ExitStack() as given_up, recovered as (plan, lease):
+        if plan.state not in _DONE:
+            _check_programs(plan, choices or Choices(), parts, before_programs)
         sandboxes = {resource.name: sandbox_for(plan, resource) for resource in plan.resources}
         executor = PlanExecutor(
             parts.service,
@@ -74,6 +77,19 @@ def execute_plan(
             raise full from error
         pruned = parts.service.pruning.pruned(plan.plan_id) - pruned
         return msgspec.structs.replace(result, made_anew=(*made, *result.made_anew), pruned=pruned)
+
+
+def _check_programs(
+    plan: Plan,
+    choices: Choices,
+    parts: Parts,
+    before_programs: Callable[[Plan, Sequence[Step]], None] | None,
+) -> None:
+    is_skipped = choices.interrupted_step is AfterInterruption.SKIP
+    programs = programs_to_start(plan, is_skipped=is_skipped)
+    refuse_what_is_gone(plan, programs, parts.environment, parts.asked_paths)
+    if programs and before_programs is not None:
+        before_programs(plan, programs)
 
 
 def _begun(

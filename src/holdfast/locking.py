@@ -55,6 +55,8 @@ class Locking:
     RESUME = Verb("plan resume")
     CANCEL = Verb("plan cancel")
     ROLLBACK = Verb("plan rollback", hint_for_subplan=_roll_back_the_root)
+    KEEP = Verb("plan keep", hint_for_subplan=_roll_back_the_root)
+    RUN_IN = Verb("run --in")
     CORRECT = Verb("plan correct", hint_for_subplan=_correct_what_spawned_it)
     APPLY = Verb("plan apply", is_for_subplans=True, uses_real_folders=True)
     UNAPPLY = Verb("plan unapply", is_for_subplans=True, uses_real_folders=True)

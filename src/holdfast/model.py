@@ -173,6 +173,7 @@ DEFAULT_PASSED_VARIABLES = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "COLORTERM", "NO_COLOR",
 )  # fmt: skip
 """The variables of the user's environment that a step sees; the others may hold secrets."""
+DEFAULT_SETTLE_SECONDS = 2.0
 SUBPLANS_TOOL = "subplans"
 PROGRAM_TOOL = "program"
 SHELL_TOOL = "shell"
@@ -325,6 +326,24 @@ class Compensation(Record, frozen=True, kw_only=True):
     args: dict[str, Any] = field(default_factory=dict)
 
 
+class RunSettings(Record, frozen=True, kw_only=True):
+    """What the program of ``holdfast run`` is given. Its step keeps this, so that it gets the same when it runs again.
+
+    The values of variables are never stored.
+    """
+
+    pass_env: tuple[str, ...] = ()
+    """Names of variables that it sees besides those of the settings; ``*`` stands for any characters."""
+    allow_write: tuple[str, ...] = ()
+    """Where it may write besides its sandboxes and what the settings allow: absolute paths."""
+    settle_seconds: float | None = None
+    """Take a checkpoint whenever it has written something and then paused for this long."""
+    has_terminal: bool = False
+    """It was started on a terminal, and may ask a person something."""
+    agent: str = ""
+    """The name of the coding agent that it is; empty if that is not known."""
+
+
 class Step(Record, frozen=True, kw_only=True):
     """One call of a tool. What is None is taken from the tool's own declaration."""
 
@@ -345,11 +364,18 @@ class Step(Record, frozen=True, kw_only=True):
     parallel: Annotated[int, Meta(ge=1)] = 1
     """How many of the subplans run at the same time."""
     merge: MergeStrategy = MergeStrategy.THREE_WAY
+    run_settings: RunSettings | None = None
+    """Of a program: what it is given; None if an earlier version stored the step."""
 
     @property
     def is_program(self) -> bool:
         """A program as ``holdfast run`` starts it: what it made is worth having, however it ended."""
         return self.tool == PROGRAM_TOOL
+
+    @property
+    def is_interactive(self) -> bool:
+        """A program that was started on a terminal."""
+        return self.is_program and self.run_settings is not None and self.run_settings.has_terminal
 
 
 class Subplan(Record, frozen=True, kw_only=True):
@@ -470,7 +496,7 @@ class Decision(Record, frozen=True, kw_only=True):
             sequence=1,
             type=DecisionType.PROMPT_DEFINITION,
             question="What is to be done?",
-            chosen=plan.name,
+            chosen=plan.steps[0].name if plan.steps and plan.steps[0].is_program else plan.name,
             created_at=plan.created_at,
         )
 
@@ -717,6 +743,8 @@ class Correction(Record, frozen=True, kw_only=True):
     steps: tuple[Step, ...] | None = None
     undone: tuple[int, ...] = ()
     """Sequence numbers of decisions that are undone although the checkpoint it goes back to holds them."""
+    is_result: bool = False
+    """What it goes back to is the complete result, as a person said: nothing is run or validated."""
 
 
 class SideEffect(Record, frozen=True, kw_only=True):

@@ -39,8 +39,12 @@ T = TypeVar("T")
 # What a function imports is not needed by most commands: they start without it.
 
 
+class Declined(msgspec.Struct, frozen=True):
+    """The person was asked and said no; nothing was changed."""
+
+
 class Outfit(msgspec.Struct, frozen=True):
-    """What the steps of one execution get in addition to what the settings say."""
+    """What belongs to one execution, in addition to what the settings say and what its programs are given."""
 
     passthrough: Passthrough | None = None
     """The terminal of the command that started the execution."""
@@ -170,9 +174,16 @@ class Parts:
 
     def allowed_paths(self, more: Sequence[str] = ()) -> tuple[Path, ...]:
         """Where steps may write besides their sandboxes; a ConfigError if the setting names what cannot be allowed."""
+        return self._allowed((*self.settings.allow_write, *more), "sandbox.allow-write")
+
+    def asked_paths(self, places: Sequence[str]) -> tuple[Path, ...]:
+        """The real paths of what ``--allow-write`` names; a ConfigError if one of them cannot be allowed."""
+        return self._allowed(places, "--allow-write")
+
+    def _allowed(self, places: Sequence[str], origin: str) -> tuple[Path, ...]:
         from holdfast.process.confinement import allowed_paths
 
-        return allowed_paths((*self.settings.allow_write, *more), user_home=self.user_home, holdfast_home=self.home)
+        return allowed_paths(places, user_home=self.user_home, holdfast_home=self.home, origin=origin)
 
     @property
     def corrections(self) -> CorrectionService:
@@ -195,6 +206,7 @@ class Parts:
             timeout_seconds=self.settings.step_timeout_seconds,
             confine=self.settings.confine,
             allow_write=self.allowed_paths(outfit.allow_write),
+            allowed_paths=lambda more: self.allowed_paths((*outfit.allow_write, *more)),
             view=self.settings.view,
             passthrough=outfit.passthrough,
             settle_seconds=outfit.settle_seconds,

@@ -119,6 +119,17 @@ def _to_the_end(world: World) -> None:
     follow(world, "plan", "execute", world.plan_id)
 
 
+def _keep(world: World) -> tuple[str, ...]:
+    return ("plan", "keep", "--yes", world.plan_id, world.notes["target"])
+
+
+def _keep_unless_it_is_kept(world: World, way: int) -> None:
+    """Go on, look whether a moment is kept, and only if not say it again."""
+    follow(world, *_resume(world), also=(NOTHING_TO_DO,))
+    if world.must("plan", "status", world.plan_id)["attempt"] == 1:
+        follow(world, *_keep(world))
+
+
 def _correct(world: World) -> tuple[str, ...]:
     steps = str(world.steps_file)
     return (
@@ -214,6 +225,7 @@ VERBS = (
     Verb("unapply", "applied", _unapply, _go_on_unapplying, changes_real_files=True),
     Verb("prune", "complete", _prune, again(_prune), deletes_checkpoints=True),
     Verb("collect", "two plans", _collect, _delete_if_it_is_there, deletes_checkpoints=True),
+    Verb("keep", "complete", _keep, _keep_unless_it_is_kept),
 )
 
 

@@ -6,7 +6,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model import extended, is_within, less, numbers_of
+from holdfast.model import Step, extended, is_within, less, numbers_of
 
 
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 5)), max_size=8))
@@ -54,3 +54,9 @@ print(len(made), len(set(made)))
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout == "8 1\n"
+
+
+def test_a_step_of_an_earlier_version_says_nothing_of_what_its_program_is_given() -> None:
+    stored = {"name": "sh", "tool": "program", "args": {"argv": ["sh"], "folder": "."}, "resource": "app"}
+    step = Step.model_validate(stored)
+    assert (step.is_program, step.run_settings, step.is_interactive) == (True, None, False)

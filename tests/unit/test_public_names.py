@@ -51,6 +51,7 @@ NAMES = {
     "ResumePreview": "execution.resume",
     "RollbackPreview": "rollback.rollback",
     "RollbackResult": "model",
+    "RunSettings": "model",
     "SandboxCheckpoint": "snapshot.sandbox_checkpoint",
     "UnapplyPreview": "apply.unapply",
     "VerifyResult": "checkpoints.service",

@@ -141,7 +141,10 @@ def result_group(plan: Plan, service: CheckpointService, *, thorough: bool = Fal
 
 def _how_to_complete(plan: Plan, service: CheckpointService) -> str:
     if plan.parent_plan_id is None:
-        return f"Run `holdfast plan execute {plan.plan_id}` first."
+        running = f"Run `holdfast plan execute {plan.plan_id}` first."
+        if plan.head_group_id is None or not plan.policy.rollback_enabled:
+            return running
+        return f"{running} Or make a moment of it the result: `holdfast plan keep {plan.plan_id} CHECKPOINT`."
     root = service.store.plans.root_of(plan)
     if plan.is_superseded:
         return (
@@ -344,7 +347,7 @@ class _Analysis:
 
     def _message(self) -> str:
         plan = self._plan
-        parts = [plan.name, "\n".join(f"- {step.name}" for step in plan.steps)]
+        parts = [plan.name, *(["\n".join(f"- {step.name}" for step in plan.steps)] if plan.steps else [])]
         decisions = [
             f"- {_one_line(each.question)} {_one_line(each.chosen)}"
             for each in self._service.store.decisions.of(plan.plan_id)

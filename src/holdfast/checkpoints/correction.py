@@ -56,7 +56,7 @@ def record_correction(store: Store, plan: Plan, correction: Correction) -> Plan:
         plan = plan.changed(revision=revision, steps=correction.steps)
     plan = plan.decided(decision.sequence, decision.sequence).changed(
         phase=Phase.EXECUTE,
-        state=PlanState.QUEUED,
+        state=PlanState.COMPLETE if correction.is_result else PlanState.QUEUED,
         error=None,
     )
     store.save(plan)

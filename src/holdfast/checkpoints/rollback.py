@@ -173,6 +173,7 @@ class Rollback:
         correction: Correction | None = None,
         recovery: DecisionSpec | None = None,
         compensate: Compensate = no_compensation,
+        title: str = "",
     ) -> RollbackResult:
         """Roll the plan back, as it was decided.
 
@@ -194,6 +195,7 @@ class Rollback:
             correction=correction,
             recovery=recovery,
             is_unkept=not decision.keeps_present,
+            title=title,
         ).begun(plan.plan_id)
         with self._store.transaction(lease):
             self._store.insert(operation)
@@ -304,7 +306,7 @@ class Rollback:
                 "sequence": self._store.next_sequence(CheckpointGroup, plan.plan_id),
                 "parent_group_id": target.group_id,
                 "restored_group_id": target.group_id,
-                "triggers": (Moment.ROLLBACK.value,),
+                "triggers": _triggers_of(entry),
                 "reason": entry.reason,
                 "source": "rollback",
                 "label": None,
@@ -313,7 +315,8 @@ class Rollback:
         )
         moved = [name for name, state in target.states.items() if left.states.get(name) != state]
         rows = [(name, new_id(), 0) for name in moved or [plan.resources[0].name]]
-        return self._recorder.insert(plan, group, rows, back_at(group, self._own_name(plan, target)))
+        title = entry.title or back_at(group, self._own_name(plan, target))
+        return self._recorder.insert(plan, group, rows, title)
 
     def _own_name(self, plan: Plan, group: CheckpointGroup) -> str | None:
         if not has_own_name(plan, group):
@@ -348,6 +351,11 @@ class Rollback:
             raise _is_not_restored(failure, error) from error
         with self._store.transaction(lease):
             self._store.save(operation.ended(OperationState.UNDONE))
+
+
+def _triggers_of(entry: RollbackEntry) -> tuple[str, ...]:
+    is_result = entry.correction is not None and entry.correction.is_result
+    return (Moment.ROLLBACK.value, Moment.POST_EXECUTE.value) if is_result else (Moment.ROLLBACK.value,)
 
 
 def _invalidated(subplan: Plan) -> Plan:

@@ -46,11 +46,17 @@ def _checkpoints(invocation: Invocation, context: click.Context) -> Iterable[tup
     from holdfast import checkpoint_title
 
     with invocation.opened() as holdfast:
-        views = holdfast.checkpoints(str(context.params.get("plan") or "latest"))
+        views = holdfast.checkpoints(_plan_named_in(context))
     titled = [(view, checkpoint_title(view.checkpoint, view.group)) for view in views]
     labels = [(view.group.label, title) for view, title in titled if view.group.label]
     moments = [("@", "the present moment"), ("@-1", "the moment before"), ("start", "the first moment")]
     return [*((view.display_id, title) for view, title in reversed(titled)), *labels, *moments]
+
+
+def _plan_named_in(context: click.Context) -> str:
+    """The plan that the typed line names so far: as an argument, with ``run --in``, or before a checkpoint."""
+    named = context.params
+    return str(named.get("plan") or named.get("in_plan") or next(iter(named.get("words") or ()), "latest"))
 
 
 def _decisions(invocation: Invocation, _: click.Context) -> Iterable[tuple[str, str]]:

@@ -29,6 +29,19 @@ def plan_data(plan: Plan) -> dict[str, Any]:
     }
 
 
+def program_data(run: StepRun | None) -> dict[str, Any]:
+    """How the last program of a plan ended, if it has ended: with which exit code, and what was wrong."""
+    return {
+        "program_exit_code": run.exit_code if run is not None else None,
+        "program_error": run.error if run is not None else None,
+    }
+
+
+def has_failed(run: StepRun | None) -> bool:
+    """Whether it is the run of a program that ended with an error; its work is kept all the same."""
+    return run is not None and run.status is RunStatus.SUCCEEDED and run.exit_code not in (None, 0)
+
+
 def resources_data(plan: Plan) -> list[dict[str, Any]]:
     return [
         {
@@ -48,6 +61,7 @@ def status_data(status: PlanStatus, decisions: Sequence[Decision]) -> dict[str, 
     plan = status.plan
     return {
         **plan_data(plan),
+        **program_data(status.program_run),
         "updated_at": plan.updated_at,
         "source_file": plan.source_file,
         "parent_plan_id": plan.parent_plan_id,

@@ -275,6 +275,12 @@ class RunRecords(Queries):
         where = "plan_id = ? AND is_superseded = 0 AND decision_id IS NOT NULL"
         return first(self._records.select(StepRun, where, plan_id, order="sequence DESC", limit=1))
 
+    def latest_of_step(self, plan_id: str, step_index: int) -> StepRun | None:
+        """The latest run in force of this step, if its record is sound."""
+        where = "plan_id = ? AND step_index = ? AND is_superseded = 0 AND decision_id IS NOT NULL"
+        order = "sequence DESC"
+        return first(self._records.select(StepRun, where, plan_id, step_index, order=order, limit=1, sound_only=True))
+
     def perhaps_to_undo(self, plan_id: str, next_step: int) -> list[StepRun]:
         """The unfinished and the half-done runs, superseded or not, and the latest in force if it is of that step."""
         of_plan = "FROM step_run WHERE plan_id = ? AND"

@@ -162,6 +162,7 @@ def _run_remaining(
     cancelled: threading.Event,
 ) -> ExecutionResult:
     """The run loop: every remaining step, then the validations."""
+    program_run = None
     for index in range(plan.next_step, len(plan.steps)):
         if cancelled.is_set():
             return ExecutionResult(recorder.save_stopped(plan, PlanState.CANCELLED, "stopped between two steps"))
@@ -172,6 +173,7 @@ def _run_remaining(
             return ExecutionResult(plan, run)  # it waits for a person to resolve a conflict
         if run.status is RunStatus.FAILED:
             return failures.end(plan, run)
+        program_run = run if plan.steps[index].is_program else program_run
     for command in plan.validation:
         plan, run, before = validation.run(plan, command)
         if run.status is RunStatus.INTERRUPTED:
@@ -180,7 +182,7 @@ def _run_remaining(
             return failures.end_of_validation(plan, run, before)
     plan = plan.changed(state=PlanState.COMPLETE)
     occasion = Occasion((Moment.POST_EXECUTE,), source="execute", reason="all steps are done")
-    return ExecutionResult(recorder.checkpoint(plan, occasion))
+    return ExecutionResult(recorder.checkpoint(plan, occasion), program_run=program_run)
 
 
 def _stopped(plan: Plan, run: StepRun, recorder: ExecutionRecorder) -> ExecutionResult:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from holdfast.errors import HoldfastError, SandboxError, StateError, UsageError
-from holdfast.model import Plan, all_steps
+from holdfast.errors import ConfigError, HoldfastError, SandboxError, StateError, UsageError
+from holdfast.model import Plan, Step, all_steps
+from holdfast.names import name_text
+from holdfast.process.environment import unset_variables
 from holdfast.sandbox.making import clear_away
 from holdfast.sandbox.protocol import Sandbox, sandbox_for
 from holdfast.sandbox.spares import Spares
@@ -42,6 +44,39 @@ def check_space(sandboxes: Collection[Sandbox], home: Path) -> None:
 def check_steps(plan: Plan, tools: Toolbox) -> None:
     """Refuse steps that cannot be run safely; the resources are in sandboxes already."""
     _refuse(list(_tool_problems(plan, tools)))
+
+
+def programs_to_start(plan: Plan, *, is_skipped: bool) -> tuple[Step, ...]:
+    """The programs of ``holdfast run`` among the steps that remain, without the next one if that is skipped."""
+    return tuple(step for step in plan.steps[plan.next_step + is_skipped :] if step.is_program)
+
+
+def refuse_what_is_gone(
+    plan: Plan,
+    programs: Sequence[Step],
+    environment: Mapping[str, str],
+    allowed_paths: Callable[[Sequence[str]], Sequence[Path]],
+) -> None:
+    """Refuse to start programs without a variable, or a place to write to, that they were given when they were made."""
+    for step in programs:
+        given = step.run_settings
+        if given is None:
+            continue
+        if unset := unset_variables(given.pass_env, environment):
+            listed = ", ".join(map(name_text, unset))
+            raise StateError(
+                f"The variable {listed} is not set now, but this program was given it: {name_text(step.name)}. "
+                "Nothing was started.",
+                hint=f"Set and export it, then run the command again. {_otherwise(plan)}",
+            )
+        try:
+            allowed_paths(given.allow_write)
+        except ConfigError as error:
+            raise StateError(
+                f"{error.message} This program was allowed to write there: {name_text(step.name)}. "
+                "Nothing was started.",
+                hint=f"Put it back, then run the command again. {_otherwise(plan)}",
+            ) from error
 
 
 def _refuse(problems: Sequence[HoldfastError]) -> None:
@@ -103,3 +138,7 @@ def _is_same_or_inside(inner: Path, outer: Path) -> bool:
 
 def _megabytes(count: int) -> str:
     return f"{max(1, round(count / 1e6)):,} MB"
+
+
+def _otherwise(plan: Plan) -> str:
+    return f"`holdfast run --in {plan.plan_id} --pass-env NAME -- COMMAND` goes on with only what you name."

@@ -26,6 +26,8 @@ class ExecutionResult(msgspec.Struct, frozen=True):
     """Set if steps did not find every sandbox at the place of its real folder."""
     pruned: int = 0
     """How many checkpoints of the plan were pruned meanwhile, because it had more than it may have."""
+    program_run: StepRun | None = None
+    """How the last program ended that this execution ran, if it ended by itself: with its exit code."""
     was_done: bool = False
     """The plan was complete or applied already, and nothing was run."""
 

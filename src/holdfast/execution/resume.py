@@ -41,10 +41,22 @@ class ResumePreview(msgspec.Struct, frozen=True):
     is_lost: bool = False
     """Steps have run since that checkpoint, and their work is lost, so they would run again."""
 
+    is_result: bool = False
+    """A moment that a person keeps as the result is only restored completely: the plan is complete then."""
+
+    @property
+    def programs(self) -> tuple[Step, ...]:
+        """The programs of ``holdfast run`` that would start."""
+        return (
+            () if self.step_index is None else tuple(step for step in self.steps[self.step_index :] if step.is_program)
+        )
+
     @property
     def runs_nothing(self) -> bool:
-        """Only sandboxes are re-created: nothing is left to run, or a person must first resolve conflicts in them."""
-        return bool(self.made_anew) and self.plan.state in (PlanState.COMPLETE, PlanState.CONSTRAINED)
+        """Only sandboxes are restored: nothing is left to run, or a person must first resolve conflicts in them."""
+        return self.is_result or (
+            bool(self.made_anew) and self.plan.state in (PlanState.COMPLETE, PlanState.CONSTRAINED)
+        )
 
 
 def preview_resume(plan: Plan, service: CheckpointService, tools: Toolbox, choices: Choices) -> ResumePreview:
@@ -129,5 +141,7 @@ def _after_rollback(plan: Plan, service: CheckpointService, choices: Choices, op
     """The preview if an interrupted rollback, perhaps with a correction, is finished first."""
     back = service.history(plan).position_at(service.rollback.target_of(operation))
     correction = RollbackEntry.of(operation).correction
-    back = back.changed(steps=(correction and correction.steps) or back.steps)
-    return msgspec.structs.replace(_at(plan, back, choices), operations=(operation.kind,))
+    if correction is not None and correction.steps is not None:
+        back = back.changed(steps=correction.steps)
+    is_result = correction is not None and correction.is_result
+    return msgspec.structs.replace(_at(plan, back, choices), operations=(operation.kind,), is_result=is_result)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -42,12 +42,26 @@ class StepSettings(msgspec.Struct, frozen=True):
     """Processes of a step may write only into the plan's sandboxes, if the kernel can enforce that."""
     allow_write: Sequence[Path] = ()
     """Other paths they may write to, from ``confinement.allowed_paths``."""
+    allowed_paths: Callable[[Sequence[str]], Sequence[Path]] = lambda more: tuple(map(Path, more))
+    """These paths and more, which a program was given."""
     view: View | None = None
     """Where steps find the sandboxes; None means at the places of the real folders if the kernel allows it."""
     passthrough: Passthrough | None = None
     """The terminal of the command that started the plan, if a program gets it."""
     settle_seconds: float | None = None
     """Take a checkpoint whenever a running tool has written something and then paused for this long."""
+
+    def for_step(self, step: Step) -> StepSettings:
+        """With what the program of the step was given."""
+        given = step.run_settings
+        if given is None:
+            return self
+        return msgspec.structs.replace(
+            self,
+            passed_variables=(*self.passed_variables, *given.pass_env),
+            allow_write=self.allowed_paths(given.allow_write) if given.allow_write else self.allow_write,
+            settle_seconds=given.settle_seconds if self.settle_seconds is None else self.settle_seconds,
+        )
 
 
 class Requests(Protocol):
@@ -78,71 +92,78 @@ class StepRunner:
     def run(self, plan: Plan, step: Step, run: StepRun, requests: Requests, cancelled: threading.Event) -> ToolResult:
         """Call the tool; every failure of the call is a result, not an exception."""
         try:
-            view = self.view_of(plan)
+            settings = self._settings.for_step(step)
+            view = view_of(plan, settings.view, settings.allow_write)
         except HoldfastError as error:
             return ToolResult.failed(error.message)
-        writable = self._writable(plan)
+        writable = _writable(plan, settings)
         context = ToolContext(
             root=Path(plan.resource(step.resource).sandbox_path),
             seen_at=view.paths[step.resource],
             mounts=view.mounts,
-            environment=self._environment(plan, view, run.step_index),
+            environment=_environment(plan, view, settings, run.step_index),
             record_decision=requests.record_decision,
             checkpoint=requests.checkpoint,
-            timeout_seconds=self.tools.declaration_for(step).timeout_seconds or self._settings.timeout_seconds,
-            output_limit_bytes=self._settings.output_limit_bytes,
+            timeout_seconds=self.tools.declaration_for(step).timeout_seconds or settings.timeout_seconds,
+            output_limit_bytes=settings.output_limit_bytes,
             on_output=requests.printed,
             cancelled=cancelled,
             mark=mark_of(run.run_id, self._home),
             writable=writable,
             on_directory=requests.made_directory,
-            passthrough=self._settings.passthrough,
+            passthrough=settings.passthrough,
         )
         try:
-            with self._settling(requests, cancelled):
+            with _settling(settings, requests, cancelled):
                 result = self.tools.run(step, context)
         except HoldfastError as error:
             result = ToolResult.failed(error.message)
         except Exception as error:  # noqa: BLE001 - tools come from any package; whatever one raises fails its step
             result = ToolResult.failed(f"the tool {step.tool} raised {type(error).__name__}: {error}")
         if writable is not None and result.error is not None and result.exit_code != _EXIT_NOT_EXECUTABLE:
-            result = self._explained(plan, view, context, result)
+            result = _explained(plan, view, settings, context, result)
         return result
 
-    def _settling(self, requests: Requests, stop: threading.Event) -> AbstractContextManager[None]:
-        if self._settings.settle_seconds is None:
-            return nullcontext()
-        return settling(requests.heard, self._settings.settle_seconds, requests.settled, stop)
 
-    def _writable(self, plan: Plan) -> Sequence[Path] | None:
-        if confinement_of(self._settings.confine) is not Confinement.ON:
-            return None
-        sandboxes = [Path(resource.sandbox_path) for resource in plan.resources]
-        return Writable(sandboxes, (temporary_folder(plan), *self._settings.allow_write))
+def _settling(settings: StepSettings, requests: Requests, stop: threading.Event) -> AbstractContextManager[None]:
+    if settings.settle_seconds is None:
+        return nullcontext()
+    return settling(requests.heard, settings.settle_seconds, requests.settled, stop)
 
-    def _explained(self, plan: Plan, view: StepView, context: ToolContext, result: ToolResult) -> ToolResult:
-        """The failed result with an explanation, if a write outside of the permitted folders caused it."""
-        border = Border(
-            writable=(*view.paths.values(), *(context.writable or ())),
-            allowed=self._settings.allow_write,
-            copies={Path(resource.path): view.paths[resource.name] for resource in plan.resources},
-            holdfast_home=plan_folder(plan).parents[1],
-            mounts=context.mounts,
-        )
-        refusal = explain(f"{result.output}\n{result.error}", context.folder, border)
-        return replace(result, error=f"{result.error}; {refusal}") if refusal else result
 
-    def _environment(self, plan: Plan, view: StepView, index: int) -> dict[str, str]:
-        passed = passed_variables(self._settings.environment, self._settings.passed_variables)
-        temporary = temporary_folder(plan)
-        # It is empty for every step, because a rollback would not restore what an earlier step left there.
-        remove_tree(temporary)
-        temporary.mkdir(parents=True, mode=0o700)
-        return {
-            **passed,
-            **{resource_variable(name): str(path) for name, path in view.paths.items()},
-            "TMPDIR": str(temporary),
-            "HOLDFAST_PLAN_ID": plan.plan_id,
-            "HOLDFAST_STEP": str(index),
-            "HOLDFAST_GUIDANCE": plan.guidance,
-        }
+def _writable(plan: Plan, settings: StepSettings) -> Sequence[Path] | None:
+    if confinement_of(settings.confine) is not Confinement.ON:
+        return None
+    sandboxes = [Path(resource.sandbox_path) for resource in plan.resources]
+    return Writable(sandboxes, (temporary_folder(plan), *settings.allow_write))
+
+
+def _explained(
+    plan: Plan, view: StepView, settings: StepSettings, context: ToolContext, result: ToolResult
+) -> ToolResult:
+    """The failed result with an explanation, if a write outside of the permitted folders caused it."""
+    border = Border(
+        writable=(*view.paths.values(), *(context.writable or ())),
+        allowed=settings.allow_write,
+        copies={Path(resource.path): view.paths[resource.name] for resource in plan.resources},
+        holdfast_home=plan_folder(plan).parents[1],
+        mounts=context.mounts,
+    )
+    refusal = explain(f"{result.output}\n{result.error}", context.folder, border)
+    return replace(result, error=f"{result.error}; {refusal}") if refusal else result
+
+
+def _environment(plan: Plan, view: StepView, settings: StepSettings, index: int) -> dict[str, str]:
+    passed = passed_variables(settings.environment, settings.passed_variables)
+    temporary = temporary_folder(plan)
+    # It is empty for every step, because a rollback would not restore what an earlier step left there.
+    remove_tree(temporary)
+    temporary.mkdir(parents=True, mode=0o700)
+    return {
+        **passed,
+        **{resource_variable(name): str(path) for name, path in view.paths.items()},
+        "TMPDIR": str(temporary),
+        "HOLDFAST_PLAN_ID": plan.plan_id,
+        "HOLDFAST_STEP": str(index),
+        "HOLDFAST_GUIDANCE": plan.guidance,
+    }

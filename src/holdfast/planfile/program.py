@@ -4,32 +4,72 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 
-from holdfast.model import PROGRAM_TOOL, OnFailure, Policy, ResourceType, Step
+from holdfast.errors import UsageError
+from holdfast.model import PROGRAM_TOOL, OnFailure, Policy, ResourceType, RunSettings, Step
+from holdfast.names import name_text
 from holdfast.planfile.document import shortened
 from holdfast.planfile.draft import LONGEST_DERIVED_NAME, PlanDraft, ResourceDraft
 from holdfast.planfile.format import LONGEST_RESOURCE_NAME
 
 _LONGEST_BASE = LONGEST_RESOURCE_NAME - len("-1000")
+_NOT_IN_NAMES = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def program_draft(argv: Sequence[str], resources: Sequence[Path], folder: Path, defaults: Policy) -> PlanDraft:
-    """The program starts in ``folder`` of a sandbox if a resource contains that folder, else in the first sandbox."""
+def program_draft(
+    argv: Sequence[str],
+    resources: Sequence[Path],
+    folder: Path,
+    defaults: Policy,
+    settings: RunSettings,
+    name: str | None,
+    at: datetime,
+) -> PlanDraft:
+    """The program starts in ``folder`` of a sandbox if a resource contains that folder, else in the first sandbox.
+
+    Without a name the plan is called after the program, or the agent that it is, and the time ``at``.
+    """
     drafts = _resources([path.resolve() for path in resources])
-    home = next((each for each in drafts if folder.resolve().is_relative_to(each.path)), drafts[0])
-    inside = folder.resolve().relative_to(home.path) if folder.resolve().is_relative_to(home.path) else Path()
-    command = shortened(re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", shlex.join(argv)), LONGEST_DERIVED_NAME)
-    step = Step(name=command, tool=PROGRAM_TOOL, args={"argv": list(argv), "folder": str(inside)}, resource=home.name)
     return PlanDraft(
-        name=command,
+        name=_derived_name(argv[0], settings, at) if name is None else _checked_name(name),
         resources=tuple(drafts),
         # A person wants to see what the program made, however it ended.
         policy=defaults.model_copy(update={"on_failure": OnFailure.KEEP}),
-        steps=(step,),
+        steps=(program_step(argv, {each.name: each.path for each in drafts}, folder, settings),),
         source_file=None,
     )
+
+
+def program_step(argv: Sequence[str], folders: Mapping[str, Path], folder: Path, settings: RunSettings) -> Step:
+    """The step that runs the program; ``folders``: those of the resources by name. It is called like its command."""
+    folder, first = folder.resolve(), next(iter(folders))
+    home = next((name for name, path in folders.items() if folder.is_relative_to(path)), first)
+    inside = folder.relative_to(folders[home]) if folder.is_relative_to(folders[home]) else Path()
+    return Step(
+        name=shortened(_NOT_IN_NAMES.sub(" ", shlex.join(argv)), LONGEST_DERIVED_NAME),
+        tool=PROGRAM_TOOL,
+        args={"argv": list(argv), "folder": str(inside)},
+        resource=home,
+        run_settings=settings,
+    )
+
+
+def _derived_name(program: str, settings: RunSettings, at: datetime) -> str:
+    name = _NOT_IN_NAMES.sub(" ", settings.agent or Path(program).name or program)
+    return f"{shortened(name)}, {at.astimezone():%-d %b %H:%M}"
+
+
+def _checked_name(text: str) -> str:
+    name = text.strip()
+    if not name or _NOT_IN_NAMES.search(name):
+        raise UsageError(
+            f'A name is one line of text without control characters, and this is "{name_text(text)}".',
+            hint="Choose another one, or leave out `--name`: a plan is called after its program and the time.",
+        )
+    return name
 
 
 def _resources(paths: Sequence[Path]) -> list[ResourceDraft]:

@@ -11,12 +11,11 @@ from holdfast.config.keys import refuse_patterns
 from holdfast.config.loading import Settings
 from holdfast.errors import ConfigError, UsageError
 from holdfast.execution.preflight import check_plan, check_steps
-from holdfast.model import CopyRules, Decision, Plan, Resource, ResourceType, Revision, Step, now
+from holdfast.model import CopyRules, Decision, Plan, Resource, ResourceType, Revision, RunSettings, Step, now
 from holdfast.parts import Parts
 from holdfast.planfile import PlanDraft, load_plan_file, load_steps_file, plan_from
-from holdfast.planfile.program import program_draft
+from holdfast.planfile.program import program_draft, program_step
 from holdfast.plans.finding import project_root
-from holdfast.process.confinement import allowed_paths
 from holdfast.process.environment import passed_variables, refuse_unknown_program, refuse_what_cannot_be_passed
 from holdfast.system.ids import new_id
 
@@ -53,30 +52,47 @@ def create_program_plan(
     argv: Sequence[str],
     resources: Sequence[Path],
     folder: Path,
-    pass_env: Sequence[str],
-    allow_write: Sequence[str],
+    settings: RunSettings,
+    name: str | None,
     include: Sequence[str],
     exclude: Sequence[str],
     parts: Parts,
 ) -> Plan:
-    settings, environment = parts.settings, parts.environment
-    refuse_what_cannot_be_passed(pass_env, environment)
-    _refuse_what_cannot_be_written(allow_write, parts)
-    draft = program_draft(argv, resources or (project_root(folder),), folder, settings.policy)
-    rules = _copy_rules(draft, include, exclude, settings)
-    seen = passed_variables(environment, (*settings.pass_env, *pass_env))
+    settings = checked_settings(settings, parts)
+    places = resources or (project_root(folder),)
+    draft = program_draft(argv, places, folder, parts.settings.policy, settings, name, now())
+    rules = _copy_rules(draft, include, exclude, parts.settings)
     (step,) = draft.steps
     root = next(each.path for each in draft.resources if each.name == step.resource)
-    refuse_unknown_program(argv[0], seen.get("PATH", os.defpath), root / step.args["folder"], root)
+    refuse_unknown_program(argv[0], _search_path(settings, parts), root / step.args["folder"], root)
     return _created(draft, rules, parts)
 
 
-def _refuse_what_cannot_be_written(places: Sequence[str], parts: Parts) -> None:
+def create_program_step(argv: Sequence[str], plan: Plan, folder: Path, settings: RunSettings, parts: Parts) -> Step:
+    """A step that runs a program in the sandboxes of a plan; it may be one that exists only there."""
+    settings = checked_settings(settings, parts)
+    folders = {each.name: Path(each.path) for each in plan.resources}
+    step = program_step(argv, folders, folder, settings)
+    root = Path(plan.resource(step.resource).sandbox_path)
+    refuse_unknown_program(argv[0], _search_path(settings, parts), root / step.args["folder"], root)
+    return step
+
+
+def checked_settings(settings: RunSettings, parts: Parts) -> RunSettings:
+    """The settings with the real paths of the places; refused if a variable is not set or a place not there."""
+    refuse_what_cannot_be_passed(settings.pass_env, parts.environment)
     parts.allowed_paths()
     try:
-        allowed_paths(places, user_home=parts.user_home, holdfast_home=parts.home, origin="--allow-write")
+        places = parts.asked_paths(settings.allow_write)
     except ConfigError as error:
         raise UsageError(error.message, hint=error.hint) from error
+    return settings.model_copy(update={"allow_write": tuple(map(str, places))})
+
+
+def _search_path(settings: RunSettings, parts: Parts) -> str:
+    """The PATH that the program sees."""
+    seen = passed_variables(parts.environment, (*parts.settings.pass_env, *settings.pass_env))
+    return seen.get("PATH", os.defpath)
 
 
 def _created(draft: PlanDraft, rules: CopyRules, parts: Parts) -> Plan:

@@ -57,6 +57,8 @@ class PlanStatus(msgspec.Struct, frozen=True):
     """What a person has to resolve, each with the plan in whose sandboxes it is: this one or a subplan."""
     outside_of_rollback: tuple[Path, ...]
     """Where its steps may write besides: ``sandbox.allow-write``."""
+    program_run: StepRun | None
+    """How the last program ended, if the step that was done last is one."""
 
 
 class Plans:
@@ -156,6 +158,15 @@ class Plans:
             )
         return plan_id
 
+    def delete_damaged(self, plan_id: str) -> None:
+        """Delete a plan whose record is damaged, without relying on the record."""
+        from holdfast.plans.deleting import delete_damaged_plan
+
+        self._parts.refuse_read_only()
+        with self._parts.reserve.given_up():
+            delete_damaged_plan(plan_id, self._parts)
+            self._parts.service.garbage.collect()
+
     def is_done(self, plan: Plan) -> bool:
         """Whether executing it runs nothing: it is complete or applied, and nothing of it was cut short."""
         is_over = plan.state in (PlanState.COMPLETE, PlanState.APPLIED)
@@ -168,6 +179,13 @@ class Plans:
     def runs(self, plan_id: str) -> list[StepRun]:
         """Every run of a step or a validation of the plan, oldest first."""
         return self._parts.store.runs.of(plan_id)
+
+    def program_run(self, plan: Plan) -> StepRun | None:
+        """How the last program of the plan ended; None if the step that was done last is not one."""
+        last = plan.last_completed_step
+        if not 0 <= last < len(plan.steps) or not plan.steps[last].is_program:
+            return None
+        return self._parts.store.runs.latest_of_step(plan.plan_id, last)
 
     def project_roots(self, plans: Sequence[Plan]) -> dict[str, str]:
         """The folders of the plans' projects by project id; a project whose record is damaged is left out."""
@@ -211,6 +229,7 @@ class Plans:
             subplans=tuple(store.plans.below(plan.plan_id, sound_only=True)),
             conflicts=tuple(self.conflicts(plan)),
             outside_of_rollback=expanded(settings.allow_write, self._parts.user_home),
+            program_run=self.program_run(plan),
         )
 
     def _runs_of(self, plan: Plan, steps: range) -> list[StepRun]:

@@ -39,6 +39,7 @@ class ProcessResult:
     exit_code: int | None
     """None if a signal ended it."""
     signal: str | None
+    signal_number: int | None
     output: str
     """The end of what it printed, standard output and standard error together."""
     output_bytes: int
@@ -233,6 +234,7 @@ def _result(report: Report | None, stop_reason: StopReason | None, tail: OutputT
     return ProcessResult(
         exit_code=code if code >= 0 else None,
         signal=_signal_name(-code) if code < 0 else None,
+        signal_number=-code if code < 0 else None,
         output=tail.text(),
         output_bytes=tail.total_bytes,
         timed_out=report.stopped and stop_reason is StopReason.TIMEOUT,

@@ -28,6 +28,11 @@ def passed_variables(environment: Mapping[str, str], patterns: Iterable[str]) ->
     return {name: value for name, value in environment.items() if any(fnmatchcase(name, pattern) for pattern in wanted)}
 
 
+def unset_variables(names: Iterable[str], environment: Mapping[str, str]) -> list[str]:
+    """The names among these that are not set; a pattern may match nothing."""
+    return [name for name in names if "*" not in name and name not in environment]
+
+
 def refuse_what_cannot_be_passed(names: Iterable[str], environment: Mapping[str, str]) -> None:
     """Refuse names that are not variables or not set; a pattern may match nothing."""
     for name in names:
@@ -39,7 +44,7 @@ def refuse_what_cannot_be_passed(names: Iterable[str], environment: Mapping[str,
             )
         if not is_variable_pattern(name):
             raise UsageError(f'Expected the name of an environment variable to pass, found "{name_text(name)}".')
-        if "*" not in name and name not in environment:
+        if unset_variables([name], environment):
             raise UsageError(
                 f"The variable {name} is not set, so it cannot be passed.",
                 hint="Set and export it first, or do not ask for it. The setting `sandbox.pass-env` takes variables "

@@ -175,7 +175,10 @@ def _checked(plan: Plan, service: CheckpointService, checkpoint: Checkpoint) -> 
     service.sandboxes.check(plan)
     half_done = service.history(plan).half_done_run
     if half_done is not None and half_done.group_before_id is not None:
-        keeping = f"Keep what it made with `holdfast plan resume --skip {plan.plan_id}`, or roll back"
+        keeping = (
+            f"Keep what it made with `holdfast plan resume --skip {plan.plan_id}`, or a moment of it with "
+            f"`holdfast plan keep {plan.plan_id} CHECKPOINT`, or roll back"
+        )
         first = keeping if plan.steps[half_done.step_index].is_program else "Roll back"
         raise StateError(
             f"Step {half_done.step_index + 1} ({half_done.step}) was cut short: resuming restores all files as "

@@ -88,6 +88,7 @@ def carry_out(
     *,
     reason: str,
     correction: Correction | None = None,
+    title: str = "",
 ) -> RollbackResult:
     """Carry it out; the impact says what really became of the effects outside of the sandboxes."""
     after = decision.consequences
@@ -97,7 +98,9 @@ def carry_out(
         after = compensate(plan, lease, consequences)
         return after
 
-    result = service.rollback.carry_out(decision, lease, reason=reason, correction=correction, compensate=compensated)
+    result = service.rollback.carry_out(
+        decision, lease, reason=reason, correction=correction, compensate=compensated, title=title
+    )
     effects = effects_outside(decision.plan, service, tools, after)
     return result.model_copy(update={"impact": with_effects(result.impact, effects)})
 

@@ -8,8 +8,11 @@ from pathlib import PurePosixPath
 from pydantic import Field, field_validator
 
 from holdfast.model import PROGRAM_TOOL
+from holdfast.process.command import ProcessResult
 from holdfast.tools.declaration import ToolArgs, ToolContext, ToolDeclaration, ToolResult
 from holdfast.tools.shell import result_of, run_in
+
+_SIGNALLED = 128
 
 
 class ProgramArgs(ToolArgs):
@@ -35,4 +38,9 @@ class Program:
         result = result_of(process, args.argv[0], context)
         if process.timed_out or process.cancelled:
             return result
-        return replace(result, succeeded=True)
+        return replace(result, succeeded=True, exit_code=_code_of(process))
+
+
+def _code_of(process: ProcessResult) -> int | None:
+    """The exit code as shells say it, also if a signal ended the program."""
+    return process.exit_code if process.signal_number is None else _SIGNALLED + process.signal_number

@@ -359,7 +359,7 @@ def test_the_work_of_a_program_whose_holdfast_was_killed_can_be_kept_and_applied
     assert keep in killed.run("plan", "status", cwd=killed.app).stdout
     assert f"keep its work  {keep}" in killed.run("plan", "resume", "--dry-run", "latest", cwd=killed.app).stdout
     told = killed.run("plan", "resume", "--dry-run", "--skip", "latest", cwd=killed.app).stdout
-    assert f"skips      {in_app(killed, 'plan', 'status')['name']}" in told
+    assert f"skips      {in_app(killed, 'plan', 'status')['steps'][0]['name']}" in told
     assert "continues  all steps are done; the result is checked again" in told
     assert "restores" not in told
     data = in_app(killed, "plan", "resume", "--skip", "latest")

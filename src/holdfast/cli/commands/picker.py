@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.cli.commands.plan.keep import keep_moment
 from holdfast.cli.commands.plan.rollback import roll_back
 from holdfast.cli.invocation import Invocation
 from holdfast.cli.output import Format, Reply
@@ -29,6 +30,10 @@ def _roll_back(invocation: Invocation, holdfast: Holdfast, plan: Plan, choice: C
     return roll_back(invocation, holdfast, plan.plan_id, _checkpoint(choice))
 
 
+def _keep(invocation: Invocation, holdfast: Holdfast, plan: Plan, choice: Choice) -> Reply:
+    return keep_moment(invocation, holdfast, plan.plan_id, _checkpoint(choice))
+
+
 def _restore(invocation: Invocation, holdfast: Holdfast, plan: Plan, choice: Choice) -> Reply:
     has_several = len(plan.resources) > 1
     only = [f"{each.resource}:{each.path}" if has_several or ":" in each.path else each.path for each in choice.files]
@@ -40,6 +45,10 @@ _VERBS = (
     Verb(
         Entry("roll back", "the whole plan: files, position, decisions", lambda h, p, m: h.can_roll_back(p, m.group)),
         _roll_back,
+    ),
+    Verb(
+        Entry("keep", "make its files the complete result", lambda h, p, m: h.can_roll_back(p, m.group)),
+        _keep,
     ),
     Verb(
         Entry("restore files", "choose them; everything else stays", lambda h, p, _: h.can_roll_back(p), True),

@@ -8,7 +8,7 @@ import re
 import signal
 import termios
 import tty
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,21 +16,41 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast import Outfit, Passthrough
-from holdfast.cli.data import changes_with_ignored, plan_data, resources_data
+from holdfast.cli.commands.plan.rollback import rollback_sentence
+from holdfast.cli.completion import complete_checkpoint, complete_plan
+from holdfast.cli.data import changes_with_ignored, plan_data, program_data, resources_data
 from holdfast.cli.interrupts import interruptible
-from holdfast.cli.invocation import Invocation, command, exclude_option, include_option
-from holdfast.cli.output import Next, Reply, Screen, counted, show_next, show_sentence
+from holdfast.cli.invocation import (
+    Invocation,
+    command,
+    exclude_option,
+    include_option,
+    unless_declined,
+    yes_option,
+)
+from holdfast.cli.output import Next, Reply, Screen, counted, shortened, show_next, show_sentence
 from holdfast.cli.screen.diff import show_diff
-from holdfast.cli.screen.listeners import RepairListener, own_path_messages
-from holdfast.cli.screen.plans import changes_text, show_pruned
+from holdfast.cli.screen.listeners import RepairListener, effect_lines, own_path_messages
+from holdfast.cli.screen.outcome import outcome_reply
+from holdfast.cli.screen.plans import after_interrupted_program, changes_text, going_on_with, show_pruned
 from holdfast.cli.streams import STREAM_NAMES
 from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED
-from holdfast.model import PlanState, RunStatus, StepRun
+from holdfast.model import (
+    DEFAULT_SETTLE_SECONDS,
+    Plan,
+    PlanState,
+    RollbackResult,
+    RunSettings,
+    RunStatus,
+    Step,
+    StepRun,
+)
 from holdfast.names import name_text
 
 if TYPE_CHECKING:
-    from holdfast import ExecutionResult, Holdfast
+    from holdfast import Choices, ExecutionResult, Holdfast, RollbackPreview
 
+Before = Callable[[Plan, Sequence[Step]], None]
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>ms|s|m|)\Z")
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.05, 3600.0
@@ -71,24 +91,41 @@ class Duration(click.ParamType[float]):
 @click.option(
     "--settle",
     type=Duration(),
-    default="2s",
-    show_default=True,
     metavar="TIME",
-    help="Take a checkpoint when the program has written something and then paused for this long.",
+    help="Take a checkpoint when the program has written something and then paused for this long; by default 2s.",
 )
 @click.option("--pass-env", multiple=True, metavar="NAME", help="A variable that the program may see, like an API key.")
 @click.option(
     "--allow-write", multiple=True, metavar="PATH", help="Where else the program may write; rollback does not cover it."
 )
+@click.option(
+    "--in",
+    "in_plan",
+    metavar="PLAN_ID",
+    shell_complete=complete_plan,
+    help="Go on in the sandboxes of this plan, instead of making new ones.",
+)
+@click.option(
+    "--at",
+    metavar="CHECKPOINT_ID",
+    shell_complete=complete_checkpoint,
+    help="With --in: roll the plan back to this checkpoint first.",
+)
+@yes_option
+@click.option("--name", metavar="TEXT", help="What to call the plan; by default the program's name and the time.")
 @include_option
 @exclude_option
 @click.argument("argv", nargs=-1, required=True, metavar="COMMAND...")
 def run(
     invocation: Invocation,
     resources: tuple[Path, ...],
-    settle: float,
+    settle: float | None,
     pass_env: tuple[str, ...],
     allow_write: tuple[str, ...],
+    in_plan: str | None,
+    at: str | None,
+    yes: bool,
+    name: str | None,
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     argv: tuple[str, ...],
@@ -99,47 +136,145 @@ def run(
     something and then paused, Holdfast takes a checkpoint, so you can roll back its work point by point. Put `--`
     before a command that has options of its own.
 
+    With --in, the program goes on with what another one has made: as it is now, or from any checkpoint (--at). What
+    was made after that checkpoint stays in its checkpoints.
+
     Standard output belongs to the program; Holdfast prints to standard error. With --format json or yaml it is the
     other way round: standard output is the envelope, and everything the program prints goes to standard error.
     """
     invocation.output_is_taken = True
+    settings = RunSettings(
+        pass_env=pass_env,
+        allow_write=allow_write,
+        settle_seconds=DEFAULT_SETTLE_SECONDS if settle is None and in_plan is None else settle,
+        has_terminal=is_on_terminal(invocation),
+    )
+    if in_plan is not None:
+        _refuse_for_new_plans({"--resource": resources, "--include": include, "--exclude": exclude, "--name": name})
+        with invocation.opened() as holdfast:
+            plan = _gone_on(invocation, holdfast, in_plan, at, argv, settings, yes=yes)
+            return _run(invocation, holdfast, plan)
+    if at is not None:
+        raise click.UsageError("--at is a moment of the plan that --in names, so it needs --in.")
     with invocation.opened() as holdfast:
         plan = holdfast.create_program_plan(
             argv,
             resources=resources,
             folder=invocation.project,
-            pass_env=pass_env,
-            allow_write=allow_write,
+            settings=settings,
+            name=name,
             include=include,
             exclude=exclude,
         )
-        screen = invocation.screen
         if not invocation.is_for_programs:
             for resource in plan.resources:
                 origin = f"{resource.strategy} of {name_text(resource.path)}"
-                screen.line(("sandbox  ", "dim"), f"{resource.name}  ", (origin, "dim"))
-        screen.close()
-        heard = RepairListener(invocation, waits=True)
-        signals: list[int] = []
-        with interruptible() as cancelled, _passthrough(invocation, signals.append) as passthrough:
-            outfit = Outfit(passthrough, settle, pass_env, allow_write)
-            result = holdfast.execute(plan.plan_id, listener=heard, cancelled=cancelled, outfit=outfit)
-        heard.say()
-        return _reply(holdfast, result, signals)
+                invocation.screen.line(("sandbox  ", "dim"), f"{resource.name}  ", (origin, "dim"))
+        return _run(invocation, holdfast, plan)
+
+
+def _refuse_for_new_plans(given: Mapping[str, object]) -> None:
+    for option, value in given.items():
+        if value:
+            raise click.UsageError(f"{option} is for a new plan, and --in goes on in one that has its sandboxes.")
+
+
+def _gone_on(
+    invocation: Invocation,
+    holdfast: Holdfast,
+    reference: str,
+    at: str | None,
+    argv: Sequence[str],
+    settings: RunSettings,
+    *,
+    yes: bool,
+) -> Plan:
+    """The plan with the program as its next step, after a rollback if a moment is named."""
+    if at is not None:
+        invocation.refuse_to_guess(yes)
+
+    def question(preview: RollbackPreview) -> str:
+        command = shortened(preview.expected.plan.steps[-1].name, 60)
+        return f"{rollback_sentence(preview, at or '')}Roll back, and start {command}?"
+
+    result = unless_declined(
+        holdfast.going_on.with_program(
+            reference,
+            argv,
+            at=at,
+            folder=invocation.project,
+            settings=settings,
+            confirm=invocation.asking(question, yes),
+            listener=RepairListener(invocation),
+        )
+    )
+    if not invocation.is_for_programs:
+        _show_start(invocation.screen, holdfast, result, is_rolled_back=at is not None)
+    return result.plan
+
+
+def _show_start(screen: Screen, holdfast: Holdfast, result: RollbackResult, *, is_rolled_back: bool) -> None:
+    """Where the program goes on, and what that changed outside of the sandboxes."""
+    plan = result.plan
+    screen.line(("goes on  ", "dim"), (plan.plan_id, "id"), f"  {plan.name}")
+    if is_rolled_back:
+        shown = holdfast.lasting_id(plan.plan_id, result.checkpoint.checkpoint_id)
+        files = f"{counted(result.files_reverted, 'file')} restored or removed"
+        screen.line(("rolled back  ", "dim"), f"to {shown}; {files}")
+    for line in effect_lines(result.impact):
+        screen.line((line, "warn"))
+    for place in result.set_aside:
+        screen.line(("set aside  ", "warn"), name_text(place))
+
+
+def _run(invocation: Invocation, holdfast: Holdfast, plan: Plan) -> Reply:
+    invocation.screen.close()
+    return run_program(invocation, holdfast, plan)
+
+
+def run_program(
+    invocation: Invocation, holdfast: Holdfast, plan: Plan, choices: Choices | None = None, before: Before | None = None
+) -> Reply:
+    """Execute a plan whose program has this terminal; ``before`` is told which programs are about to start."""
+    heard = RepairListener(invocation, waits=True)
+    signals: list[int] = []
+    known = {each.run_id for each in holdfast.runs(plan.plan_id)} if plan.head_group_id is not None else ()
+    with interruptible() as cancelled, passthrough(invocation, signals.append) as handed:
+        result = holdfast.execute(
+            plan.plan_id,
+            listener=heard,
+            cancelled=cancelled,
+            choices=choices,
+            outfit=Outfit(handed),
+            before_programs=before,
+        )
+    heard.say()
+    ran = [each for each in holdfast.runs(plan.plan_id) if each.run_id not in known]
+    last = ran[-1] if ran else None  # none if it was stopped while the sandboxes were made
+    if result.was_done or (last is not None and not _is_of_program(last, result.plan)):
+        return outcome_reply(holdfast, result, is_for_programs=invocation.is_for_programs)
+    return program_reply(holdfast, result, last, signals)
+
+
+def _is_of_program(run: StepRun, plan: Plan) -> bool:
+    return run.step_index < len(plan.steps) and plan.steps[run.step_index].is_program
+
+
+def is_on_terminal(invocation: Invocation) -> bool:
+    return not invocation.is_for_programs and os.isatty(0) and os.isatty(1)
 
 
 @contextmanager
-def _passthrough(invocation: Invocation, on_signal: Callable[[int], None]) -> Iterator[Passthrough]:
+def passthrough(invocation: Invocation, on_signal: Callable[[int], None]) -> Iterator[Passthrough]:
     """The input and output of this process for the program; on a terminal, key by key."""
     # The envelope is alone on standard output.
     output = 2 if invocation.is_for_programs else 1
-    is_terminal = not invocation.is_for_programs and os.isatty(0) and os.isatty(1)
 
     def note(descriptor: int, error: OSError) -> None:
         if not isinstance(error, BrokenPipeError):
             invocation.lost = STREAM_NAMES[descriptor], error
 
-    if not is_terminal:
+    if not is_on_terminal(invocation):
         yield Passthrough(stdin=0, output=output, errors=2, on_failed_write=note, on_signal=on_signal)
         return
     ours: list[int] = []
@@ -173,10 +308,9 @@ def _passthrough(invocation: Invocation, on_signal: Callable[[int], None]) -> It
         signal.signal(signal.SIGWINCH, previous)
 
 
-def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) -> Reply:
+def program_reply(holdfast: Holdfast, result: ExecutionResult, last: StepRun | None, signals: Sequence[int]) -> Reply:
+    """``last``: the last run of this execution."""
     plan = result.plan
-    runs = holdfast.runs(plan.plan_id)
-    last = runs[-1] if runs else None  # none if it was stopped while the sandboxes were made
     changes = holdfast.changes(plan)
     has_visible = any(not each.is_ignored for each in changes)
     was_cut_short = last is not None and last.status is RunStatus.INTERRUPTED
@@ -188,10 +322,12 @@ def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) 
         Next("roll back", f"holdfast checkpoint list {plan.plan_id}"),
         Next("delete", f"holdfast plan delete {plan.plan_id}"),
     ]
+    if not was_cut_short and last is not None:
+        commands.insert(0, going_on_with(plan))
     if not result.succeeded:
         commands.insert(0, Next("status", f"holdfast plan status {plan.plan_id}"))
         if was_cut_short:
-            commands.insert(0, Next("keep its work", f"holdfast plan resume --skip {plan.plan_id}"))
+            commands[:0] = after_interrupted_program(plan)
     elif has_visible:
         commands.insert(0, Next("apply", f"holdfast plan apply {plan.plan_id}"))
     if changes:
@@ -200,7 +336,7 @@ def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) 
     data = {
         **plan_data(plan),
         "resources": resources_data(plan),
-        "program_exit_code": last.exit_code if last is not None else None,
+        **program_data(last),
         **changes_with_ignored(plan, changes),
         "checkpoints": [each.checkpoint.checkpoint_id for each in checkpoints],
         "pruned_checkpoints": result.pruned,

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.data import changes_with_ignored, conflicts_data, plan_data, resources_data, steps_data, switched_off
+from holdfast.cli.data import (
+    changes_with_ignored,
+    conflicts_data,
+    plan_data,
+    program_data,
+    resources_data,
+    steps_data,
+    switched_off,
+)
 from holdfast.cli.output import Next, Reply, Screen, output_lines, show_next, show_sentence, wrapped
 from holdfast.cli.screen.listeners import own_path_messages
-from holdfast.cli.screen.plans import changes_text, show_conflicts, show_pruned, show_tail
+from holdfast.cli.screen.plans import after_interrupted_program, changes_text, show_conflicts, show_pruned, show_tail
 from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED, ConflictError
 from holdfast.model import CheckpointGroup, Plan, PlanState, SideEffect, StepRun
 
@@ -71,16 +79,25 @@ def _succeeded(holdfast: Holdfast, result: ExecutionResult) -> Reply:
     commands = [Next("see changes", f"holdfast plan diff {plan.plan_id}")]
     if plan.state is PlanState.COMPLETE:
         commands.append(Next("apply", f"holdfast plan apply {plan.plan_id}"))
-    data = {**_execution_data(result, commands), **changes_with_ignored(plan, changes)}
+    run = result.program_run
+    data = {**_execution_data(result, commands), **program_data(run), **changes_with_ignored(plan, changes)}
 
     def show(screen: Screen) -> None:
         if not was_done:
             screen.line()
-            show_sentence(screen, ("Complete. ", "good"), changes_text(changes))
+            show_sentence(screen, _how_it_ended(run), changes_text(changes))
         show_pruned(screen, result)
         show_next(screen, commands)
 
-    return Reply(data, show, messages=_was_done(result) if was_done else switched_off(plan))
+    messages = _was_done(result) if was_done else switched_off(plan)
+    return Reply(data, show, (run.exit_code or 0) if run is not None else 0, messages=messages)
+
+
+def _how_it_ended(run: StepRun | None) -> tuple[str, str]:
+    """``run``: that of the last program."""
+    if run is None or not run.error:
+        return ("Complete. ", "good")
+    return (f"Complete, but {run.error.rstrip('.')}. ", "warn")
 
 
 def _was_done(result: ExecutionResult) -> tuple[str, ...]:
@@ -93,6 +110,7 @@ def _stopped(result: ExecutionResult) -> Reply:
     plan = result.plan
     commands = [
         Next("continue", f"holdfast plan execute {plan.plan_id}"),
+        *(after_interrupted_program(plan) if _was_program(result.failed_run, plan) else ()),
         Next("status", f"holdfast plan status {plan.plan_id}"),
     ]
     data = {**_execution_data(result, commands), **_failed_step_data(result.failed_run, plan)}
@@ -107,6 +125,11 @@ def _stopped(result: ExecutionResult) -> Reply:
         show_next(screen, commands)
 
     return Reply(data, show, EXIT_INTERRUPTED)
+
+
+def _was_program(run: StepRun | None, plan: Plan) -> bool:
+    step = plan.interrupted_step(run)
+    return step is not None and step.is_program
 
 
 def _constrained(holdfast: Holdfast, result: ExecutionResult) -> Reply:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.output import Next, Screen, Span, counted, output_lines, wrapped
+from holdfast.cli.output import Next, Screen, counted, output_lines, wrapped
 from holdfast.cli.screen.diff import folded_text
 from holdfast.model import Conflict, FileChange, OperationKind, Plan, PlanState, Resource, RunStatus
 from holdfast.names import name_text
@@ -35,8 +35,21 @@ FINISHED_LATER = (OperationKind.ROLLBACK, OperationKind.RESTORE_PATHS)
 """Operations that are finished if they were cut short; the others are undone."""
 
 
-def state_span(plan: Plan) -> Span:
+def step_word(status: str, exit_code: int | None) -> tuple[str, str]:
+    """How a step ended, in a word; a program counts as done also if it ended with an error."""
+    is_error = status == RunStatus.SUCCEEDED and exit_code not in (None, 0)
+    return (f"exit {exit_code}", "bad") if is_error else RUN_WORDS[status]
+
+
+def state_span(plan: Plan) -> tuple[str, str]:
     return (plan.state.value, _STATE_STYLES.get(plan.state, "strong"))
+
+
+def steps_text(plan: Plan) -> str:
+    """How many steps are done; a moment that a person kept as the result may be before the end of the first."""
+    if not plan.steps:
+        return "kept from before the end of its first step"
+    return f"{plan.next_step} of {counted(len(plan.steps), 'step')} done"
 
 
 def show_conflicts(screen: Screen, conflicts: Sequence[tuple[Plan, Conflict]]) -> None:
@@ -85,6 +98,19 @@ def left_out_texts(resource: Resource) -> list[str]:
     named = [f"{name_text(each.path)}: {each.reason}" for each in resource.left_out[:_MOST_LEFT_OUT]]
     count = len(resource.left_out)
     return [*named, f"{count} in all; see `plan status --format json`"] if count > _MOST_LEFT_OUT else named
+
+
+def going_on_with(plan: Plan) -> Next:
+    return Next("go on with", f"holdfast run --in {plan.plan_id} -- COMMAND")
+
+
+def after_interrupted_program(plan: Plan) -> list[Next]:
+    """What can be done with the work of a program that was interrupted, besides running it again."""
+    return [
+        Next("keep its work", f"holdfast plan resume --skip {plan.plan_id}"),
+        Next("keep a moment", f"holdfast plan keep {plan.plan_id} CHECKPOINT"),
+        going_on_with(plan),
+    ]
 
 
 def commands_below_checkpoints(holdfast: Holdfast, plan: Plan, *, has_checkpoints: bool) -> list[Next]:

@@ -9,7 +9,7 @@ from holdfast.cli.data import duration_seconds
 from holdfast.cli.output import NARROWEST, Screen, Span, cell_width, counted, output_lines, seconds_text, shortened
 from holdfast.cli.screen.bar import SHOWN_AFTER_SECONDS, Bar, label_text, percent_text
 from holdfast.cli.screen.listeners import effect_lines, own_path_lines, restored_text
-from holdfast.cli.screen.plans import RUN_WORDS, left_out_texts
+from holdfast.cli.screen.plans import left_out_texts, step_word
 from holdfast.events import (
     CheckpointTaken,
     Compensating,
@@ -66,7 +66,7 @@ class Progress:
         count = len(plan.steps)
         lines = [f"{_number(0, count)} {step.name}{_again(step.retries + 1)}" for step in plan.steps]
         lines += [f"{_VALIDATE} {command}" for command in plan.validation]
-        self._name_end = min(max(map(cell_width, lines)), _WIDEST_NAME, room)
+        self._name_end = min(max(map(cell_width, lines), default=0), _WIDEST_NAME, room)
         self._steps = plan.steps
 
     def __call__(self, event: Event) -> None:
@@ -157,7 +157,7 @@ class Progress:
         self._screen.busy(output_lines(self._printed.decode(errors="replace"), last=1)[0])
 
     def _finish(self, run: StepRun) -> None:
-        word, style = RUN_WORDS[run.status]
+        word, style = step_word(run.status, run.exit_code)
         took = duration_seconds(run)
         spans: list[Span] = [
             *self._beginning, (f"{word:<8}", style), "" if took is None else f" {seconds_text(took):>5}"

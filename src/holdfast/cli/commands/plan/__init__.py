@@ -16,6 +16,7 @@ _COMMANDS = {
     "status": ("plan.status:status", "Show the state of a plan."),
     "list": ("plan.list:list_plans", "List the plans of this project, newest first."),
     "rollback": ("plan.rollback:rollback", "Roll back to a checkpoint, or restore single files."),
+    "keep": ("plan.keep:keep", "Make a moment of a plan its complete result."),
     "correct": ("plan.correct:correct", "Undo a decision and continue differently."),
     "tree": ("plan.tree:tree", "Show the decisions of a plan as a tree."),
     "explain": ("plan.explain:explain", "Explain one decision: reasons, changes, dependents."),

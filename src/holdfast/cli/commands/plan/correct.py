@@ -98,7 +98,7 @@ def correct(
             listener=outside,
         )
         corrected = unless_declined(answer)
-        reply = run_plan(invocation, holdfast, corrected.plan)
+        reply = run_plan(invocation, holdfast, corrected.plan, yes=True)
         impact = corrected.impact.model_dump() if corrected.impact else None
         set_aside = [*outside.set_aside, *reply.data["set_aside"]]
         return reply._replace(data={**reply.data, "impact": impact, "set_aside": set_aside})

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from holdfast.cli.data import left_out, plan_data
+from holdfast.cli.data import has_failed, left_out, plan_data, program_data
 from holdfast.cli.invocation import Invocation, command, limit_option, no_pager_option
 from holdfast.cli.output import (
     Next,
     Reply,
     Row,
     Screen,
+    Span,
     fits,
     plain_text,
     show_long_table,
@@ -23,7 +24,7 @@ from holdfast.cli.output import (
     show_older,
 )
 from holdfast.cli.screen.plans import state_span
-from holdfast.model import Plan
+from holdfast.model import Plan, StepRun
 from holdfast.names import name_text
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class Listed(NamedTuple):
     """Its state is processing, but its process is dead."""
     project: str | None
     """The folder of its project; None if the record of the project is damaged."""
+    program_run: StepRun | None = None
+    """How its last program ended."""
 
 
 def _listed(holdfast: Holdfast, plans: Iterable[Plan]) -> Iterator[Listed]:
@@ -75,13 +78,14 @@ def _listed(holdfast: Holdfast, plans: Iterable[Plan]) -> Iterator[Listed]:
     for plan in plans:
         if plan.project_id not in roots:
             roots[plan.project_id] = holdfast.project_roots([plan]).get(plan.project_id)
-        yield Listed(plan, holdfast.is_interrupted(plan), roots[plan.project_id])
+        yield Listed(plan, holdfast.is_interrupted(plan), roots[plan.project_id], holdfast.program_run(plan))
 
 
 def _data(listed: Listed) -> dict[str, Any]:
     plan = listed.plan
     return {
         **plan_data(plan),
+        **program_data(listed.program_run),
         "interrupted": listed.is_interrupted,
         "steps": len(plan.steps),
         "project": listed.project,
@@ -139,11 +143,19 @@ def _show_none(screen: Screen, root: str | None) -> None:
     show_next(screen, commands if root else commands[:1])
 
 
+def _state(listed: Listed) -> Span:
+    if listed.is_interrupted:
+        return ("interrupted", "warn")
+    word, style = state_span(listed.plan)
+    run = listed.program_run
+    return (f"{word}, exit {run.exit_code}", "warn") if run is not None and has_failed(run) else (word, style)
+
+
 def _row(listed: Listed) -> Row:
     plan = listed.plan
     return [
         (plan.plan_id, "id"),
-        ("interrupted", "warn") if listed.is_interrupted else state_span(plan),
+        _state(listed),
         f"{plan.next_step}/{len(plan.steps)}",
         plan.name,
         (f"{plan.created_at.astimezone():%Y-%m-%d %H:%M}", "dim"),

@@ -10,9 +10,9 @@ import click
 from holdfast import AfterInterruption, Choices
 from holdfast.cli.commands.plan.execute import run_plan
 from holdfast.cli.completion import complete_plan
-from holdfast.cli.invocation import Invocation, command
+from holdfast.cli.invocation import Invocation, command, yes_option
 from holdfast.cli.output import NOTHING_CHANGED, Next, Reply, Screen, show_facts, show_next, show_plan
-from holdfast.cli.screen.plans import FINISHED_LATER
+from holdfast.cli.screen.plans import FINISHED_LATER, after_interrupted_program
 from holdfast.model import PlanState
 
 if TYPE_CHECKING:
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
         ("holdfast plan resume --resolved latest", "Go on after you edited the files in conflict."),
     ),
 )
+@yes_option
 @click.option("--dry-run", is_flag=True, help="Only show where it would continue.")
-@click.option("--rerun", is_flag=True, help="Run an interrupted step with effects outside the sandboxes again.")
+@click.option(
+    "--rerun", is_flag=True, help="Run an interrupted step with effects outside the sandboxes again, or a program."
+)
 @click.option(
     "--skip",
     is_flag=True,
@@ -35,12 +38,15 @@ if TYPE_CHECKING:
 )
 @click.option("--resolved", is_flag=True, help="Accept the files in conflict as they are now in the sandbox.")
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
-def resume(invocation: Invocation, dry_run: bool, rerun: bool, skip: bool, resolved: bool, plan: str) -> Reply:
+def resume(
+    invocation: Invocation, yes: bool, dry_run: bool, rerun: bool, skip: bool, resolved: bool, plan: str
+) -> Reply:
     """Continue after a crash, a kill, a failure, a cancel or a conflict, from the last checkpoint.
 
     An interrupted step starts again from the state before it. A step with effects outside the sandboxes is not repeated
     unless you say so: choose --rerun or --skip. For a program that `holdfast run` started, --skip keeps its work: the
-    files as it left them are the result.
+    files as it left them are the result; `plan keep` makes an earlier moment the result. Such a program starts from its
+    beginning if you continue: you are asked before, unless you say --yes or --rerun.
     """
     if rerun and skip:
         raise click.UsageError("--rerun and --skip do not go together.")
@@ -50,7 +56,7 @@ def resume(invocation: Invocation, dry_run: bool, rerun: bool, skip: bool, resol
         preview = holdfast.resume_preview(plan, choices=choices, is_dry_run=dry_run)
         if dry_run:
             return _preview_reply(holdfast, preview)
-        return run_plan(invocation, holdfast, preview.plan, choices)
+        return run_plan(invocation, holdfast, preview.plan, choices, yes=yes or rerun)
 
 
 def _preview_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
@@ -76,7 +82,7 @@ def _preview_reply(holdfast: Holdfast, preview: ResumePreview) -> Reply:
         screen.line(NOTHING_CHANGED)
         commands = [Next("continue", f"holdfast plan resume {_options(preview.choices)}{plan.plan_id}")]
         if preview.can_skip:
-            commands.append(Next("keep its work", f"holdfast plan resume --skip {plan.plan_id}"))
+            commands += after_interrupted_program(plan)
         show_next(screen, commands)
 
     return Reply(data, show)
@@ -101,7 +107,7 @@ def _resume_facts(preview: ResumePreview, back: str | None) -> Iterable[tuple[st
 
 def _going_on(preview: ResumePreview) -> tuple[str, str]:
     if preview.runs_nothing:
-        is_done = preview.plan.state is PlanState.COMPLETE
+        is_done = preview.is_result or preview.plan.state is PlanState.COMPLETE
         return "then", "nothing: the plan is complete" if is_done else "waits: resolve the conflicts there first"
     if preview.step_index is None:
         return "continues", "all steps are done; the result is checked again"

@@ -15,6 +15,7 @@ from holdfast.cli.invocation import Invocation, command, unless_declined, yes_op
 from holdfast.cli.output import NOTHING_CHANGED, Next, Reply, Row, Screen, counted, first_line, show_envelope, show_next
 from holdfast.cli.screen.diff import MOST_FILES_SHOWN
 from holdfast.cli.screen.listeners import RepairListener, effect_lines, effects_sentence
+from holdfast.cli.screen.plans import going_on_with
 from holdfast.model import Plan, PlanState, RollbackResult
 from holdfast.names import name_text
 
@@ -112,11 +113,25 @@ def _question(preview: RollbackPreview, checkpoint: str) -> str:
     where = f"{checkpoint} ({checkpoint_title(preview.expected.checkpoint, preview.group)})"
     if preview.expected.only:
         return f"From {where}: {files} will be restored or removed in the sandboxes, everything else stays. Restore?"
+    return f"{rollback_sentence(preview, checkpoint, _going_on(preview.expected.plan))}Roll back?"
+
+
+def rollback_sentence(preview: RollbackPreview, checkpoint: str, then: str = "") -> str:
+    """What a rollback would do, for the question before it; ``then``: what the plan does after it."""
+    where = f"{checkpoint} ({checkpoint_title(preview.expected.checkpoint, preview.group)})"
     return (
-        f"Roll back to {where}: {files} will be restored or removed in the sandboxes and "
-        f"{counted(preview.decisions, 'decision')} superseded. {effects_sentence(preview.expected.impact)}"
-        f"{_lost(preview.expected)}Roll back?"
+        f"Roll back to {where}: {counted(preview.files, 'file')} will be restored or removed in the sandboxes and "
+        f"{counted(preview.decisions, 'decision')} superseded. {then}{effects_sentence(preview.expected.impact)}"
+        f"{_lost(preview.expected)}"
     )
+
+
+def _going_on(plan: Plan) -> str:
+    """What the plan does after it, which a person who wants to keep those files may not expect."""
+    if plan.is_finished:
+        return ""
+    step = first_line(plan.steps[plan.next_step].name)
+    return f"The plan then goes on with {step}; `holdfast plan keep` makes that moment the result instead. "
 
 
 def _lost(result: RollbackResult) -> str:
@@ -135,7 +150,7 @@ def _preview_reply(invocation: Invocation, preview: RollbackPreview, checkpoint:
     only = " ".join(f"--only {shlex.quote(path)} " for path in result.only)
     target = f"{'--without-keeping ' if result.is_unkept else ''}{preview.plan.plan_id} {shlex.quote(checkpoint)}"
     commands = [Next("do it", f"holdfast plan rollback {only}{target}")]
-    return _reply(invocation, result, commands, NOTHING_CHANGED, dry_run=True, left=None)
+    return reply_to_rollback(invocation, result, commands, NOTHING_CHANGED, dry_run=True, left=None)
 
 
 def _result_reply(invocation: Invocation, holdfast: Holdfast, result: RollbackResult) -> Reply:
@@ -145,6 +160,10 @@ def _result_reply(invocation: Invocation, holdfast: Holdfast, result: RollbackRe
     commands = []
     if plan.state is not PlanState.COMPLETE:
         commands.append(Next("continue", f"holdfast plan execute {plan.plan_id}"))
+    if not result.only and plan.state is not PlanState.COMPLETE:
+        kept = holdfast.lasting_id(plan.plan_id, result.checkpoint.checkpoint_id)
+        commands.append(Next("keep this", f"holdfast plan keep {plan.plan_id} {kept}"))
+        commands.append(going_on_with(plan))
     if left is not None:
         shown = holdfast.lasting_id(plan.plan_id, left)
         commands.append(Next("undo this", f"holdfast plan rollback {plan.plan_id} {shown}"))
@@ -153,10 +172,10 @@ def _result_reply(invocation: Invocation, holdfast: Holdfast, result: RollbackRe
     message = f"{files} as in {checkpoint}; the plan stays at its step."
     if not result.only:
         message = f"Rolled back to {checkpoint}; {files}."
-    return _reply(invocation, result, commands, message, dry_run=False, left=left)
+    return reply_to_rollback(invocation, result, commands, message, dry_run=False, left=left)
 
 
-def _reply(
+def reply_to_rollback(
     invocation: Invocation,
     result: RollbackResult,
     commands: Sequence[Next],

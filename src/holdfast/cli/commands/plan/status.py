@@ -9,7 +9,16 @@ import click
 
 from holdfast import Confinement
 from holdfast.cli.completion import complete_plan
-from holdfast.cli.data import PENDING, current_run, left_out, status_data, steps_data, switched_off, validation_data
+from holdfast.cli.data import (
+    PENDING,
+    current_run,
+    has_failed,
+    left_out,
+    status_data,
+    steps_data,
+    switched_off,
+    validation_data,
+)
 from holdfast.cli.invocation import Invocation, command
 from holdfast.cli.output import (
     Next,
@@ -29,10 +38,14 @@ from holdfast.cli.output import (
 from holdfast.cli.screen.plans import (
     FINISHED_LATER,
     RUN_WORDS,
+    after_interrupted_program,
+    going_on_with,
     left_out_texts,
     show_conflicts,
     show_tail,
     state_span,
+    step_word,
+    steps_text,
 )
 from holdfast.model import Decision, Plan, PlanState, RunStatus, View
 from holdfast.names import name_text
@@ -42,9 +55,9 @@ if TYPE_CHECKING:
 
 _STATUS_TAIL_LINES = 4
 _MOST_STEPS = 40
-_STEP_WORDS: Mapping[str, tuple[str, str]] = {**RUN_WORDS, PENDING: ("-", "dim")}
+_PENDING = ("-", "dim")
 _SUBPLAN_WORDS = {
-    PlanState.QUEUED: _STEP_WORDS[PENDING],
+    PlanState.QUEUED: _PENDING,
     PlanState.PROCESSING: RUN_WORDS[RunStatus.RUNNING],
     PlanState.COMPLETE: RUN_WORDS[RunStatus.SUCCEEDED],
     PlanState.APPLIED: RUN_WORDS[RunStatus.SUCCEEDED],
@@ -106,11 +119,12 @@ def _display_id(holdfast: Holdfast, plan: Plan) -> str | None:
 def show_status(screen: Screen, status: PlanStatus, spawned: Mapping[str, int | None], last: str | None) -> None:
     plan, shown = status.plan, status.steps
     show_plan(screen, plan.plan_id, plan.name)
-    done = f"{plan.next_step} of {counted(len(plan.steps), 'step')} done"
+    done = steps_text(plan)
     attempt = f", attempt {plan.attempt}" if plan.attempt > 1 else ""
-    screen.line(f"{plan.phase} / ", state_span(plan), f", {done}{attempt}")
+    screen.line(f"{plan.phase} / ", state_span(plan), f", {done}{attempt}", *_failed_program(status))
     show_facts(screen, _facts(status, last))
-    screen.line()
+    if plan.steps:
+        screen.line()
     if shown.start:
         screen.line((f"  … {counted(shown.start, 'step')} before", "dim"))
     show_table(screen, list(_step_rows(status, spawned)), flexible=2)
@@ -125,6 +139,11 @@ def show_status(screen: Screen, status: PlanStatus, spawned: Mapping[str, int | 
         show_tail(screen, failed.output, _STATUS_TAIL_LINES)
     screen.line()
     show_next(screen, [*_next_after_status(status), *_see_all_steps(status)])
+
+
+def _failed_program(status: PlanStatus) -> list[Span]:
+    run = status.program_run
+    return ["; ", (first_line(run.error), "bad")] if run is not None and run.error and has_failed(run) else []
 
 
 def _facts(status: PlanStatus, last: str | None) -> Iterable[tuple[str, str]]:
@@ -164,19 +183,22 @@ def _confinement_text(status: PlanStatus) -> str:
 def _step_rows(status: PlanStatus, spawned: Mapping[str, int | None]) -> Iterable[Row]:
     plan, runs, shown = status.plan, status.runs, status.steps
     for step in steps_data(plan, runs, shown):
-        yield [(f"{step['index'] + 1:>3}", "dim"), _step_word(status, step["state"]), step["name"], _took(step)]
+        yield [(f"{step['index'] + 1:>3}", "dim"), _step_word(status, step), step["name"], _took(step)]
         for subplan in status.subplans:
             if not subplan.is_superseded and spawned.get(subplan.spawn_decision_id or "") == step["index"]:
                 yield ["", _subplan_word(status, subplan.state), f"  {subplan.name}", ("", "dim")]
     if shown.stop < len(plan.steps):
         yield [("", "dim"), ("…", "dim"), (f"{counted(len(plan.steps) - shown.stop, 'step')} after", "dim"), ""]
     for check in validation_data(plan, runs):
-        yield [("  =", "dim"), _step_word(status, check["state"]), check["command"], _took(check)]
+        yield [("  =", "dim"), _step_word(status, check), check["command"], _took(check)]
 
 
-def _step_word(status: PlanStatus, state: str) -> Span:
+def _step_word(status: PlanStatus, step: Mapping[str, Any]) -> Span:
     """The state in a word; what is recorded as running does so only while a process has the plan."""
-    return _CUT_SHORT if state == RunStatus.RUNNING and status.holder is None else _STEP_WORDS[state]
+    state = step["state"]
+    if state == PENDING:
+        return _PENDING
+    return _CUT_SHORT if state == RunStatus.RUNNING and status.holder is None else step_word(state, step["exit_code"])
 
 
 def _subplan_word(status: PlanStatus, state: PlanState) -> Span:
@@ -208,11 +230,19 @@ def _next_after_status(status: PlanStatus) -> list[Next]:
     if status.cut_short:
         return [Next("see first", f"holdfast plan resume --dry-run {plan_id}"), going_on]
     if status.plan.state is PlanState.COMPLETE:
-        return [looking, going_back, correcting, Next("apply", f"holdfast plan apply {plan_id}")]
+        going_on_here = [going_on_with(status.plan)] if status.program_run is not None else []
+        return [looking, going_back, *going_on_here, correcting, Next("apply", f"holdfast plan apply {plan_id}")]
     if status.plan.state is PlanState.APPLIED:
         return [looking, Next("undo apply", f"holdfast plan unapply {plan_id}")]
-    keeping = [Next("keep its work", f"holdfast plan resume --skip {plan_id}")] if _can_keep_work(status) else []
+    keeping = _instead_of_running_it(status)
     return [going_on, *keeping, going_back, correcting] if status.checkpoints else [going_on]
+
+
+def _instead_of_running_it(status: PlanStatus) -> list[Next]:
+    """What can be done with the work of a program, besides running it again."""
+    if _can_keep_work(status):
+        return after_interrupted_program(status.plan)
+    return [going_on_with(status.plan)] if any(step.is_program for step in status.plan.steps) else []
 
 
 def _can_keep_work(status: PlanStatus) -> bool:
