@@ -273,8 +273,22 @@ class LazyGroup(click.Group):
         return found
 
 
+class WithPaths(click.Command):
+    """A command that takes paths after ``--``: they become its parameter ``paths``, whatever they look like."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        paths = tuple(args[end + 1 :])
+        rest = super().parse_args(ctx, args[:end])
+        ctx.params["paths"] = paths
+        return rest
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- PATH...]"]
+
+
 def command(
-    name: str, *, only_looks: bool = False, **attributes: Any
+    name: str, *, only_looks: bool = False, cls: type[click.Command] = click.Command, **attributes: Any
 ) -> Callable[[Callable[..., Reply]], click.Command]:
     """Make a command of a function that takes the ``Invocation`` and the parameters, and returns a ``Reply``.
 
@@ -289,7 +303,7 @@ def command(
             invocation.command, invocation.only_looks = command_name(context), only_looks
             return function(invocation, **parameters)
 
-        made = click.command(name, cls=click.Command, **attributes)
+        made = click.command(name, cls=cls, **attributes)
         return made(with_common_options(call))
 
     return make

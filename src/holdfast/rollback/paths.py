@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import posixpath
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
+from holdfast.checkpoints.chosen_paths import readings
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.batch import Batch
@@ -233,7 +233,7 @@ def select_paths(
     for text in only:
         found = [
             (resource, path)
-            for resource, path in _readings(plan, text)
+            for resource, path in readings(plan, text)
             if _is_there(service.manager.reader, resource, path, group.states, present)
         ]
         if len(found) > 1:
@@ -250,33 +250,6 @@ def select_paths(
     }
 
 
-def _readings(plan: Plan, text: str) -> Iterator[tuple[Resource, bytes]]:
-    """What a text can stand for. With several resources a file is shown as ``RESOURCE/PATH``, so that is taken too."""
-    names = {resource.name: resource for resource in plan.resources}
-    name, separator, rest = text.partition(":")
-    if separator and name in names:
-        yield names[name], _normal(rest)
-        return
-    path = _normal(text)
-    for resource in plan.resources:
-        yield resource, path
-    name, separator, rest = text.partition("/")
-    if separator and rest and name in names and len(names) > 1:
-        yield names[name], _normal(rest)
-
-
-def _normal(text: str) -> bytes:
-    if not text:
-        # A variable of a shell that is not set must not mean everything.
-        raise UsageError("An empty path names nothing.", hint="A whole resource is `.` or `RESOURCE:.`.")
-    path = posixpath.normpath(text)
-    if path.startswith("/") or path.split("/")[0] == "..":
-        raise UsageError(
-            f"'{name_text(text)}' is not a path inside of a resource.", hint="Give it relative to the resource's root."
-        )
-    return b"" if path == "." else os.fsencode(path)
-
-
 def _is_there(reader: StateReader, resource: Resource, path: bytes, then: States, present: States) -> bool:
     states = {then[resource.name], present[resource.name]}
     return any(reader.find(reader.state(state), path) is not None for state in states)
@@ -285,11 +258,11 @@ def _is_there(reader: StateReader, resource: Resource, path: bytes, then: States
 def _unknown(
     plan: Plan, service: CheckpointService, group: CheckpointGroup, present: States, text: str
 ) -> NotFoundError:
-    for resource, path in _readings(plan, text):
+    for resource, path in readings(plan, text):
         _refuse_what_is_not_held(plan, resource, path, group)
     listed = [
         f"{resource.name}: {', '.join(_names_beside(service.manager.reader, resource, path, group, present))}"
-        for resource, path in _readings(plan, text)
+        for resource, path in readings(plan, text)
     ]
     return NotFoundError(
         f"There is no '{name_text(text)}', neither in the checkpoint nor in the sandbox.",

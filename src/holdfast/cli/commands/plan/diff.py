@@ -6,12 +6,12 @@ import click
 
 from holdfast.cli.completion import complete_checkpoint, complete_plan
 from holdfast.cli.data import diff_data, names_data
-from holdfast.cli.invocation import Invocation, command, no_pager_option
+from holdfast.cli.invocation import Invocation, WithPaths, command, no_pager_option
 from holdfast.cli.output import Reply
 from holdfast.cli.screen.diff import DiffStyle, show_diff
 
 
-@command("diff", only_looks=True)
+@command("diff", only_looks=True, cls=WithPaths)
 @click.option("--patch", "-p", "style", flag_value="patch", help="Show the changed lines.")
 @click.option("--stat", "style", flag_value="stat", default=True, help="Show files and counts of lines; the default.")
 @click.option("--name-only", "style", flag_value="names", help="Show only the names of the files.")
@@ -31,11 +31,13 @@ def diff(
     plan: str,
     old: str | None,
     new: str | None,
+    paths: tuple[str, ...],
 ) -> Reply:
     """Show what a plan changed so far, or since checkpoint FROM, or between the checkpoints FROM and TO.
 
     Files that git ignores are only counted, unless you ask for them with --ignored. Every correction begins a new
-    attempt; `--attempt 1 2` shows how their results differ.
+    attempt; `--attempt 1 2` shows how their results differ. Paths after `--` choose files and folders: PATH, or
+    RESOURCE:PATH.
     """
     if attempts and old is not None:
         raise click.UsageError("--attempt compares attempts, and takes no checkpoints.")
@@ -49,7 +51,7 @@ def diff(
                 for each in (old, new)
                 if each is not None
             ]
-        differing = holdfast.diff(found.plan_id, *ends, with_ignored=with_ignored)
+        differing = holdfast.diff(found.plan_id, *ends, with_ignored=with_ignored, paths=paths)
     ignored = [each for each in differing if each.is_ignored]
     files = differing if with_ignored else [each for each in differing if not each.is_ignored]
     data = {
@@ -57,6 +59,7 @@ def diff(
         "attempts": attempts,
         "from_checkpoint_id": ends[0] if ends else None,
         "to_checkpoint_id": ends[1] if len(ends) > 1 else None,
+        "paths": paths,
         "files": diff_data(found, files, with_patch=style == "patch"),
         "files_changed": len(files),
         "ignored_files": names_data(found, ignored),
@@ -64,4 +67,4 @@ def diff(
         "removed_lines": sum(each.removed_lines for each in files),
     }
     folded = 0 if with_ignored else len(ignored)
-    return Reply(data, lambda screen: show_diff(screen, found, files, style, folded), is_long=True)
+    return Reply(data, lambda screen: show_diff(screen, found, files, style, folded, paths), is_long=True)

@@ -1,0 +1,100 @@
+"""Paths that a person chooses, as ``PATH`` or ``RESOURCE:PATH``: what they stand for in the resources of a plan."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from holdfast.content.difference import Difference
+from holdfast.errors import NotFoundError, UsageError
+from holdfast.model import Plan, Resource
+from holdfast.names import name_text
+from holdfast.sandbox.protocol import sandbox_for
+from holdfast.system.directories import with_ancestors
+
+Differing = Mapping[str, Sequence[Difference]]
+"""By resource: what differs."""
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """By resource the chosen paths; what is below a path is chosen with it, and the empty path is all of it."""
+
+    paths: Mapping[str, frozenset[bytes]]
+
+    def of(self, resource: str, differences: Sequence[Difference]) -> list[Difference]:
+        """Those of the differences that are chosen."""
+        chosen = self.paths.get(resource, frozenset())
+        return [each for each in differences if not chosen.isdisjoint(with_ancestors([each.path]))]
+
+
+def chosen_among(
+    plan: Plan, texts: Sequence[str], differing: Differing, exists: Callable[[Resource, bytes], bool]
+) -> Chosen:
+    """What these texts choose of all that differs; refuses one that names nothing.
+
+    ``exists`` says whether a path in which nothing differs is there at all.
+    """
+    changed = {name: with_ancestors(each.path for each in listed) - {b""} for name, listed in differing.items()}
+    found: dict[str, set[bytes]] = {}
+    for text in texts:
+        named = [
+            (resource, path)
+            for resource, path in readings(plan, text)
+            if path in changed.get(resource.name, ()) or exists(resource, path)
+        ]
+        if not named:
+            raise NotFoundError(
+                f"'{name_text(text)}' names nothing in the plan's sandboxes, and nothing that it changed.",
+                hint=f"A path is relative to the root of its resource, as in `{_example(plan, differing)}`.",
+            )
+        for resource, path in named:
+            _refuse_what_is_hidden(plan, resource, path)
+            found.setdefault(resource.name, set()).add(path)
+    return Chosen({name: frozenset(paths) for name, paths in found.items()})
+
+
+def _example(plan: Plan, differing: Differing) -> str:
+    """A path that could be named; something that differs, if anything does."""
+    for name, listed in differing.items():
+        for each in listed:
+            return f"{name}:{name_text(os.fsdecode(each.path))}" if each.path else f"{name}:."
+    return f"{plan.resources[0].name}:."
+
+
+def _refuse_what_is_hidden(plan: Plan, resource: Resource, path: bytes) -> None:
+    if path and sandbox_for(plan, resource).hides(path):
+        raise UsageError(
+            f"{name_text(os.fsdecode(path))} of {resource.name} belongs to the sandbox's repository, and is no file of "
+            "yours.",
+            hint="Name files and folders of the work tree.",
+        )
+
+
+def readings(plan: Plan, text: str) -> Iterator[tuple[Resource, bytes]]:
+    """What a text can stand for. With several resources a file is shown as ``RESOURCE/PATH``, so that is taken too."""
+    names = {resource.name: resource for resource in plan.resources}
+    name, separator, rest = text.partition(":")
+    if separator and name in names:
+        yield names[name], _normal(rest)
+        return
+    path = _normal(text)
+    for resource in plan.resources:
+        yield resource, path
+    name, separator, rest = text.partition("/")
+    if separator and rest and name in names and len(names) > 1:
+        yield names[name], _normal(rest)
+
+
+def _normal(text: str) -> bytes:
+    if not text:
+        # A variable of a shell that is not set must not mean everything.
+        raise UsageError("An empty path names nothing.", hint="A whole resource is `.` or `RESOURCE:.`.")
+    path = posixpath.normpath(text)
+    if path.startswith("/") or path.split("/")[0] == "..":
+        raise UsageError(
+            f"'{name_text(text)}' is not a path inside of a resource.", hint="Give it relative to the resource's root."
+        )
+    return b"" if path == "." else os.fsencode(path)
