@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holdfast.app import CheckpointView, Declined, Holdfast, MomentView, Outfit, PlanStatus, Timeline
     from holdfast.apply.apply import ApplyResult
-    from holdfast.apply.preview import ApplyPreview
+    from holdfast.apply.preview import ApplyPreview, ApplyWishes
     from holdfast.apply.unapply import UnapplyPreview
     from holdfast.checkpoints.file_diffs import FileDiff
     from holdfast.checkpoints.releasing import HeldBack
@@ -31,6 +31,7 @@ __all__ = [
     "AfterInterruption",
     "ApplyPreview",
     "ApplyResult",
+    "ApplyWishes",
     "Checkpoint",
     "CheckpointManager",
     "CheckpointNotFoundError",
@@ -72,7 +73,7 @@ __all__ = [
 _MODULES = {
     "app": ("CheckpointView", "Declined", "Holdfast", "MomentView", "Outfit", "PlanStatus", "Timeline"),
     "apply.apply": ("ApplyResult",),
-    "apply.preview": ("ApplyPreview",),
+    "apply.preview": ("ApplyPreview", "ApplyWishes"),
     "apply.unapply": ("UnapplyPreview",),
     "checkpoints.file_diffs": ("FileDiff",),
     "checkpoints.releasing": ("HeldBack",),

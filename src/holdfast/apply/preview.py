@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import msgspec
 
 from holdfast.apply.comparison import Comparison
 from holdfast.apply.git_view import FilesForGit, files_of, folders_in, git_can_hold, ignored_by, texts_of
+from holdfast.apply.message import commit_message
 from holdfast.apply.other_repositories import (
     outside_of_submodules,
     refuse_other_repositories,
@@ -29,30 +31,44 @@ from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.batch import Batch
 from holdfast.content.difference import Difference, visible
 from holdfast.content.format import DIRECTORY
-from holdfast.errors import StateError, UsageError
+from holdfast.errors import ConflictError, StateError, UsageError
 from holdfast.git.branches import branch_name, refuse_a_branch_used_elsewhere, refuse_branch_name
 from holdfast.git.commit import CommitDraft, changed_by, refuse_an_impossible_commit, would_be_made
+from holdfast.git.head import git_head
 from holdfast.git.patterns import matching
 from holdfast.git.repository import GitRepository
 from holdfast.git.settings import CommitSettings
 from holdfast.git.trees import CommittedFolders
-from holdfast.git.work_tree import attributes_for, not_as_committed, rules_for, texts_in
+from holdfast.git.work_tree import attributes_for, ignored_among, not_as_committed, rules_for, texts_in
 from holdfast.model import (
     CheckpointGroup,
-    DecisionType,
     FileChange,
     Moment,
     Plan,
     PlanState,
     Resource,
     ResourceType,
-    is_within,
 )
 from holdfast.snapshot.selection import links_to_make, same, same_but_for_xattrs
 from holdfast.system.directories import shown
+from holdfast.system.once import once
+from holdfast.system.trees import temporary_folder
 
-_UNSAID = (DecisionType.PROMPT_DEFINITION, DecisionType.TOOL_INVOCATION)
-"""Decisions that say no more than the plan's name and its steps."""
+if TYPE_CHECKING:
+    from holdfast.git.carried import CarriedCommits
+
+# What a function imports is not needed by most applies.
+
+
+class ApplyWishes(TypedDict, total=False):
+    """What a caller may ask for; what is missing is as in ``ApplyOptions``, which explains each."""
+
+    commit: bool
+    branch: str | None
+    include_ignored: Sequence[str]
+    """Patterns besides those of the settings."""
+    commits: Literal["keep", "squash"] | None
+    message: str | None
 
 
 class ApplyOptions(msgspec.Struct, frozen=True):
@@ -63,7 +79,24 @@ class ApplyOptions(msgspec.Struct, frozen=True):
     include_ignored: Collection[str] = ()
     """Patterns of ignored files whose changes are applied, in the syntax of a ``.gitignore``."""
 
+    commits: Literal["keep", "squash"] | None = None
+    """For git: carry over the commits that were made in the sandbox, or make one commit of all; None: keep if that is
+    possible."""
+    message: str | None = None
+    """For git: what the commit says; by default the plan's name, its steps and decisions."""
+
     def __post_init__(self) -> None:
+        if self.commits == "keep" and not self.commit:
+            raise UsageError(
+                "Commits are kept or none is made: `--commits keep` and `--no-commit` exclude each other.",
+                hint="Use one.",
+            )
+        if self.message is not None and not self.commit:
+            raise UsageError(
+                "Without a commit there is no message: `-m` and `--no-commit` exclude each other.", hint="Use one."
+            )
+        if self.message is not None and (not self.message.strip() or "\0" in self.message):
+            raise UsageError("The message of a commit needs a text.", hint="Leave `-m` out for the plan's name.")
         if self.branch is not None and not self.commit:
             raise UsageError("A branch is a commit: `--branch` and `--no-commit` exclude each other.", hint="Use one.")
 
@@ -76,6 +109,10 @@ class ResourceChange(RealChange, frozen=True):
     ref: str | None = None
     """The branch the commit is for; None if HEAD is detached."""
     commit: CommitDraft | None = None
+    carried: CarriedCommits | None = None
+    """The commits of the sandbox that come before it; the draft becomes a commit if it changes more than they do."""
+    not_carried: str | None = None
+    """Why there are commits in the sandbox that become one with the rest, as the end of a sentence."""
 
 
 class ApplyPreview(msgspec.Struct, frozen=True):
@@ -94,7 +131,17 @@ class ApplyPreview(msgspec.Struct, frozen=True):
     def commits(self) -> dict[str, CommitDraft]:
         """The commits that applying would make, by resource."""
         drafts = {each.resource.name: each.commit for each in self.resources if each.commit is not None}
-        return {name: draft for name, draft in drafts.items() if would_be_made(draft)}
+        return {name: draft for name, draft in drafts.items() if name in self.carried or would_be_made(draft)}
+
+    @property
+    def carried(self) -> dict[str, CarriedCommits]:
+        """By resource the commits of the sandbox that apply would carry over."""
+        return {each.resource.name: each.carried for each in self.resources if each.carried is not None}
+
+    @property
+    def not_carried(self) -> dict[str, str]:
+        """By resource why it would make one commit of those of the sandbox."""
+        return {each.resource.name: each.not_carried for each in self.resources if each.not_carried is not None}
 
     def branch_of(self, name: str) -> str | None:
         """The branch that a resource's commit is for, as a person names it; None if HEAD is detached."""
@@ -177,6 +224,7 @@ class _Analysis:
         # Before conflicts: that a program is at work on it says more than that it is not what it was.
         refuse_databases_at_risk(into_files, self._reader)
         self._refuse_conflicts()
+        planned = [self._with_commits_of_sandbox(each) for each in planned]
         refuse_closed_folders(
             [(each.root, each.differences) for each in into_files],
             [each.commit.repository for each in planned if each.commit is not None],
@@ -259,8 +307,49 @@ class _Analysis:
             return planned
         settings = CommitSettings.of(draft.repository)
         return msgspec.structs.replace(
-            planned, ref=ref, commit=msgspec.structs.replace(draft, message=self._message(), settings=settings)
+            planned, ref=ref, commit=msgspec.structs.replace(draft, message=self._message, settings=settings)
         )
+
+    def _with_commits_of_sandbox(self, planned: ResourceChange) -> ResourceChange:
+        wish, resource = self._options.commits, planned.resource
+        draft = planned.commit or self._draft_without_files(resource)
+        if draft is None or wish == "squash" or not _may_have_commits(resource):
+            return planned
+        from holdfast.apply.kept_commits import PlanFiles, kept_or_why_not
+
+        files = PlanFiles(
+            lambda paths: self._at(self._result, resource, list(paths)),
+            lambda paths: self._ignored_among(draft.repository, resource, list(paths)),
+        )
+        found = kept_or_why_not(draft, resource, files)
+        if not isinstance(found, str):
+            ref = planned.ref if planned.commit is not None else draft.repository.branch()
+            return msgspec.structs.replace(planned, commit=draft, ref=ref, carried=found)
+        if wish == "keep":
+            raise ConflictError(
+                f"The commits of {resource.name} cannot be kept: {found}. Nothing was applied.",
+                hint=f"Make one commit of them: `holdfast plan apply --commits squash {self._plan.plan_id}`.",
+            )
+        return planned if planned.commit is None else msgspec.structs.replace(planned, not_carried=found)
+
+    def _draft_without_files(self, resource: Resource) -> CommitDraft | None:
+        """For commits that together change nothing, on top of what is checked out."""
+        if resource.type is not ResourceType.GIT or not self._options.commit or self._options.branch is not None:
+            return None
+        repository = GitRepository.at(Path(resource.path))
+        return CommitDraft(
+            repository, repository.head(), (), temporary_folder, self._message, settings=CommitSettings.of(repository)
+        )
+
+    def _ignored_among(self, repository: GitRepository, resource: Resource, paths: Sequence[bytes]) -> set[bytes]:
+        rules = self._rules(resource, paths)
+        return {path for each in rules for path in ignored_among(repository, each, (), paths)}
+
+    @once
+    def _message(self) -> str:
+        if self._options.message is not None:
+            return self._options.message.rstrip("\n") + "\n"
+        return commit_message(self._plan, self._service.store.decisions.of(self._plan.plan_id))
 
     def _ready(self, resource: Resource) -> GitRepository | None:
         if resource.type is not ResourceType.GIT:
@@ -344,23 +433,6 @@ class _Analysis:
     def _at(self, group: CheckpointGroup, resource: Resource, paths: list[bytes]) -> FilesForGit:
         return files_of(self._reader, self._reader.state(group.states[resource.name]), paths)
 
-    def _message(self) -> str:
-        plan = self._plan
-        parts = [plan.name, "\n".join(f"- {step.name}" for step in plan.steps)]
-        decisions = [
-            f"- {_one_line(each.question)} {_one_line(each.chosen)}"
-            for each in self._service.store.decisions.of(plan.plan_id)
-            if not each.is_superseded and is_within(each.sequence, plan.active_decisions) and each.type not in _UNSAID
-        ]
-        if decisions:
-            parts.append("\n".join(["Decisions:", *decisions]))
-        # The one character that git does not take.
-        return "\n\n".join([*parts, f"Holdfast-Plan: {plan.plan_id}\n"]).replace("\0", "")
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
 
 def _paths_for_git(differences: Iterable[Difference], ignored: Collection[bytes]) -> list[bytes]:
     """The paths git has an opinion on: not directories, extended attributes, nor what it ignores."""
@@ -371,6 +443,11 @@ def _paths_for_git(differences: Iterable[Difference], ignored: Collection[bytes]
         and not same_but_for_xattrs(old, new)
         and path not in ignored
     ]
+
+
+def _may_have_commits(resource: Resource) -> bool:
+    head = git_head(Path(resource.sandbox_path))
+    return head is None or head.commit != (resource.base["commit"] or None)
 
 
 def _refuse_branch(plan: Plan, name: str) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from holdfast.checkpoints.chosen_paths import readings
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.batch import Batch
@@ -233,7 +232,7 @@ def select_paths(
     for text in only:
         found = [
             (resource, path)
-            for resource, path in readings(plan, text)
+            for resource, path in _readings(plan, text)
             if _is_there(service.manager.reader, resource, path, group.states, present)
         ]
         if len(found) > 1:
@@ -250,6 +249,13 @@ def select_paths(
     }
 
 
+def _readings(plan: Plan, text: str) -> Iterator[tuple[Resource, bytes]]:
+    # Every command that recovers a plan imports this module, and few of them choose paths.
+    from holdfast.checkpoints.chosen_paths import readings
+
+    return readings(plan, text)
+
+
 def _is_there(reader: StateReader, resource: Resource, path: bytes, then: States, present: States) -> bool:
     states = {then[resource.name], present[resource.name]}
     return any(reader.find(reader.state(state), path) is not None for state in states)
@@ -258,11 +264,11 @@ def _is_there(reader: StateReader, resource: Resource, path: bytes, then: States
 def _unknown(
     plan: Plan, service: CheckpointService, group: CheckpointGroup, present: States, text: str
 ) -> NotFoundError:
-    for resource, path in readings(plan, text):
+    for resource, path in _readings(plan, text):
         _refuse_what_is_not_held(plan, resource, path, group)
     listed = [
         f"{resource.name}: {', '.join(_names_beside(service.manager.reader, resource, path, group, present))}"
-        for resource, path in readings(plan, text)
+        for resource, path in _readings(plan, text)
     ]
     return NotFoundError(
         f"There is no '{name_text(text)}', neither in the checkpoint nor in the sandbox.",
