@@ -107,8 +107,10 @@ def _refuse_another_result(
     _, tree = write_tree(result, folders_before(result, environment), environment)
     uncommitted = compared(draft.repository, last.digest, tree, environment)
     others = set(missing).difference(uncommitted)
+    if of_user := others.difference(draft.paths):
+        raise NotCarried(f"they contain {_named(of_user)}, which was not committed when the plan began")
     if others:
-        raise NotCarried(f"on your branch {_named(others)} would not be as the plan left it")
+        raise NotCarried(f"with them {_named(others)} would be another file than the plan's result")
 
 
 def _named(paths: Iterable[bytes]) -> str:
