@@ -20,6 +20,15 @@ TWO = (
     f"echo one >> a.txt; {COMMIT} 'change a'; git rm -q b.txt; git -c user.name=Bot -c user.email=bot@example.org "
     "commit -q -m 'remove b' --date '2001-02-03 04:05:06 +0700'"
 )
+DAMAGED = "chmod -R u+w .git/objects; : > .git/objects/$(git rev-parse HEAD^ | sed 's|^..|&/|')"
+MALFORMED = (
+    "new=$(git cat-file commit HEAD | sed 's/^committer .*/committer nobody/' "
+    "| git hash-object -t commit -w --stdin --literally); git reset -q --soft $new"
+)
+VERY_MANY = (
+    "tree=$(git rev-parse HEAD^{tree}); c=$(git rev-parse HEAD); "
+    "for i in $(seq 1001); do c=$(git commit-tree -p $c -m $i $tree); done; git reset -q --soft $c"
+)
 FACTS = "--format=%s|%an|%ae|%aI|%cn"
 
 
@@ -393,13 +402,9 @@ def test_an_author_that_git_would_write_in_another_way_is_not_signed(desk: Desk)
         (f"{TWO}; echo x > x.log; git add -f x.log; {COMMIT} log", "they contain x.log, which git ignores"),
         (f"{TWO}; echo x > x.log; git add -f x.log; {COMMIT} log; git rm -q --cached x.log; {COMMIT} gone",
          "they contain x.log, which git ignores"),
-        (f"{TWO}; git -C . commit -q --allow-empty -m e; chmod -R u+w .git/objects; "
-         "f=.git/objects/$(git rev-parse HEAD^ | sed 's|^..|&/|'); : > $f", "git cannot use them"),
-        (f"{TWO}; new=$(git cat-file commit HEAD | sed 's/^committer .*/committer nobody/' "
-         "| git hash-object -t commit -w --stdin --literally); git reset -q --soft $new", "git cannot use them"),
-        ("echo x > a.txt; tree=$(git rev-parse HEAD^{tree}); c=$(git rev-parse HEAD); "
-         "for i in $(seq 1001); do c=$(git commit-tree -p $c -m $i $tree); done; git reset -q --soft $c",
-         "they are more than 1000"),
+        (f"{TWO}; {DAMAGED}", "git cannot use them"),
+        (f"{TWO}; {MALFORMED}", "git cannot use them"),
+        (f"echo x > a.txt; {VERY_MANY}", "they are more than 1000"),
         ("git add -A .; git commit -q -m 'the work of the user'; echo one >> a.txt",
          "they contain mine.txt, which was not committed when the plan began"),
     ],
