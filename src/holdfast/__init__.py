@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holdfast.app import CheckpointView, Declined, Holdfast, MomentView, Outfit, PlanStatus, Timeline
     from holdfast.apply.apply import ApplyResult
-    from holdfast.apply.preview import ApplyPreview, ApplyWishes
+    from holdfast.apply.options import ApplyWishes
+    from holdfast.apply.preview import ApplyPreview
     from holdfast.apply.unapply import UnapplyPreview
     from holdfast.checkpoints.file_diffs import FileDiff
     from holdfast.checkpoints.releasing import HeldBack
@@ -73,7 +74,8 @@ __all__ = [
 _MODULES = {
     "app": ("CheckpointView", "Declined", "Holdfast", "MomentView", "Outfit", "PlanStatus", "Timeline"),
     "apply.apply": ("ApplyResult",),
-    "apply.preview": ("ApplyPreview", "ApplyWishes"),
+    "apply.options": ("ApplyWishes",),
+    "apply.preview": ("ApplyPreview",),
     "apply.unapply": ("UnapplyPreview",),
     "checkpoints.file_diffs": ("FileDiff",),
     "checkpoints.releasing": ("HeldBack",),

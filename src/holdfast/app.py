@@ -35,7 +35,8 @@ from holdfast.views.timeline import CheckpointView, MomentView, Timeline
 
 if TYPE_CHECKING:
     from holdfast.apply.apply import ApplyResult
-    from holdfast.apply.preview import ApplyOptions, ApplyPreview, ApplyWishes
+    from holdfast.apply.options import ApplyOptions, ApplyWishes
+    from holdfast.apply.preview import ApplyPreview
     from holdfast.apply.unapply import UnapplyPreview
     from holdfast.checkpoints.releasing import HeldBack
     from holdfast.checkpoints.service import CheckpointService
@@ -72,7 +73,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         self.list_plans, self.plans_newest_first = plans.list_plans, plans.plans_newest_first
         self.count_plans = plans.count_plans
         self.status = plans.status
-        self.is_interrupted = plans.is_interrupted
+        self.is_interrupted, self.applied_parts = plans.is_interrupted, plans.applied_parts
         self.conflicts = plans.conflicts
         self.is_done = plans.is_done
         self.root_of = plans.root_of
@@ -466,7 +467,7 @@ def _preview_correction(
 
 
 def _apply_options(settings: Settings, **wishes: Unpack[ApplyWishes]) -> ApplyOptions:
-    from holdfast.apply.preview import ApplyOptions
+    from holdfast.apply.options import ApplyOptions
     from holdfast.config.keys import refuse_patterns
 
     include_ignored = wishes.get("include_ignored", ())

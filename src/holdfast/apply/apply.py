@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.apply.preview import ApplyOptions, ApplyPreview, ResourceChange, preview_apply, result_group
+from holdfast.apply.options import ApplyOptions
+from holdfast.apply.preview import ApplyPreview, ResourceChange, preview_apply, result_group
 from holdfast.apply.real_change import RealChange
 from holdfast.apply.real_files import change_real_files
 from holdfast.checkpoints.missing import recreate_missing
@@ -34,6 +35,8 @@ class ApplyResult(msgspec.Struct, frozen=True):
     left_out: tuple[str, ...] = ()
     branch: str | None = None
     """The branch that the result was left on, if it was not brought into the files."""
+    rest: tuple[FileChange, ...] = ()
+    """What stays for a later apply, if only a part was applied."""
 
 
 def apply_plan(
@@ -55,8 +58,10 @@ def apply_plan(
     occasion = Occasion((Moment.PRE_APPLY,), source="apply", reason="before the result goes into the real files")
     plan = service.create_checkpoint(plan.changed(phase=Phase.APPLY), lease, occasion)
     changes = [_real_change(each, commits.get(each.resource.name), options) for each in preview.resources]
-    plan = change_real_files(plan, lease, service, ApplyEntry, changes)
-    return ApplyResult(plan, preview.changes, commits, kept, preview.not_carried, preview.left_out, options.branch)
+    plan = change_real_files(plan, lease, service, ApplyEntry, changes, part=preview.part)
+    return ApplyResult(
+        plan, preview.changes, commits, kept, preview.not_carried, preview.left_out, options.branch, preview.rest
+    )
 
 
 def _make_commits(preview: ApplyPreview) -> tuple[dict[str, str], dict[str, tuple[tuple[str, str], ...]]]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.apply.comparison import Comparison
 from holdfast.apply.git_view import FilesForGit, files_of, folders_in, git_can_hold, ignored_by, texts_of
 from holdfast.apply.message import commit_message
+from holdfast.apply.options import ApplyOptions
 from holdfast.apply.other_repositories import (
     outside_of_submodules,
     refuse_other_repositories,
     refuse_repositories_made,
 )
+from holdfast.apply.parts import Part, chosen_parts, refuse_to_split, start_of_rest, with_folders_of
 from holdfast.apply.real_change import RealChange
 from holdfast.apply.real_databases import refuse_databases_at_risk
 from holdfast.apply.real_folders import reading
@@ -27,11 +29,12 @@ from holdfast.apply.refusals import (
     refuse_closed_folders,
     refuse_missing_resources,
 )
+from holdfast.checkpoints.changes import file_change
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.batch import Batch
 from holdfast.content.difference import Difference, visible
-from holdfast.content.format import DIRECTORY
-from holdfast.errors import ConflictError, StateError, UsageError
+from holdfast.content.format import DIRECTORY, Entry
+from holdfast.errors import ConflictError, StateError
 from holdfast.git.branches import branch_name, refuse_a_branch_used_elsewhere, refuse_branch_name
 from holdfast.git.commit import CommitDraft, changed_by, refuse_an_impossible_commit, would_be_made
 from holdfast.git.head import git_head
@@ -60,47 +63,6 @@ if TYPE_CHECKING:
 # What a function imports is not needed by most applies.
 
 
-class ApplyWishes(TypedDict, total=False):
-    """What a caller may ask for; what is missing is as in ``ApplyOptions``, which explains each."""
-
-    commit: bool
-    branch: str | None
-    include_ignored: Sequence[str]
-    """Patterns besides those of the settings."""
-    commits: Literal["keep", "squash"] | None
-    message: str | None
-
-
-class ApplyOptions(msgspec.Struct, frozen=True):
-    commit: bool = True
-    """For git: make a commit of the change; otherwise only the files are changed."""
-    branch: str | None = None
-    """For git: leave the commit on a new branch of this name, and change nothing else."""
-    include_ignored: Collection[str] = ()
-    """Patterns of ignored files whose changes are applied, in the syntax of a ``.gitignore``."""
-
-    commits: Literal["keep", "squash"] | None = None
-    """For git: carry over the commits that were made in the sandbox, or make one commit of all; None: keep if that is
-    possible."""
-    message: str | None = None
-    """For git: what the commit says; by default the plan's name, its steps and decisions."""
-
-    def __post_init__(self) -> None:
-        if self.commits == "keep" and not self.commit:
-            raise UsageError(
-                "Commits are kept or none is made: `--commits keep` and `--no-commit` exclude each other.",
-                hint="Use one.",
-            )
-        if self.message is not None and not self.commit:
-            raise UsageError(
-                "Without a commit there is no message: `-m` and `--no-commit` exclude each other.", hint="Use one."
-            )
-        if self.message is not None and (not self.message.strip() or "\0" in self.message):
-            raise UsageError("The message of a commit needs a text.", hint="Leave `-m` out for the plan's name.")
-        if self.branch is not None and not self.commit:
-            raise UsageError("A branch is a commit: `--branch` and `--no-commit` exclude each other.", hint="Use one.")
-
-
 class ResourceChange(RealChange, frozen=True):
     """What applying will do to one real resource; for a branch the differences are from the sandbox's start."""
 
@@ -119,6 +81,10 @@ class ApplyPreview(msgspec.Struct, frozen=True):
     plan: Plan
     options: ApplyOptions
     resources: tuple[ResourceChange, ...]
+    part: Part | None = None
+    """What is taken of the plan's result, if something of it stays for a later apply."""
+    rest: tuple[FileChange, ...] = ()
+    """What stays for a later apply."""
 
     @property
     def changes(self) -> tuple[FileChange, ...]:
@@ -154,7 +120,8 @@ def preview_apply(plan: Plan, service: CheckpointService, options: ApplyOptions)
     result = result_group(plan, service)
     refuse_missing_resources(plan.resources)
     with reading(plan.resources, service):
-        return ApplyPreview(plan, options, _Analysis(plan, service, options, result).run())
+        analysis = _Analysis(plan, service, options, result)
+        return analysis.preview(analysis.run())
 
 
 def result_group(plan: Plan, service: CheckpointService, *, thorough: bool = False) -> CheckpointGroup:
@@ -202,14 +169,24 @@ class _Analysis:
     """What applying would do to each resource, and the paths in conflict with it."""
 
     def __init__(self, plan: Plan, service: CheckpointService, options: ApplyOptions, result: CheckpointGroup) -> None:
-        self._plan, self._service, self._options, self._result = plan, service, options, result
-        self._base = service.store.groups.first(plan.plan_id)
+        self._plan, self._service, self._options = plan, service, options
+        self._start = start_of_rest(plan, service.store.groups.first(plan.plan_id), service)
+        self._end = result.states
         self._reader = service.manager.reader
         self._conflicts: list[str] = []
         self._unfinished_work: list[str] = []
+        self._rest: dict[str, list[Difference]] = {}
+        self._taken: dict[str, Mapping[bytes, Entry | None]] = {}
+
+    def preview(self, resources: tuple[ResourceChange, ...]) -> ApplyPreview:
+        rest = [(name, self._left_of(self._plan.resource(name), listed)) for name, listed in self._rest.items()]
+        changes = tuple(file_change(name, each) for name, listed in rest for each in listed)
+        part = Part(self._start, self._taken, tuple(self._options.only)) if changes else None
+        return ApplyPreview(self._plan, self._options, resources, part, changes)
 
     def run(self) -> tuple[ResourceChange, ...]:
-        found = self._service.changes.differences(self._plan, self._base.states, self._result.states)
+        left = self._service.changes.differences(self._plan, self._start, self._end)
+        found = self._chosen(left) if self._options.only else left
         resources = [self._plan.resource(name) for name in found]
         changes = [(each, outside_of_submodules(each, found[each.name])) for each in resources]
         if self._options.branch is not None:
@@ -235,6 +212,29 @@ class _Analysis:
         if self._options.branch is not None:
             self._refuse_an_empty_branch(planned)
         return tuple(planned)
+
+    # In parts
+
+    def _chosen(self, left: Mapping[str, Sequence[Difference]]) -> dict[str, list[Difference]]:
+        chosen, found = chosen_parts(self._plan, self._options.only, left), {}
+        for name, listed in left.items():
+            found[name] = chosen.of(name, listed)
+            paths = {each.path for each in found[name]}
+            self._rest[name] = [each for each in listed if each.path not in paths]
+            refuse_to_split(name, paths, self._rest[name], self._reader.state(self._end[name]))
+        return {name: listed for name, listed in found.items() if listed}
+
+    def _left_of(self, resource: Resource, rest: Sequence[Difference]) -> list[Difference]:
+        """What a later apply would bring of this."""
+        repository = GitRepository.at(Path(resource.path)) if resource.type is ResourceType.GIT else None
+        _, left_out = self._ignored(repository, resource, rest)
+        return [each for each in visible(rest) if each.path not in left_out and not same(each.old, each.new)]
+
+    def _note_taken(self, resource: Resource, differences: Sequence[Difference], left_out: Collection[bytes]) -> None:
+        if self._options.only:
+            start, end = (self._reader.state(states[resource.name]) for states in (self._start, self._end))
+            taken = {each.path: each.new for each in differences if each.path not in left_out}
+            self._taken[resource.name] = with_folders_of(self._reader, start, end, taken)
 
     def _refuse_an_empty_branch(self, planned: Sequence[ResourceChange]) -> None:
         if not any(each.commit is not None and changed_by(each.commit) for each in planned):
@@ -264,10 +264,11 @@ class _Analysis:
     def _in_the_files(self, resource: Resource, differences: Sequence[Difference], batch: Batch) -> ResourceChange:
         repository = self._ready(resource)
         ignored, left_out = self._ignored(repository, resource, differences)
+        self._note_taken(resource, differences, left_out)
         wanted = [found for found in differences if found.path not in left_out and not same(found.old, found.new)]
         if repository is not None:
             refuse_other_repositories(repository, wanted)
-        state = self._reader.state(self._result.states[resource.name])
+        state = self._reader.state(self._end[resource.name])
         real = Comparison(self._reader, resource, repository, state, batch)
         real.compare(wanted)
         self._conflicts += labelled(resource, real.conflicts)
@@ -315,10 +316,13 @@ class _Analysis:
         draft = planned.commit or self._draft_without_files(resource)
         if draft is None or wish == "squash" or not _may_have_commits(resource):
             return planned
+        if self._options.only:
+            why = "a part of the result is one commit"
+            return planned if planned.commit is None else msgspec.structs.replace(planned, not_carried=why)
         from holdfast.apply.kept_commits import PlanFiles, kept_or_why_not
 
         files = PlanFiles(
-            lambda paths: self._at(self._result, resource, list(paths)),
+            lambda paths: self._at(self._end, resource, list(paths)),
             lambda paths: self._ignored_among(draft.repository, resource, list(paths)),
         )
         found = kept_or_why_not(draft, resource, files)
@@ -375,7 +379,7 @@ class _Analysis:
     def _rules(self, resource: Resource, changed: Sequence[bytes]) -> list[dict[bytes, bytes]]:
         """The rules for ignored files as they will be; if both changed them, those of each side."""
         names = rules_for(changed)
-        base, result = (self._reader.state(group.states[resource.name]) for group in (self._base, self._result))
+        base, result = (self._reader.state(states[resource.name]) for states in (self._start, self._end))
         by_plan = texts_of(self._reader, result, names)
         if self._options.branch is not None:
             return [by_plan]
@@ -411,12 +415,12 @@ class _Analysis:
         planned = msgspec.structs.replace(planned, differences=tuple(each for each in wanted if each.path in for_git))
         parent = self._start_of(resource, repository, paths)
         ref = f"refs/heads/{self._options.branch}"
-        files = self._at(self._result, resource, paths)
+        files = self._at(self._end, resource, paths)
         return self._with_commit(planned, CommitDraft(repository, parent, tuple(paths), files.as_work_tree), ref)
 
     def _start_of(self, resource: Resource, repository: GitRepository, paths: list[bytes]) -> str | None:
         """The commit the plan started from; or HEAD, if the user has committed their work of that time since."""
-        start, end = (self._at(group, resource, paths) for group in (self._base, self._result))
+        start, end = (self._at(states, resource, paths) for states in (self._start, self._end))
         uncommitted: set[bytes] = set()
         for commit in dict.fromkeys((resource.base["commit"] or None, repository.head())):
             if commit is not None and repository.commit_of(commit) is None:
@@ -430,8 +434,8 @@ class _Analysis:
         self._unfinished_work += labelled(resource, uncommitted)
         return None
 
-    def _at(self, group: CheckpointGroup, resource: Resource, paths: list[bytes]) -> FilesForGit:
-        return files_of(self._reader, self._reader.state(group.states[resource.name]), paths)
+    def _at(self, states: Mapping[str, str], resource: Resource, paths: list[bytes]) -> FilesForGit:
+        return files_of(self._reader, self._reader.state(states[resource.name]), paths)
 
 
 def _paths_for_git(differences: Iterable[Difference], ignored: Collection[bytes]) -> list[bytes]:

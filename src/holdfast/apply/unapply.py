@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.apply.journaled import JournaledFiles, branch_move, files_in
+from holdfast.apply.parts import Part, applied_in_part
 from holdfast.apply.real_change import Links, RealChange, with_folders
 from holdfast.apply.real_databases import refuse_databases_at_risk
 from holdfast.apply.real_files import change_real_files
@@ -81,7 +82,8 @@ class UnapplyPreview(msgspec.Struct, frozen=True):
 
 
 def preview_unapply(plan: Plan, service: CheckpointService) -> UnapplyPreview:
-    operation = service.store.operations.applied(plan.plan_id) if plan.state is PlanState.APPLIED else None
+    can_be = plan.state in (PlanState.APPLIED, PlanState.COMPLETE)
+    operation = service.store.operations.applied(plan.plan_id) if can_be else None
     if operation is None:
         raise StateError(
             f"Plan {plan.plan_id} is {plan.state}, only an applied plan can be unapplied.",
@@ -112,7 +114,8 @@ def unapply_plan(
     if confirm is not None and not confirm(preview):
         return None
     undone = preview.operation.model_copy(update={"state": OperationState.UNDONE})
-    plan = change_real_files(plan, lease, service, UnapplyEntry, preview.resources, records=[undone])
+    part = Part({}) if applied_in_part(preview.operation) else None
+    plan = change_real_files(plan, lease, service, UnapplyEntry, preview.resources, part=part, records=[undone])
     return UnapplyPreview(plan, undone, preview.resources)
 
 

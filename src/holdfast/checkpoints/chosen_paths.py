@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.content.difference import Difference
-from holdfast.errors import NotFoundError, UsageError
+from holdfast.errors import AmbiguousError, NotFoundError, UsageError
 from holdfast.model import Plan, Resource
 from holdfast.names import name_text
 from holdfast.sandbox.protocol import sandbox_for
-from holdfast.system.directories import with_ancestors
+from holdfast.system.directories import shown, with_ancestors
 
 Differing = Mapping[str, Sequence[Difference]]
 """By resource: what differs."""
@@ -31,13 +31,21 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 def chosen_among(
-    plan: Plan, texts: Sequence[str], differing: Differing, exists: Callable[[Resource, bytes], bool]
+    plan: Plan,
+    texts: Sequence[str],
+    differing: Differing,
+    exists: Callable[[Resource, bytes], bool],
+    *,
+    otherwise: str = "names nothing in the plan's sandboxes, and nothing that it changed",
+    must_be_one: bool = False,
 ) -> Chosen:
     """What these texts choose of all that differs; refuses one that names nothing.
 
-    ``exists`` says whether a path in which nothing differs is there at all.
+    ``exists`` says whether a path in which nothing differs is there at all; ``otherwise`` what is wrong if not.
+    ``must_be_one``: refuses as well what is in
+    several resources.
     """
-    changed = {name: with_ancestors(each.path for each in listed) - {b""} for name, listed in differing.items()}
+    changed = {name: with_ancestors(each.path for each in listed) for name, listed in differing.items() if listed}
     found: dict[str, set[bytes]] = {}
     for text in texts:
         named = [
@@ -47,8 +55,13 @@ def chosen_among(
         ]
         if not named:
             raise NotFoundError(
-                f"'{name_text(text)}' names nothing in the plan's sandboxes, and nothing that it changed.",
+                f"'{name_text(text)}' {otherwise}.",
                 hint=f"A path is relative to the root of its resource, as in `{_example(plan, differing)}`.",
+            )
+        if must_be_one and len(named) > 1:
+            raise AmbiguousError(
+                f"'{name_text(text)}' is in several resources.",
+                hint=f"Say which one: {', '.join(_label(each.name, path) for each, path in named)}.",
             )
         for resource, path in named:
             _refuse_what_is_hidden(plan, resource, path)
@@ -60,8 +73,12 @@ def _example(plan: Plan, differing: Differing) -> str:
     """A path that could be named; something that differs, if anything does."""
     for name, listed in differing.items():
         for each in listed:
-            return f"{name}:{name_text(os.fsdecode(each.path))}" if each.path else f"{name}:."
-    return f"{plan.resources[0].name}:."
+            return _label(name, each.path)
+    return _label(plan.resources[0].name, b"")
+
+
+def _label(resource: str, path: bytes) -> str:
+    return f"{resource}:{name_text(shown(path))}"
 
 
 def _refuse_what_is_hidden(plan: Plan, resource: Resource, path: bytes) -> None:

@@ -101,14 +101,20 @@ class RealFilesEntry(Entry, frozen=True, kw_only=True):
     token: str = ""
     """A part of the names of this operation's temporary files; empty in the first versions."""
     states: dict[str, str]
-    """``RESOURCE/old`` and ``RESOURCE/new``: what is replaced, and by what; ``RESOURCE/index``: the index before."""
+    """``RESOURCE/old`` and ``RESOURCE/new``: what is replaced, and by what; ``RESOURCE/index``: the index before;
+    ``RESOURCE/rest``, if a part was applied: the state from which the difference to the plan's result is left."""
     branches: dict[str, BranchEntry]
     indexes: dict[str, str]
     """Digests of the indexes that this operation writes, to tell them from those that another program wrote."""
+    is_partial: bool = False
+    """Something of the plan's result stays for a later apply; of an unapply: it undoes such an apply."""
 
 
 class ApplyEntry(RealFilesEntry, frozen=True, kw_only=True):
     kind = OperationKind.APPLY
+
+    only: tuple[str, ...] = ()
+    """The paths that a person chose, to be shown."""
 
 
 class UnapplyEntry(RealFilesEntry, frozen=True, kw_only=True):

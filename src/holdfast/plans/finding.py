@@ -14,7 +14,9 @@ from holdfast.errors import AmbiguousError, DamagedRecordError, NotFoundError, S
 from holdfast.model import (
     Conflict,
     Lease,
+    Operation,
     OperationKind,
+    OperationState,
     Plan,
     PlanState,
     Project,
@@ -54,6 +56,8 @@ class PlanStatus(msgspec.Struct, frozen=True):
     """What a person has to resolve, each with the plan in whose sandboxes it is: this one or a subplan."""
     outside_of_rollback: tuple[Path, ...]
     """Where its steps may write besides: ``sandbox.allow-write``."""
+    applied_parts: tuple[str, ...] = ()
+    """The paths of its result that were applied already, as they were chosen, if something of it is left."""
 
 
 class Plans:
@@ -166,7 +170,8 @@ class Plans:
         holder, root_id = None, plan.plan_id
         with suppress(DamagedRecordError):
             root_id, holder = self._root_and_holder(plan)
-        unfinished = store.operations.unfinished(plan.plan_id, sound_only=True)
+        operations = store.operations.unfinished_or_applied(plan.plan_id)
+        applied = [each for each in operations if each.state is OperationState.DONE]
         return PlanStatus(
             plan=plan,
             root_id=root_id,
@@ -175,12 +180,18 @@ class Plans:
             checkpoints=store.checkpoints.count(plan.plan_id),
             holder=holder,
             interrupted=self.is_interrupted(plan),
-            cut_short=() if holder else tuple(each.kind for each in unfinished),
+            cut_short=() if holder else tuple(each.kind for each in operations if each not in applied),
             confinement=confinement_of(settings.confine),
             subplans=tuple(store.plans.below(plan.plan_id, sound_only=True)),
             conflicts=tuple(self.conflicts(plan)),
             outside_of_rollback=expanded(settings.allow_write, self._parts.user_home),
+            applied_parts=_parts_of(plan, applied),
         )
+
+    def applied_parts(self, plan: Plan) -> tuple[str, ...]:
+        """The paths of its result that were applied already, if something of it is left."""
+        operations = self._parts.store.operations.unfinished_or_applied(plan.plan_id)
+        return _parts_of(plan, [each for each in operations if each.state is OperationState.DONE])
 
     def _runs_of(self, plan: Plan, steps: range) -> list[StepRun]:
         """The runs in force of these steps and of all after them, and the last run of all."""
@@ -201,6 +212,14 @@ class Plans:
         run = store.runs.latest_in_force(plan.plan_id)
         own = [(plan, conflict) for conflict in (run.conflicts or ())] if run else []
         return own + [found for each in store.plans.below(plan.plan_id) for found in self.conflicts(each)]
+
+
+def _parts_of(plan: Plan, applied: Sequence[Operation]) -> tuple[str, ...]:
+    if not applied or plan.state is PlanState.APPLIED:
+        return ()
+    from holdfast.apply.parts import parts_applied  # few plans are applied in parts
+
+    return parts_applied(applied)
 
 
 _COMING = 10

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.apply.apply import ApplyResult
-from holdfast.apply.preview import ApplyWishes
+from holdfast.apply.options import ApplyWishes
 from holdfast.apply.unapply import UnapplyPreview
 from holdfast.model import Plan
 from tests.support.places import person

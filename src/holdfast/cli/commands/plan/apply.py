@@ -48,6 +48,12 @@ _REMARKS = {"merged": " (merged with your change)"}
     help="Message of the one commit, or of that with what was not committed; each use is a paragraph.",
 )
 @click.option(
+    "--only",
+    metavar="PATH",
+    multiple=True,
+    help="Apply only this file or folder, PATH or RESOURCE:PATH; the rest stays for a later apply. May be repeated.",
+)
+@click.option(
     "--include-ignored", multiple=True, metavar="PATTERN", help="Files ignored by git whose changes are applied, too."
 )
 @click.argument("plan", metavar="PLAN_ID", shell_complete=complete_plan)
@@ -59,6 +65,7 @@ def apply(
     branch: str | None,
     commits: Literal["keep", "squash"] | None,
     message: tuple[str, ...],
+    only: tuple[str, ...],
     include_ignored: tuple[str, ...],
     plan: str,
 ) -> Reply:
@@ -75,6 +82,7 @@ def apply(
         "include_ignored": include_ignored,
         "commits": commits,
         "message": "\n\n".join(message) if message else None,
+        "only": only,
     }
     if not dry_run:
         invocation.refuse_to_guess(yes)
@@ -131,6 +139,8 @@ def common_data(plan: Plan, changes: Sequence[FileChange], commands: Sequence[Ne
 def _reply(result: ApplyResult) -> Reply:
     plan = result.plan
     commands = [Next("undo", f"holdfast plan unapply {plan.plan_id}")]
+    if result.rest:
+        commands.insert(0, Next("apply the rest", f"holdfast plan apply {plan.plan_id}"))
     if result.branch is not None and result.commits:
         commands.insert(0, Next("merge it", f"git merge {result.branch}"))
     data = {
@@ -138,6 +148,7 @@ def _reply(result: ApplyResult) -> Reply:
         "commits": result.commits,
         "kept_commits": {name: commits_data(each) for name, each in result.kept_commits.items()},
         "not_kept": result.not_kept,
+        "rest": changes_data(plan, result.rest),
         "branch": result.branch,
         "left_out": result.left_out,
     }
@@ -156,10 +167,16 @@ def _reply(result: ApplyResult) -> Reply:
                 what = "  of what was not committed" if kept else ""
                 screen.line((f"{name}  ", "dim"), f"commit {commit[:12]}{what}")
         _show_not_kept(screen, result.not_kept, "became one")
+        _show_rest(screen, result.rest)
         _show_left_out(screen, result.left_out)
         show_next(screen, commands)
 
     return Reply(data, show)
+
+
+def _show_rest(screen: Screen, rest: Sequence[FileChange]) -> None:
+    if rest:
+        screen.line((f"{counted(len(rest), 'file')} of the result not applied yet", "dim"))
 
 
 def commits_data(commits: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
@@ -189,6 +206,7 @@ def _preview_reply(preview: ApplyPreview, wishes: ApplyWishes) -> Reply:
         "dry_run": True,
         "commits": commits,
         "not_kept": preview.not_carried,
+        "rest": changes_data(plan, preview.rest),
         "branch": options.branch,
         "left_out": preview.left_out,
     }
@@ -199,6 +217,7 @@ def _preview_reply(preview: ApplyPreview, wishes: ApplyWishes) -> Reply:
         for name, draft in commits.items():
             _show_draft(screen, name, draft)
         _show_not_kept(screen, preview.not_carried, "would become one")
+        _show_rest(screen, preview.rest)
         _show_left_out(screen, preview.left_out)
         screen.line(NOTHING_CHANGED)
         show_next(screen, commands)
@@ -213,6 +232,7 @@ def _options_text(wishes: ApplyWishes) -> str:
         ("--branch", wishes["branch"]),
         ("--commits", wishes["commits"]),
         ("--message", wishes["message"]),
+        *(("--only", path) for path in wishes["only"]),
         *(("--include-ignored", pattern) for pattern in wishes["include_ignored"]),
     ):
         words += [option, shlex.quote(value)] if value else []

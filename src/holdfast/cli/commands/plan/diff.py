@@ -7,8 +7,9 @@ import click
 from holdfast.cli.completion import complete_checkpoint, complete_plan
 from holdfast.cli.data import diff_data, names_data
 from holdfast.cli.invocation import Invocation, WithPaths, command, no_pager_option
-from holdfast.cli.output import Reply
+from holdfast.cli.output import Reply, Screen, show_sentence
 from holdfast.cli.screen.diff import DiffStyle, show_diff
+from holdfast.names import name_text
 
 
 @command("diff", only_looks=True, cls=WithPaths)
@@ -52,6 +53,7 @@ def diff(
                 if each is not None
             ]
         differing = holdfast.diff(found.plan_id, *ends, with_ignored=with_ignored, paths=paths)
+        applied = holdfast.applied_parts(found)
     ignored = [each for each in differing if each.is_ignored]
     files = differing if with_ignored else [each for each in differing if not each.is_ignored]
     data = {
@@ -60,6 +62,7 @@ def diff(
         "from_checkpoint_id": ends[0] if ends else None,
         "to_checkpoint_id": ends[1] if len(ends) > 1 else None,
         "paths": paths,
+        "applied_parts": applied,
         "files": diff_data(found, files, with_patch=style == "patch"),
         "files_changed": len(files),
         "ignored_files": names_data(found, ignored),
@@ -67,4 +70,11 @@ def diff(
         "removed_lines": sum(each.removed_lines for each in files),
     }
     folded = 0 if with_ignored else len(ignored)
-    return Reply(data, lambda screen: show_diff(screen, found, files, style, folded, paths), is_long=True)
+
+    def show(screen: Screen) -> None:
+        show_diff(screen, found, files, style, folded, paths)
+        # A program may read the names or the patch, which is not the place for a remark.
+        if applied and (style == "stat" or screen.width is not None):
+            show_sentence(screen, ("applied in part: ", "dim"), ", ".join(map(name_text, applied)))
+
+    return Reply(data, show, is_long=True)
