@@ -73,9 +73,7 @@ def _make_commits(preview: ApplyPreview) -> tuple[dict[str, str], dict[str, tupl
         if each.carried is None:
             tip = make_commit(each.commit)
         else:
-            from holdfast.git.carried import make_commits  # most plans make no commits
-
-            tip, kept[each.resource.name] = make_commits(each.commit, each.carried)
+            tip, kept[each.resource.name] = each.carried.make(each.commit)
         if tip is not None:
             tips[each.resource.name] = tip
     return tips, kept

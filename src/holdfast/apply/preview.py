@@ -313,8 +313,10 @@ class _Analysis:
 
     def _with_commits_of_sandbox(self, planned: ResourceChange) -> ResourceChange:
         wish, resource = self._options.commits, planned.resource
+        if wish == "squash" or not self._options.commit or not _may_have_commits(resource):
+            return planned
         draft = planned.commit or self._draft_without_files(resource)
-        if draft is None or wish == "squash" or not _may_have_commits(resource):
+        if draft is None:
             return planned
         if self._options.only:
             why = "a part of the result is one commit"
@@ -338,7 +340,7 @@ class _Analysis:
 
     def _draft_without_files(self, resource: Resource) -> CommitDraft | None:
         """For commits that together change nothing, on top of what is checked out."""
-        if resource.type is not ResourceType.GIT or not self._options.commit or self._options.branch is not None:
+        if self._options.branch is not None:
             return None
         repository = GitRepository.at(Path(resource.path))
         return CommitDraft(
@@ -450,6 +452,9 @@ def _paths_for_git(differences: Iterable[Difference], ignored: Collection[bytes]
 
 
 def _may_have_commits(resource: Resource) -> bool:
+    """Whether HEAD of the sandbox is not where it began; what it began with is known of each repository."""
+    if "commit" not in resource.base:
+        return False
     head = git_head(Path(resource.sandbox_path))
     return head is None or head.commit != (resource.base["commit"] or None)
 

@@ -75,6 +75,16 @@ class UnapplyPreview(msgspec.Struct, frozen=True):
         return {name: move.old for name, move in moves.items() if move.old is not None}
 
     @property
+    def commit_counts(self) -> dict[str, int]:
+        """By resource how many commits the branch loses; of a branch that is deleted, only its last one counts."""
+        moves = {each.resource.name: each.branch for each in self.resources if each.branch is not None}
+        return {
+            name: move.repository.count_of_commits(move.new, move.old) if move.is_checked_out else 1
+            for name, move in moves.items()
+            if move.old is not None
+        }
+
+    @property
     def branch(self) -> str | None:
         """The branch with the result of the apply, which is deleted."""
         moves = [each.branch for each in self.resources if each.branch is not None]

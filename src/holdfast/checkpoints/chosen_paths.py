@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -14,6 +13,7 @@ from holdfast.model import Plan, Resource
 from holdfast.names import name_text
 from holdfast.sandbox.protocol import sandbox_for
 from holdfast.system.directories import shown, with_ancestors
+from holdfast.system.paths import readings
 
 Differing = Mapping[str, Sequence[Difference]]
 """By resource: what differs."""
@@ -50,7 +50,7 @@ def chosen_among(
     for text in texts:
         named = [
             (resource, path)
-            for resource, path in readings(plan, text)
+            for resource, path in resources_named(plan, text)
             if path in changed.get(resource.name, ()) or exists(resource, path)
         ]
         if not named:
@@ -90,28 +90,5 @@ def _refuse_what_is_hidden(plan: Plan, resource: Resource, path: bytes) -> None:
         )
 
 
-def readings(plan: Plan, text: str) -> Iterator[tuple[Resource, bytes]]:
-    """What a text can stand for. With several resources a file is shown as ``RESOURCE/PATH``, so that is taken too."""
-    names = {resource.name: resource for resource in plan.resources}
-    name, separator, rest = text.partition(":")
-    if separator and name in names:
-        yield names[name], _normal(rest)
-        return
-    path = _normal(text)
-    for resource in plan.resources:
-        yield resource, path
-    name, separator, rest = text.partition("/")
-    if separator and rest and name in names and len(names) > 1:
-        yield names[name], _normal(rest)
-
-
-def _normal(text: str) -> bytes:
-    if not text:
-        # A variable of a shell that is not set must not mean everything.
-        raise UsageError("An empty path names nothing.", hint="A whole resource is `.` or `RESOURCE:.`.")
-    path = posixpath.normpath(text)
-    if path.startswith("/") or path.split("/")[0] == "..":
-        raise UsageError(
-            f"'{name_text(text)}' is not a path inside of a resource.", hint="Give it relative to the resource's root."
-        )
-    return b"" if path == "." else os.fsencode(path)
+def resources_named(plan: Plan, text: str) -> Iterator[tuple[Resource, bytes]]:
+    return ((plan.resource(name), path) for name, path in readings([each.name for each in plan.resources], text))

@@ -16,6 +16,13 @@ from holdfast.git.objects import borrowed, bring_objects
 from holdfast.git.replay import Committer, can_be_signed, replayed, replayed_trees
 
 
+class Made(NamedTuple):
+    tip: str | None
+    """The last commit, which the branch goes to; None if there is nothing to commit."""
+    kept: tuple[tuple[str, str], ...] = ()
+    """Hash and title of each commit that comes from the sandbox."""
+
+
 class CarriedCommits(msgspec.Struct, frozen=True):
     """A line of commits, and what becomes of it on top of the parent of a draft."""
 
@@ -36,12 +43,25 @@ class CarriedCommits(msgspec.Struct, frozen=True):
     def kept(self) -> tuple[Commit, ...]:
         return tuple(commit for commit, tree in zip(self.commits, self.trees, strict=True) if tree is not None)
 
-
-class Made(NamedTuple):
-    tip: str | None
-    """The last commit, which the branch goes to; None if there is nothing to commit."""
-    kept: tuple[tuple[str, str], ...] = ()
-    """Hash and title of each commit that comes from the sandbox."""
+    def make(self, draft: CommitDraft) -> Made:
+        """Make the commits, and one more of what the draft changes besides; no branch names them yet."""
+        repository, is_signed = draft.repository, draft.known_settings.is_signed
+        with refusals_explained(repository):
+            _, tree = write_tree(draft, folders_before(draft), {})
+            with borrowed(repository, self.lender, self.commits[-1].digest, self.base) as environment:
+                trees = replayed_trees(repository, self.base, draft.parent, self.commits, environment)
+                if tree != self.target or tuple(trees) != self.trees:
+                    raise _changed_meanwhile(draft)
+                made = _line(draft, self, environment, is_signed=is_signed, is_new=is_signed)
+                if made:
+                    bring_objects(repository, made[-1], draft.parent, environment)
+            tip = made[-1] if made else draft.parent
+            if self.is_topped:
+                tip = commit_of_tree(draft, tree, tip)
+            changed = changes_between(repository, draft.parent, tip)
+        refuse_more(draft, changed)
+        kept = tuple((digest, commit.title) for digest, commit in zip(made, self.kept, strict=True))
+        return Made(tip if tip != draft.parent else None, kept)
 
 
 def refuse_to_carry_in_vain(draft: CommitDraft, carried: CarriedCommits, environment: Mapping[str, str]) -> None:
@@ -51,27 +71,6 @@ def refuse_to_carry_in_vain(draft: CommitDraft, carried: CarriedCommits, environ
     if unusual is not None:
         raise NotCarried(f"git would not sign {unusual.digest[:12]} as it is")
     _line(draft, carried, environment, is_signed=False, is_new=is_signed)
-
-
-def make_commits(draft: CommitDraft, carried: CarriedCommits) -> Made:
-    """Make the commits, and one more of what the draft changes besides; no branch names them yet."""
-    repository, is_signed = draft.repository, draft.known_settings.is_signed
-    with refusals_explained(repository):
-        _, tree = write_tree(draft, folders_before(draft), {})
-        with borrowed(repository, carried.lender, carried.commits[-1].digest, carried.base) as environment:
-            trees = replayed_trees(repository, carried.base, draft.parent, carried.commits, environment)
-            if tree != carried.target or tuple(trees) != carried.trees:
-                raise _changed_meanwhile(draft)
-            made = _line(draft, carried, environment, is_signed=is_signed, is_new=is_signed)
-            if made:
-                bring_objects(repository, made[-1], draft.parent, environment)
-        tip = made[-1] if made else draft.parent
-        if carried.is_topped:
-            tip = commit_of_tree(draft, tree, tip)
-        changed = changes_between(repository, draft.parent, tip)
-    refuse_more(draft, changed)
-    kept = tuple((digest, commit.title) for digest, commit in zip(made, carried.kept, strict=True))
-    return Made(tip if tip != draft.parent else None, kept)
 
 
 def _line(

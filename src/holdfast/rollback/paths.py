@@ -35,6 +35,7 @@ from holdfast.rollback.rollback import RollbackPreview, refuse_if_disabled
 from holdfast.sandbox.protocol import sandbox_for
 from holdfast.snapshot.restore.decide import unheld_name
 from holdfast.system.directories import ancestors
+from holdfast.system.paths import readings
 
 _MOST_NAMES = 10
 
@@ -250,10 +251,7 @@ def select_paths(
 
 
 def _readings(plan: Plan, text: str) -> Iterator[tuple[Resource, bytes]]:
-    # Every command that recovers a plan imports this module, and few of them choose paths.
-    from holdfast.checkpoints.chosen_paths import readings
-
-    return readings(plan, text)
+    return ((plan.resource(name), path) for name, path in readings([each.name for each in plan.resources], text))
 
 
 def _is_there(reader: StateReader, resource: Resource, path: bytes, then: States, present: States) -> bool:

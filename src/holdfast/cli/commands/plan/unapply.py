@@ -55,9 +55,11 @@ def _reply(preview: UnapplyPreview, *, dry_run: bool) -> Reply:
         commands = [Next("undo", f"holdfast plan unapply {plan.plan_id}")]
     else:
         commands = [Next("apply again", f"holdfast plan apply {plan.plan_id}")]
+    counts = preview.commit_counts
     data = {
         **common_data(plan, preview.changes, commands),
         "commits": preview.commits,
+        "commit_counts": counts,
         "branch": preview.branch,
         "dry_run": dry_run,
     }
@@ -70,8 +72,10 @@ def _reply(preview: UnapplyPreview, *, dry_run: bool) -> Reply:
         else:
             screen.line(("Undone. ", "good"), f"{files} of yours restored or removed; the plan is {plan.state} again.")
         for name, commit in preview.commits.items():
-            word = "would be removed from" if dry_run else "is removed from"
-            screen.line((f"{name}  ", "dim"), f"commit {commit[:12]} {word} {preview.branch or 'your branch'}")
+            more = counts[name] - 1
+            which = f"commit {commit[:12]}" + (f" and {more} before it" if more else "")
+            word = "would be" if dry_run else "are" if more else "is"
+            screen.line((f"{name}  ", "dim"), f"{which} {word} removed from {preview.branch or 'your branch'}")
         if dry_run:
             screen.line(NOTHING_CHANGED)
         show_next(screen, commands)
