@@ -25,6 +25,10 @@ MALFORMED = (
     "new=$(git cat-file commit HEAD | sed 's/^committer .*/committer nobody/' "
     "| git hash-object -t commit -w --stdin --literally); git reset -q --soft $new"
 )
+WITH_NUL = (
+    "new=$( (git cat-file commit HEAD; printf 'a\\0b') | git hash-object -t commit -w --stdin --literally); "
+    "git reset -q --soft $new"
+)
 VERY_MANY = (
     "tree=$(git rev-parse HEAD^{tree}); c=$(git rev-parse HEAD); "
     "for i in $(seq 1001); do c=$(git commit-tree -p $c -m $i $tree); done; git reset -q --soft $c"
@@ -404,6 +408,7 @@ def test_an_author_that_git_would_write_in_another_way_is_not_signed(desk: Desk)
          "they contain x.log, which git ignores"),
         (f"{TWO}; {DAMAGED}", "git cannot use them"),
         (f"{TWO}; {MALFORMED}", "git cannot use them"),
+        (f"{TWO}; {WITH_NUL}", "is not as git makes commits"),
         (f"echo x > a.txt; {VERY_MANY}", "they are more than 1000"),
         ("git add -A .; git commit -q -m 'the work of the user'; echo one >> a.txt",
          "they contain mine.txt, which was not committed when the plan began"),

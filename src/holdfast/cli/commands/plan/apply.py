@@ -92,6 +92,10 @@ def apply(
 
         def question(preview: ApplyPreview) -> str:
             show_changes(invocation.screen, preview.plan, preview.changes)
+            for name, carried in preview.carried.items():
+                _show_commits(invocation.screen, name, [(each.digest, each.title) for each in carried.kept])
+            _show_not_kept(invocation.screen, preview.not_carried, "would become one")
+            _show_rest(invocation.screen, preview.rest)
             return f"{_question(preview)}?"
 
         result = holdfast.apply(
@@ -102,6 +106,8 @@ def apply(
 
 def _question(preview: ApplyPreview) -> str:
     files = counted(len(preview.changes), "changed file")
+    if preview.carried:
+        files += f" and {counted(sum(len(each.kept) for each in preview.carried.values()), 'commit')} of the sandbox"
     places = ", ".join(name_text(resource.path) for resource in preview.plan.resources)
     if preview.options.branch is not None:
         return f"Commit {files} on the new branch {preview.options.branch} of {places}"
