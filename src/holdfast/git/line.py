@@ -80,8 +80,7 @@ def _commit(
 ) -> Commit:
     headers, _, message = content.partition(b"\n\n")
     known = _MAIN_HEADERS.match(headers + b"\n")
-    if known is None or b"\0" in content:
-        raise NotCarried(f"{digest[:12]} is not as git makes commits")
+    assert known is not None, "git has looked at its form"
     encoding = _ENCODING.search(headers)
     parent = parents[0] if parents else None
     changes = compared(repository, parent, digest, environment)

@@ -408,7 +408,7 @@ def test_an_author_that_git_would_write_in_another_way_is_not_signed(desk: Desk)
          "they contain x.log, which git ignores"),
         (f"{TWO}; {DAMAGED}", "git cannot use them"),
         (f"{TWO}; {MALFORMED}", "git cannot use them"),
-        (f"{TWO}; {WITH_NUL}", "is not as git makes commits"),
+        (f"{TWO}; {WITH_NUL}", "git cannot use them"),
         (f"echo x > a.txt; {VERY_MANY}", "they are more than 1000"),
         ("git add -A .; git commit -q -m 'the work of the user'; echo one >> a.txt",
          "they contain mine.txt, which was not committed when the plan began"),
