@@ -26,7 +26,8 @@ _SIGNS = {"removed": ("removed", "bad"), "restored": ("restored", "good")}
 def unapply(invocation: Invocation, yes: bool, dry_run: bool, plan: str) -> Reply:
     """Restore the real files as they were before the plan was applied: of all resources, or of none.
 
-    Refuses if they were changed since. Afterwards the plan is complete; you can apply it again or roll it back.
+    Refuses if they were changed since. Afterwards the plan is complete; you can apply it again or roll it back. If it
+    was applied in parts, the last part is undone.
     """
     if not dry_run:
         invocation.refuse_to_guess(yes)
