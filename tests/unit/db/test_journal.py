@@ -46,6 +46,12 @@ APPLY = (
 )
 UNAPPLY = '{"token":"c0ffee","states":{"data/old":"o","data/new":"n"},"branches":{},"indexes":{}}'
 
+PART = (
+    '{"token":"c0ffee","states":{"data/old":"o","data/new":"n","data/rest":"r"},"branches":{},"indexes":{},'
+    '"is_partial":true,"only":["one.csv","data:deep"]}'
+)
+UNAPPLY_OF_PART = '{"token":"c0ffee","states":{},"branches":{},"indexes":{},"is_partial":true}'
+
 STEP = Step(name="make", tool="shell", args={"command": "make", "n": [1, 2.5, None]}, resource="app")
 ENTRIES: list[tuple[Entry, OperationKind, str]] = [
     (
@@ -100,6 +106,23 @@ ENTRIES: list[tuple[Entry, OperationKind, str]] = [
         UnapplyEntry(token="c0ffee", states={"data/old": "o", "data/new": "n"}, branches={}, indexes={}),
         OperationKind.UNAPPLY,
         UNAPPLY,
+    ),
+    (
+        ApplyEntry(
+            token="c0ffee",
+            states={"data/old": "o", "data/new": "n", "data/rest": "r"},
+            branches={},
+            indexes={},
+            is_partial=True,
+            only=("one.csv", "data:deep"),
+        ),
+        OperationKind.APPLY,
+        PART,
+    ),
+    (
+        UnapplyEntry(token="c0ffee", states={}, branches={}, indexes={}, is_partial=True),
+        OperationKind.UNAPPLY,
+        UNAPPLY_OF_PART,
     ),
 ]
 
