@@ -7,7 +7,7 @@ and did not commit becomes one more commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,6 +22,7 @@ from holdfast.git.line import Commit, NotCarried, line_of_commits, refuse_unless
 from holdfast.git.objects import borrowed, objects_elsewhere
 from holdfast.git.replay import replayed_trees
 from holdfast.git.run import run_git
+from holdfast.git.trees import CommittedFolders
 from holdfast.model import Resource
 from holdfast.names import name_text
 from holdfast.system.directories import shown
@@ -93,7 +94,7 @@ def _refuse_filtered(draft: CommitDraft, paths: Collection[bytes], files: PlanFi
 
 def _refuse_another_result(
     draft: CommitDraft,
-    commits: Collection[Commit],
+    commits: Sequence[Commit],
     missing: Collection[bytes],
     files: PlanFiles,
     environment: Mapping[str, str],
@@ -101,8 +102,9 @@ def _refuse_another_result(
     """What the commits lack of the result must be what the plan did not commit."""
     if not missing:
         return
-    *_, last = commits
+    first, last = commits[0], commits[-1]
     paths = {*draft.paths, *(path for commit in commits for path in commit.changes)}
+    _refuse_not_checked_out(draft, first.parent, set(missing).difference(draft.paths), files)
     result = CommitDraft(draft.repository, last.digest, tuple(sorted(paths)), files.at(paths).as_work_tree)
     _, tree = write_tree(result, folders_before(result, environment), environment)
     uncommitted = compared(draft.repository, last.digest, tree, environment)
@@ -111,6 +113,16 @@ def _refuse_another_result(
         raise NotCarried(f"they contain {_named(of_user)}, which was not committed when the plan began")
     if others:
         raise NotCarried(f"with them {_named(others)} would be another file than the plan's result")
+
+
+def _refuse_not_checked_out(draft: CommitDraft, base: str | None, paths: Collection[bytes], files: PlanFiles) -> None:
+    """What a sparse checkout left out of the files was not taken back: no file of it was ever there."""
+    if not paths:
+        return
+    before, there = CommittedFolders.on_the_way_to(draft.repository, base, paths), files.at(paths).entries
+    absent = {path for path in paths if path not in there and before.find(path) is not None}
+    if absent:
+        raise NotCarried(f"they change {_named(absent)}, which is not checked out")
 
 
 def _named(paths: Iterable[bytes]) -> str:

@@ -464,6 +464,18 @@ def test_files_that_a_filter_makes_become_one_commit(desk: Desk):
     assert git(desk.app, "show", "HEAD:x.bin") == "public"
 
 
+def test_what_a_sparse_checkout_left_out_is_not_taken_back(desk: Desk):
+    git(desk.app, "sparse-checkout", "set", "--no-cone", "/a.txt")
+    index_only = "git update-index --cacheinfo 100644,$(git rev-parse HEAD:a.txt),b.txt; git commit -q -m index"
+    plan = desk.run(app=f"echo one >> a.txt; {COMMIT} 'change a'; {index_only}")
+    assert "they change b.txt, which is not checked out" in not_kept(desk, plan)
+    assert git(desk.app, "show", "--format=", "--name-status") == "M\ta.txt"
+    desk.unapply(plan)
+    plan = desk.run(app=f"echo one >> a.txt; {COMMIT} 'change a'; echo rest > a.txt")
+    desk.apply(plan)
+    assert log(desk.app) == ["the plan", "change a", "the first commit"]
+
+
 def test_squash_makes_one_commit_and_says_no_reason(desk: Desk):
     plan = desk.run(app=TWO)
     result = desk.apply(plan, commits="squash", message="all of it")
