@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holdfast.app import CheckpointView, Declined, Holdfast, MomentView, Outfit, PlanStatus, Timeline
     from holdfast.apply.apply import ApplyResult
+    from holdfast.apply.options import ApplyWishes
     from holdfast.apply.preview import ApplyPreview
     from holdfast.apply.unapply import UnapplyPreview
     from holdfast.checkpoints.file_diffs import FileDiff
@@ -34,6 +35,7 @@ __all__ = [
     "AfterInterruption",
     "ApplyPreview",
     "ApplyResult",
+    "ApplyWishes",
     "Checkpoint",
     "CheckpointManager",
     "CheckpointNotFoundError",
@@ -82,6 +84,7 @@ __all__ = [
 _MODULES = {
     "app": ("CheckpointView", "Declined", "Holdfast", "MomentView", "Outfit", "PlanStatus", "Timeline"),
     "apply.apply": ("ApplyResult",),
+    "apply.options": ("ApplyWishes",),
     "apply.preview": ("ApplyPreview",),
     "apply.unapply": ("UnapplyPreview",),
     "checkpoints.file_diffs": ("FileDiff",),

@@ -34,7 +34,8 @@ from holdfast.views.timeline import CheckpointView, MomentView, Timeline
 
 if TYPE_CHECKING:
     from holdfast.apply.apply import ApplyResult
-    from holdfast.apply.preview import ApplyOptions, ApplyPreview
+    from holdfast.apply.options import ApplyOptions, ApplyWishes
+    from holdfast.apply.preview import ApplyPreview
     from holdfast.apply.unapply import UnapplyPreview
     from holdfast.checkpoints.releasing import HeldBack
     from holdfast.checkpoints.service import CheckpointService
@@ -71,7 +72,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         self.count_plans, self.short_plan_ids = plans.count_plans, plans.short_ids
         self.plans_to_prune = plans.plans_to_prune
         self.status = plans.status
-        self.is_interrupted = plans.is_interrupted
+        self.is_interrupted, self.applied_parts = plans.is_interrupted, plans.applied_parts
         self.conflicts = plans.conflicts
         self.is_done = plans.is_done
         self.root_of = plans.root_of
@@ -358,32 +359,25 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         self,
         reference: str,
         *,
-        commit: bool = True,
-        branch: str | None = None,
-        include_ignored: Sequence[str] = (),
         confirm: Callable[[ApplyPreview], bool] | None = None,
         listener: Listener | None = None,
+        **wishes: Unpack[ApplyWishes],
     ) -> ApplyResult | Declined:
-        """Bring the result into the real files, or leave it on a new branch of the real repositories.
-
-        ``include_ignored``: patterns of ignored files whose changes are applied, besides those of the settings.
-        """
+        """Bring the result into the real files, or leave it on a new branch of the real repositories."""
         from holdfast.apply import apply
 
-        options = _apply_options(self.settings, commit, branch, include_ignored)
+        options = _apply_options(self.settings, **wishes)
         with (
             self._locking.recovered(self._locking.APPLY, reference, listener=listener) as (plan, lease),
             self.service.sandboxes.looking(),
         ):
             return apply.apply_plan(plan, lease, self.service, options, confirm) or Declined()
 
-    def apply_preview(
-        self, reference: str, *, commit: bool = True, branch: str | None = None, include_ignored: Sequence[str] = ()
-    ) -> ApplyPreview:
+    def apply_preview(self, reference: str, **wishes: Unpack[ApplyWishes]) -> ApplyPreview:
         """What ``apply`` would do; changes nothing, and refuses what ``apply`` would refuse."""
         from holdfast.apply.preview import preview_apply
 
-        options = _apply_options(self.settings, commit, branch, include_ignored)
+        options = _apply_options(self.settings, **wishes)
         return preview_apply(self._locking.idle(self._locking.APPLY, reference), self.service, options)
 
     def unapply(
@@ -490,16 +484,16 @@ def _preview_correction(
     return parts.corrections.preview(plan, decision, mode, steps)
 
 
-def _apply_options(
-    settings: Settings, commit: bool, branch: str | None, include_ignored: Sequence[str]
-) -> ApplyOptions:
-    from holdfast.apply.preview import ApplyOptions
+def _apply_options(settings: Settings, **wishes: Unpack[ApplyWishes]) -> ApplyOptions:
+    from holdfast.apply.options import ApplyOptions
     from holdfast.config.keys import refuse_patterns
 
+    include_ignored = wishes.get("include_ignored", ())
     refuse_patterns("--include-ignored", include_ignored)
-    if branch is not None and include_ignored:
+    if wishes.get("branch") is not None and include_ignored:
         raise UsageError(
             "A branch holds no file that git ignores: `--branch` and `--include-ignored` exclude each other.",
             hint="Use one.",
         )
-    return ApplyOptions(commit, branch, (*settings.include_ignored, *settings.apply_ignored, *include_ignored))
+    wishes["include_ignored"] = (*settings.include_ignored, *settings.apply_ignored, *include_ignored)
+    return ApplyOptions(**wishes)

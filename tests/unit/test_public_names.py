@@ -13,6 +13,7 @@ NAMES = {
     "AfterInterruption": "execution.executor",
     "ApplyPreview": "apply.preview",
     "ApplyResult": "apply.apply",
+    "ApplyWishes": "apply.options",
     "Checkpoint": "model",
     "CheckpointManager": "snapshot.manager",
     "CheckpointNotFoundError": "errors",

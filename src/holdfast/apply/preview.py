@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.apply.comparison import Comparison
 from holdfast.apply.git_view import FilesForGit, files_of, git_can_hold
+from holdfast.apply.message import commit_message
+from holdfast.apply.options import ApplyOptions
 from holdfast.apply.other_repositories import (
     outside_of_submodules,
     refuse_other_repositories,
     refuse_repositories_made,
 )
+from holdfast.apply.parts import Part, chosen_parts, refuse_to_split, start_of_rest, with_folders_of
 from holdfast.apply.real_change import RealChange
 from holdfast.apply.real_databases import refuse_databases_at_risk
 from holdfast.apply.real_folders import reading
@@ -25,47 +29,38 @@ from holdfast.apply.refusals import (
     refuse_closed_folders,
     refuse_missing_resources,
 )
+from holdfast.checkpoints.changes import file_change
 from holdfast.checkpoints.ignored import folders_in, ignored_by, texts_of
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.batch import Batch
 from holdfast.content.difference import Difference, visible
-from holdfast.content.format import DIRECTORY
-from holdfast.errors import StateError, UsageError
+from holdfast.content.format import DIRECTORY, Entry
+from holdfast.errors import ConflictError, StateError
 from holdfast.git.branches import branch_name, refuse_a_branch_used_elsewhere, refuse_branch_name
 from holdfast.git.commit import CommitDraft, changed_by, refuse_an_impossible_commit, would_be_made
+from holdfast.git.head import git_head
 from holdfast.git.patterns import matching
 from holdfast.git.repository import GitRepository
 from holdfast.git.trees import CommittedFolders
-from holdfast.git.work_tree import attributes_for, not_as_committed, rules_for, texts_in
+from holdfast.git.work_tree import attributes_for, ignored_among, not_as_committed, rules_for, texts_in
 from holdfast.model import (
     CheckpointGroup,
-    DecisionType,
     FileChange,
     Moment,
     Plan,
     PlanState,
     Resource,
     ResourceType,
-    is_within,
 )
 from holdfast.snapshot.selection import links_to_make, same, same_but_for_xattrs
 from holdfast.system.directories import shown
+from holdfast.system.once import once
+from holdfast.system.trees import temporary_folder
 
-_UNSAID = (DecisionType.PROMPT_DEFINITION, DecisionType.TOOL_INVOCATION)
-"""Decisions that say no more than the plan's name and its steps."""
+if TYPE_CHECKING:
+    from holdfast.git.carried import CarriedCommits
 
-
-class ApplyOptions(msgspec.Struct, frozen=True):
-    commit: bool = True
-    """For git: make a commit of the change; otherwise only the files are changed."""
-    branch: str | None = None
-    """For git: leave the commit on a new branch of this name, and change nothing else."""
-    include_ignored: Collection[str] = ()
-    """Patterns of ignored files whose changes are applied, in the syntax of a ``.gitignore``."""
-
-    def __post_init__(self) -> None:
-        if self.branch is not None and not self.commit:
-            raise UsageError("A branch is a commit: `--branch` and `--no-commit` exclude each other.", hint="Use one.")
+# What a function imports is not needed by most applies.
 
 
 class ResourceChange(RealChange, frozen=True):
@@ -76,12 +71,20 @@ class ResourceChange(RealChange, frozen=True):
     ref: str | None = None
     """The branch the commit is for; None if HEAD is detached."""
     commit: CommitDraft | None = None
+    carried: CarriedCommits | None = None
+    """The commits of the sandbox that come before it; the draft becomes a commit if it changes more than they do."""
+    not_carried: str | None = None
+    """Why there are commits in the sandbox that become one with the rest, as the end of a sentence."""
 
 
 class ApplyPreview(msgspec.Struct, frozen=True):
     plan: Plan
     options: ApplyOptions
     resources: tuple[ResourceChange, ...]
+    part: Part | None = None
+    """What is taken of the plan's result, if something of it stays for a later apply."""
+    rest: tuple[FileChange, ...] = ()
+    """What stays for a later apply."""
 
     @property
     def changes(self) -> tuple[FileChange, ...]:
@@ -94,7 +97,17 @@ class ApplyPreview(msgspec.Struct, frozen=True):
     def commits(self) -> dict[str, CommitDraft]:
         """The commits that applying would make, by resource."""
         drafts = {each.resource.name: each.commit for each in self.resources if each.commit is not None}
-        return {name: draft for name, draft in drafts.items() if would_be_made(draft)}
+        return {name: draft for name, draft in drafts.items() if name in self.carried or would_be_made(draft)}
+
+    @property
+    def carried(self) -> dict[str, CarriedCommits]:
+        """By resource the commits of the sandbox that apply would carry over."""
+        return {each.resource.name: each.carried for each in self.resources if each.carried is not None}
+
+    @property
+    def not_carried(self) -> dict[str, str]:
+        """By resource why it would make one commit of those of the sandbox."""
+        return {each.resource.name: each.not_carried for each in self.resources if each.not_carried is not None}
 
     def branch_of(self, name: str) -> str | None:
         """The branch that a resource's commit is for, as a person names it; None if HEAD is detached."""
@@ -107,7 +120,8 @@ def preview_apply(plan: Plan, service: CheckpointService, options: ApplyOptions)
     result = result_group(plan, service)
     refuse_missing_resources(plan.resources)
     with reading(plan.resources, service):
-        return ApplyPreview(plan, options, _Analysis(plan, service, options, result).run())
+        analysis = _Analysis(plan, service, options, result)
+        return analysis.preview(analysis.run())
 
 
 def result_group(plan: Plan, service: CheckpointService, *, thorough: bool = False) -> CheckpointGroup:
@@ -158,14 +172,24 @@ class _Analysis:
     """What applying would do to each resource, and the paths in conflict with it."""
 
     def __init__(self, plan: Plan, service: CheckpointService, options: ApplyOptions, result: CheckpointGroup) -> None:
-        self._plan, self._service, self._options, self._result = plan, service, options, result
-        self._base = service.store.groups.first(plan.plan_id)
+        self._plan, self._service, self._options = plan, service, options
+        self._start = start_of_rest(plan, service.store.groups.first(plan.plan_id), service)
+        self._end = result.states
         self._reader = service.manager.reader
         self._conflicts: list[str] = []
         self._unfinished_work: list[str] = []
+        self._rest: dict[str, list[Difference]] = {}
+        self._taken: dict[str, Mapping[bytes, Entry | None]] = {}
+
+    def preview(self, resources: tuple[ResourceChange, ...]) -> ApplyPreview:
+        rest = [(name, self._left_of(self._plan.resource(name), listed)) for name, listed in self._rest.items()]
+        changes = tuple(file_change(name, each) for name, listed in rest for each in listed)
+        part = Part(self._start, self._taken, tuple(self._options.only)) if changes else None
+        return ApplyPreview(self._plan, self._options, resources, part, changes)
 
     def run(self) -> tuple[ResourceChange, ...]:
-        found = self._service.changes.differences(self._plan, self._base.states, self._result.states)
+        left = self._service.changes.differences(self._plan, self._start, self._end)
+        found = self._chosen(left) if self._options.only else left
         resources = [self._plan.resource(name) for name in found]
         changes = [(each, outside_of_submodules(each, found[each.name])) for each in resources]
         if self._options.branch is not None:
@@ -180,6 +204,7 @@ class _Analysis:
         # Before conflicts: that a program is at work on it says more than that it is not what it was.
         refuse_databases_at_risk(into_files, self._reader)
         self._refuse_conflicts()
+        planned = [self._with_commits_of_sandbox(each) for each in planned]
         refuse_closed_folders(
             [(each.root, each.differences) for each in into_files],
             [each.commit.repository for each in planned if each.commit is not None],
@@ -190,6 +215,29 @@ class _Analysis:
         if self._options.branch is not None:
             self._refuse_an_empty_branch(planned)
         return tuple(planned)
+
+    # In parts
+
+    def _chosen(self, left: Mapping[str, Sequence[Difference]]) -> dict[str, list[Difference]]:
+        chosen, found = chosen_parts(self._plan, self._options.only, left), {}
+        for name, listed in left.items():
+            found[name] = chosen.of(name, listed)
+            paths = {each.path for each in found[name]}
+            self._rest[name] = [each for each in listed if each.path not in paths]
+            refuse_to_split(name, paths, self._rest[name], self._reader.state(self._end[name]))
+        return {name: listed for name, listed in found.items() if listed}
+
+    def _left_of(self, resource: Resource, rest: Sequence[Difference]) -> list[Difference]:
+        """What a later apply would bring of this."""
+        repository = GitRepository.at(Path(resource.path)) if resource.type is ResourceType.GIT else None
+        _, left_out = self._ignored(repository, resource, rest)
+        return [each for each in visible(rest) if each.path not in left_out and not same(each.old, each.new)]
+
+    def _note_taken(self, resource: Resource, differences: Sequence[Difference], left_out: Collection[bytes]) -> None:
+        if self._options.only:
+            start, end = (self._reader.state(states[resource.name]) for states in (self._start, self._end))
+            taken = {each.path: each.new for each in differences if each.path not in left_out}
+            self._taken[resource.name] = with_folders_of(self._reader, start, end, taken)
 
     def _refuse_an_empty_branch(self, planned: Sequence[ResourceChange]) -> None:
         if not any(each.commit is not None and changed_by(each.commit) for each in planned):
@@ -219,10 +267,11 @@ class _Analysis:
     def _in_the_files(self, resource: Resource, differences: Sequence[Difference], batch: Batch) -> ResourceChange:
         repository = self._ready(resource)
         ignored, left_out = self._ignored(repository, resource, differences)
+        self._note_taken(resource, differences, left_out)
         wanted = [found for found in differences if found.path not in left_out and not same(found.old, found.new)]
         if repository is not None:
             refuse_other_repositories(repository, wanted)
-        state = self._reader.state(self._result.states[resource.name])
+        state = self._reader.state(self._end[resource.name])
         real = Comparison(self._reader, resource, repository, state, batch)
         real.compare(wanted)
         self._conflicts += labelled(resource, real.conflicts)
@@ -260,8 +309,51 @@ class _Analysis:
     def _with_commit(self, planned: ResourceChange, draft: CommitDraft, ref: str | None) -> ResourceChange:
         if not draft.paths:
             return planned
-        draft = msgspec.structs.replace(draft, message=self._message())
-        return msgspec.structs.replace(planned, ref=ref, commit=draft)
+        return msgspec.structs.replace(planned, ref=ref, commit=msgspec.structs.replace(draft, message=self._message))
+
+    def _with_commits_of_sandbox(self, planned: ResourceChange) -> ResourceChange:
+        wish, resource = self._options.commits, planned.resource
+        if wish == "squash" or not self._options.commit or not _may_have_commits(resource):
+            return planned
+        draft = planned.commit or self._draft_without_files(resource)
+        if draft is None:
+            return planned
+        if self._options.only:
+            why = "a part of the result is one commit"
+            return planned if planned.commit is None else msgspec.structs.replace(planned, not_carried=why)
+        from holdfast.apply.kept_commits import PlanFiles, kept_or_why_not
+
+        files = PlanFiles(
+            lambda paths: self._at(self._end, resource, list(paths)),
+            lambda paths: self._ignored_among(draft.repository, resource, list(paths)),
+        )
+        found = kept_or_why_not(draft, resource, files)
+        if not isinstance(found, str):
+            ref = planned.ref if planned.commit is not None else draft.repository.branch()
+            return msgspec.structs.replace(planned, commit=draft, ref=ref, carried=found)
+        if wish == "keep":
+            raise ConflictError(
+                f"The commits of {resource.name} cannot be kept: {found}. Nothing was applied.",
+                hint=f"Make one commit of them: `holdfast plan apply --commits squash {self._plan.plan_id}`.",
+            )
+        return planned if planned.commit is None else msgspec.structs.replace(planned, not_carried=found)
+
+    def _draft_without_files(self, resource: Resource) -> CommitDraft | None:
+        """For commits that together change nothing, on top of what is checked out."""
+        if self._options.branch is not None:
+            return None
+        repository = GitRepository.at(Path(resource.path))
+        return CommitDraft(repository, repository.head(), (), temporary_folder, self._message)
+
+    def _ignored_among(self, repository: GitRepository, resource: Resource, paths: Sequence[bytes]) -> set[bytes]:
+        rules = self._rules(resource, paths)
+        return {path for each in rules for path in ignored_among(repository, each, (), paths)}
+
+    @once
+    def _message(self) -> str:
+        if self._options.message is not None:
+            return self._options.message.rstrip("\n") + "\n"
+        return commit_message(self._plan, self._service.store.decisions.of(self._plan.plan_id))
 
     def _ready(self, resource: Resource) -> GitRepository | None:
         if resource.type is not ResourceType.GIT:
@@ -287,7 +379,7 @@ class _Analysis:
     def _rules(self, resource: Resource, changed: Sequence[bytes]) -> list[dict[bytes, bytes]]:
         """The rules for ignored files as they will be; if both changed them, those of each side."""
         names = rules_for(changed)
-        base, result = (self._reader.state(group.states[resource.name]) for group in (self._base, self._result))
+        base, result = (self._reader.state(states[resource.name]) for states in (self._start, self._end))
         by_plan = texts_of(self._reader, result, names)
         if self._options.branch is not None:
             return [by_plan]
@@ -323,12 +415,12 @@ class _Analysis:
         planned = msgspec.structs.replace(planned, differences=tuple(each for each in wanted if each.path in for_git))
         parent = self._start_of(resource, repository, paths)
         ref = f"refs/heads/{self._options.branch}"
-        files = self._at(self._result, resource, paths)
+        files = self._at(self._end, resource, paths)
         return self._with_commit(planned, CommitDraft(repository, parent, tuple(paths), files.as_work_tree), ref)
 
     def _start_of(self, resource: Resource, repository: GitRepository, paths: list[bytes]) -> str | None:
         """The commit the plan started from; or HEAD, if the user has committed their work of that time since."""
-        start, end = (self._at(group, resource, paths) for group in (self._base, self._result))
+        start, end = (self._at(states, resource, paths) for states in (self._start, self._end))
         uncommitted: set[bytes] = set()
         for commit in dict.fromkeys((resource.base["commit"] or None, repository.head())):
             if commit is not None and repository.commit_of(commit) is None:
@@ -342,25 +434,8 @@ class _Analysis:
         self._unfinished_work += labelled(resource, uncommitted)
         return None
 
-    def _at(self, group: CheckpointGroup, resource: Resource, paths: list[bytes]) -> FilesForGit:
-        return files_of(self._reader, self._reader.state(group.states[resource.name]), paths)
-
-    def _message(self) -> str:
-        plan = self._plan
-        parts = [plan.name, *(["\n".join(f"- {step.name}" for step in plan.steps)] if plan.steps else [])]
-        decisions = [
-            f"- {_one_line(each.question)} {_one_line(each.chosen)}"
-            for each in self._service.store.decisions.of(plan.plan_id)
-            if not each.is_superseded and is_within(each.sequence, plan.active_decisions) and each.type not in _UNSAID
-        ]
-        if decisions:
-            parts.append("\n".join(["Decisions:", *decisions]))
-        # The one character that git does not take.
-        return "\n\n".join([*parts, f"Holdfast-Plan: {plan.plan_id}\n"]).replace("\0", "")
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    def _at(self, states: Mapping[str, str], resource: Resource, paths: list[bytes]) -> FilesForGit:
+        return files_of(self._reader, self._reader.state(states[resource.name]), paths)
 
 
 def _paths_for_git(differences: Iterable[Difference], ignored: Collection[bytes]) -> list[bytes]:
@@ -372,6 +447,14 @@ def _paths_for_git(differences: Iterable[Difference], ignored: Collection[bytes]
         and not same_but_for_xattrs(old, new)
         and path not in ignored
     ]
+
+
+def _may_have_commits(resource: Resource) -> bool:
+    """Whether HEAD of the sandbox is not where it began; what it began with is known of each repository."""
+    if "commit" not in resource.base:
+        return False
+    head = git_head(Path(resource.sandbox_path))
+    return head is None or head.commit != (resource.base["commit"] or None)
 
 
 def _refuse_branch(plan: Plan, name: str) -> None:

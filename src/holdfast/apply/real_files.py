@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from holdfast.apply.journaled import branch_entry, store_replaced
+from holdfast.apply.parts import Part, name_in_record, store_rest
 from holdfast.apply.real_change import RealChange
 from holdfast.apply.real_databases import database_in_use, refuse_databases_at_risk
 from holdfast.apply.real_folders import changing, forget_indexes, index_before, mark, unmark
 from holdfast.apply.refusals import changed_meanwhile
-from holdfast.apply.undo import DONE, UNDONE, changed_plan, give_way, undo_unless_done
+from holdfast.apply.undo import changed_plan, give_way, undo_unless_done, when_done, when_undone
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.format import DIRECTORY, Entry, digest_of
-from holdfast.db.journal import RealFilesEntry
+from holdfast.db.journal import ApplyEntry, RealFilesEntry
 from holdfast.errors import LeaseLostError, SandboxError, described
 from holdfast.git.branches import check_unmoved, move_branch
 from holdfast.git.index import keep_index, lock_index, new_index, release_index, replace_index
@@ -38,17 +39,21 @@ def change_real_files(
     entry_type: type[RealFilesEntry],
     changes: Sequence[RealChange],
     *,
+    part: Part | None = None,
     records: Sequence[Record] = (),
 ) -> Plan:
-    """Change the files, index and branch of all resources, or of none; the records are saved with the end of it."""
+    """Change the files, index and branch of all resources, or of none; the records are saved with the end of it.
+
+    ``part``: not all of the plan's result is applied, or the apply of such a part is undone.
+    """
     resources = [each.resource for each in changes]
     with ExitStack() as ownership:
         try:
             ownership.enter_context(changing(resources, service))
-            plan, operation = _journal(plan, lease, service, entry_type, changes)
+            plan, operation = _journal(plan, lease, service, entry_type, changes, part)
         except BaseException:  # nothing is changed yet
             with service.store.transaction(lease):
-                service.store.save(changed_plan(plan, UNDONE[entry_type.kind]))
+                service.store.save(changed_plan(plan, when_undone(entry_type.kind, is_partial=part is not None)))
             raise
         return _carry_out(plan, lease, service, operation, changes, records)
 
@@ -65,7 +70,8 @@ def _carry_out(
     try:
         mark(plan, operation, resources, service)
         operation = _change_all(plan, lease, service, operation, changes)
-        plan = changed_plan(plan, DONE[operation.kind])
+        is_partial = RealFilesEntry.of(operation).is_partial
+        plan = changed_plan(plan, when_done(operation.kind, is_partial=is_partial))
         with service.store.transaction(lease):
             service.store.save(plan)
             service.store.save(operation.ended(OperationState.DONE))
@@ -94,15 +100,24 @@ def _journal(
     service: CheckpointService,
     entry_type: type[RealFilesEntry],
     changes: Sequence[RealChange],
+    part: Part | None,
 ) -> tuple[Plan, Operation]:
     """Store what is about to be replaced, then say what is about to be done."""
-    with service.manager.storing():
-        operation = entry_type(
+    with service.manager.storing() as batch:
+        states = store_replaced(service, changes)
+        if part is not None:
+            states |= store_rest(part, service.manager.reader, batch)
+            batch.commit()
+        entry = entry_type(
             token=secrets.token_hex(_TOKEN_BYTES),
-            states=store_replaced(service, changes),
+            states=states,
             branches={each.resource.name: branch_entry(each.branch) for each in changes if each.branch},
             indexes={},
-        ).begun(plan.plan_id)
+            is_partial=part is not None,
+        )
+        if isinstance(entry, ApplyEntry) and part is not None:
+            entry = entry.model_copy(update={"only": tuple(map(name_in_record, part.only))})
+        operation = entry.begun(plan.plan_id)
         plan = plan.changed(phase=Phase.APPLY, state=PlanState.PROCESSING)
         with service.store.transaction(lease):
             service.store.save(plan)

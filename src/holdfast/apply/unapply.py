@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.apply.journaled import JournaledFiles, branch_move, files_in
+from holdfast.apply.parts import Part, applied_in_part
 from holdfast.apply.real_change import Links, RealChange, with_folders
 from holdfast.apply.real_databases import refuse_databases_at_risk
 from holdfast.apply.real_files import change_real_files
@@ -74,6 +75,16 @@ class UnapplyPreview(msgspec.Struct, frozen=True):
         return {name: move.old for name, move in moves.items() if move.old is not None}
 
     @property
+    def commit_counts(self) -> dict[str, int]:
+        """By resource how many commits the branch loses; of a branch that is deleted, only its last one counts."""
+        moves = {each.resource.name: each.branch for each in self.resources if each.branch is not None}
+        return {
+            name: move.repository.count_of_commits(move.new, move.old) if move.is_checked_out else 1
+            for name, move in moves.items()
+            if move.old is not None
+        }
+
+    @property
     def branch(self) -> str | None:
         """The branch with the result of the apply, which is deleted."""
         moves = [each.branch for each in self.resources if each.branch is not None]
@@ -81,7 +92,8 @@ class UnapplyPreview(msgspec.Struct, frozen=True):
 
 
 def preview_unapply(plan: Plan, service: CheckpointService) -> UnapplyPreview:
-    operation = service.store.operations.applied(plan.plan_id) if plan.state is PlanState.APPLIED else None
+    can_be = plan.state in (PlanState.APPLIED, PlanState.COMPLETE)
+    operation = service.store.operations.applied(plan.plan_id) if can_be else None
     if operation is None:
         raise StateError(
             f"Plan {plan.plan_id} is {plan.state}, only an applied plan can be unapplied.",
@@ -112,7 +124,8 @@ def unapply_plan(
     if confirm is not None and not confirm(preview):
         return None
     undone = preview.operation.model_copy(update={"state": OperationState.UNDONE})
-    plan = change_real_files(plan, lease, service, UnapplyEntry, preview.resources, records=[undone])
+    part = Part({}) if applied_in_part(preview.operation) else None
+    plan = change_real_files(plan, lease, service, UnapplyEntry, preview.resources, part=part, records=[undone])
     return UnapplyPreview(plan, undone, preview.resources)
 
 

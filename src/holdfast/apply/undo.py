@@ -24,13 +24,18 @@ from holdfast.snapshot.restore.leftovers import remove_leftovers
 from holdfast.snapshot.selection import Selection, change, links_to_make, same_content, select
 from holdfast.system.directories import shown
 
-DONE = {
-    OperationKind.APPLY: (Phase.APPLY, PlanState.APPLIED),
-    OperationKind.UNAPPLY: (Phase.EXECUTE, PlanState.COMPLETE),
-}
-"""The state of a plan when the operation is done; if it is undone, the state that the other operation leads to."""
-UNDONE = {OperationKind.APPLY: DONE[OperationKind.UNAPPLY], OperationKind.UNAPPLY: DONE[OperationKind.APPLY]}
+_COMPLETE, _APPLIED = (Phase.EXECUTE, PlanState.COMPLETE), (Phase.APPLY, PlanState.APPLIED)
 _INDEX_BEFORE_TOKENS = "index.holdfast"
+
+
+def when_done(kind: OperationKind, *, is_partial: bool) -> tuple[Phase, PlanState]:
+    """The state of the plan after such an operation."""
+    return _APPLIED if kind is OperationKind.APPLY and not is_partial else _COMPLETE
+
+
+def when_undone(kind: OperationKind, *, is_partial: bool) -> tuple[Phase, PlanState]:
+    """The state of the plan before it."""
+    return _APPLIED if kind is OperationKind.UNAPPLY and not is_partial else _COMPLETE
 
 
 def changed_plan(plan: Plan, to: tuple[Phase, PlanState], error: str | None = None) -> Plan:
@@ -49,7 +54,12 @@ def give_way(plan: Plan, service: CheckpointService, operation: Operation) -> No
     """If another process took this one for dead and undid its work, what it did afterwards must go too."""
     store = service.store
     is_undone = operation.state is OperationState.UNDONE
-    if is_undone and not store.operations.unfinished(plan.plan_id) and not store.operations.applied(plan.plan_id):
+    applied = store.operations.applied(plan.plan_id)
+    is_of_other_part = operation.kind is OperationKind.APPLY and (
+        applied is not None and applied.created_at < operation.created_at
+    )
+    is_applied = applied is not None and not is_of_other_part
+    if is_undone and not store.operations.unfinished(plan.plan_id) and not is_applied:
         for resource in plan.resources:
             _undo(service, resource, operation)
         unmark(operation, plan.resources)
@@ -89,7 +99,7 @@ def _undo_all(
     error = None
     if edited:
         error = f"an {operation.kind} was undone; changed since, and left as they are: {', '.join(edited)}"
-    plan = changed_plan(plan, UNDONE[operation.kind], error)
+    plan = changed_plan(plan, when_undone(operation.kind, is_partial=RealFilesEntry.of(operation).is_partial), error)
     with service.store.transaction(lease):
         service.store.save(plan)
         service.store.save(operation.ended(OperationState.UNDONE))

@@ -79,6 +79,7 @@ def status_data(status: PlanStatus, decisions: Sequence[Decision]) -> dict[str, 
         "cut_short": list(status.cut_short),
         "confinement": status.confinement,
         "outside_of_rollback": status.outside_of_rollback,
+        "applied_parts": status.applied_parts,
     }
 
 

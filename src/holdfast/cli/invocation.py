@@ -345,8 +345,27 @@ class LazyGroup(CommandWithExamples, click.Group):
         return self.group_named(self._short) if self._short is not None else None
 
 
+class WithPaths(CommandWithExamples):
+    """A command that takes paths after ``--``: they become its parameter ``paths``, whatever they look like."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        paths = tuple(args[end + 1 :])
+        rest = super().parse_args(ctx, args[:end])
+        ctx.params["paths"] = paths
+        return rest
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- PATH...]"]
+
+
 def command(
-    name: str, *, examples: Examples = (), only_looks: bool = False, **attributes: Any
+    name: str,
+    *,
+    examples: Examples = (),
+    only_looks: bool = False,
+    cls: type[CommandWithExamples] = CommandWithExamples,
+    **attributes: Any,
 ) -> Callable[[Callable[..., Reply]], click.Command]:
     """Make a command of a function that takes the ``Invocation`` and the parameters, and returns a ``Reply``.
 
@@ -361,7 +380,7 @@ def command(
             invocation.command, invocation.only_looks = command_name(context), only_looks
             return function(invocation, **parameters)
 
-        made = click.command(name, cls=CommandWithExamples, **attributes)(with_common_options(call))
+        made = click.command(name, cls=cls, **attributes)(with_common_options(call))
         made.examples = examples
         return made
 

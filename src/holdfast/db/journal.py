@@ -6,8 +6,8 @@ keys and their order are part of the stored format; a field with a default was n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 
@@ -103,14 +103,27 @@ class RealFilesEntry(Entry, frozen=True, kw_only=True):
     token: str = ""
     """A part of the names of this operation's temporary files; empty in the first versions."""
     states: dict[str, str]
-    """``RESOURCE/old`` and ``RESOURCE/new``: what is replaced, and by what; ``RESOURCE/index``: the index before."""
+    """``RESOURCE/old`` and ``RESOURCE/new``: what is replaced, and by what; ``RESOURCE/index``: the index before;
+    ``RESOURCE/rest``, if a part was applied: the state from which the difference to the plan's result is left."""
     branches: dict[str, BranchEntry]
     indexes: dict[str, str]
     """Digests of the indexes that this operation writes, to tell them from those that another program wrote."""
+    is_partial: bool = False
+    """Something of the plan's result stays for a later apply; of an unapply: it undoes such an apply."""
+
+    def model_dump(
+        self, *, mode: Literal["python", "json"] = "python", exclude: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """What is about parts is stored of parts only; all other entries are what they were before there were any."""
+        of_parts = () if self.is_partial else ("is_partial", "only")
+        return super().model_dump(mode=mode, exclude=(*exclude, *of_parts))
 
 
 class ApplyEntry(RealFilesEntry, frozen=True, kw_only=True):
     kind = OperationKind.APPLY
+
+    only: tuple[str, ...] = ()
+    """The paths that a person chose, to be shown."""
 
 
 class UnapplyEntry(RealFilesEntry, frozen=True, kw_only=True):

@@ -511,6 +511,14 @@ class OperationRecords(Queries):
         order = "created_at, operation_id"
         return self._records.select(Operation, where, plan_id, *ended, order=order, sound_only=sound_only)
 
+    def unfinished_or_applied(self, plan_id: str) -> list[Operation]:
+        """Those that are not ended, and every apply that was not undone; damaged ones are left out."""
+        done, undone = OperationState.DONE, OperationState.UNDONE
+        where = "plan_id = ? AND (state < ? OR (state > ? AND state < ?) OR state > ? OR (state = ? AND kind = ?))"
+        parameters = (done, done, undone, undone, done, OperationKind.APPLY)
+        order = "created_at, operation_id"
+        return self._records.select(Operation, where, plan_id, *parameters, order=order, sound_only=True)
+
     def unfinished_changes(self, store_id: str) -> list[Operation]:
         """Every apply and unapply that is running or was interrupted, of the plans with that content store.
 

@@ -75,6 +75,8 @@ def _is_plain_folder(path: Path) -> bool:
 def _kept_behind(covers: Sequence[Mount], plan: Plan, allowed: Sequence[Path]) -> list[Mount]:
     """What a step needs of the real folders that the view covers: git's objects, and what it may write to there."""
     borrowing = [mount for each in plan.resources for mount in borrowed.mounts_of(each)] if covers else []
+    # The folder that all places lie in is mounted once: another one on top would hide the places that are there.
+    borrowing = list(dict.fromkeys(borrowing))
     kept = [Mount(each, each) for each in allowed if _is_covered(each, covers) and seen_at(each, covers).exists()]
     return [*borrowing, *kept]
 

@@ -14,19 +14,17 @@ from holdfast.git.branches import BranchMove, refuse_a_locked_branch
 from holdfast.git.complaints import Cause
 from holdfast.git.index import Changes, changes_between, compared, note_changes, temporary_index
 from holdfast.git.index_content import IndexEntry, index_of, meaning_of
+from holdfast.git.objects import objects_elsewhere
 from holdfast.git.repository import GitRepository
 from holdfast.git.run import GitFailed, run_git
-from holdfast.git.settings import is_person_known
+from holdfast.git.settings import SIGNED, is_person_known, is_signed
 from holdfast.git.trees import CommittedFolders, TreeEntry, write_changed_tree
 from holdfast.git.work_tree import attributes_for, behind_symlinks
 from holdfast.names import name_text
 from holdfast.system.directories import shown
-from holdfast.system.trees import temporary_folder
 
 # With another `i18n.commitEncoding` git would not convert the message, but only label it with that encoding.
 _IN_UTF_8 = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "i18n.commitEncoding", "GIT_CONFIG_VALUE_0": "UTF-8"}
-
-_SIGNED = "commit.gpgsign"
 
 
 class CommitDraft(msgspec.Struct, frozen=True):
@@ -45,22 +43,32 @@ class CommitDraft(msgspec.Struct, frozen=True):
 def make_commit(draft: CommitDraft) -> str | None:
     """Make the commit and return its hash, or None if it would change nothing; no branch names it yet."""
     repository = draft.repository
-    with _refusals_explained(repository):
-        before = _folders_before(draft)
-        entries, tree = _write_tree(draft, before, {})
+    with refusals_explained(repository):
+        before = folders_before(draft)
+        entries, tree = write_tree(draft, before, {})
         if before.root is not None and tree == before.root.digest.hex():
             return None
-        signing = ["-S"] if repository.is_set(_SIGNED) else []
-        parents = ["-p", draft.parent] if draft.parent else []
-        message = draft.message.encode(errors="replace")
-        args = ["commit-tree", *signing, *parents, "-F", "-", tree]
-        commit = run_git(args, cwd=repository.root, input=message, env=_IN_UTF_8).stdout.decode().strip()
+        commit = commit_of_tree(draft, tree, draft.parent)
         if not before.are_replaced_by(entries):
             note_changes(repository, draft.parent, commit, _changes(before, entries))
         changed = changes_between(repository, draft.parent, commit)
-    if beside := changed.keys() - draft.paths:
-        raise _reaches_too_far(repository, beside)
+    refuse_more(draft, changed)
     return commit if changed else None
+
+
+def commit_of_tree(draft: CommitDraft, tree: str, parent: str | None) -> str:
+    """A commit with the draft's message."""
+    signing = ["-S"] if is_signed(draft.repository) else []
+    parents = ["-p", parent] if parent else []
+    message = draft.message.encode(errors="replace")
+    args = ["commit-tree", *signing, *parents, "-F", "-", tree]
+    return run_git(args, cwd=draft.repository.root, input=message, env=_IN_UTF_8).stdout.decode().strip()
+
+
+def refuse_more(draft: CommitDraft, changed: Collection[bytes]) -> None:
+    """Refuse what would change more than the paths of the draft."""
+    if beside := set(changed).difference(draft.paths):
+        raise _reaches_too_far(draft.repository, beside)
 
 
 def _changes(before: CommittedFolders, entries: Mapping[bytes, TreeEntry | None]) -> Changes:
@@ -87,25 +95,15 @@ def _reaches_too_far(repository: GitRepository, beside: Collection[bytes]) -> Co
 def changed_by(draft: CommitDraft) -> set[bytes]:
     """The paths in which the commit would differ from its parent; nothing is written to the repository."""
     repository = draft.repository
-    with _refusals_explained(repository), _objects_elsewhere(repository) as environment:
-        _, tree = _write_tree(draft, _folders_before(draft), environment)
+    with refusals_explained(repository), objects_elsewhere(repository) as environment:
+        _, tree = write_tree(draft, folders_before(draft), environment)
         return set(compared(repository, draft.parent, tree, environment))
-
-
-@contextmanager
-def _objects_elsewhere(repository: GitRepository) -> Iterator[dict[str, str]]:
-    """The environment for a git that reads the repository's objects and stores new ones in a temporary folder."""
-    known = str(repository.common_dir / "objects").replace("\\", "\\\\").replace('"', '\\"')
-    with temporary_folder() as folder:
-        yield {"GIT_OBJECT_DIRECTORY": str(folder), "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{known}"'}
 
 
 def would_be_made(draft: CommitDraft) -> bool:
     """Whether the commit would change anything; refused if it would change more than its paths."""
     changed = changed_by(draft)
-    beside = changed.difference(draft.paths)
-    if beside:
-        raise _reaches_too_far(draft.repository, beside)
+    refuse_more(draft, changed)
     return bool(changed)
 
 
@@ -114,7 +112,7 @@ def refuse_an_impossible_commit(draft: CommitDraft, ref: str | None, *, is_check
     move = BranchMove(draft.repository, ref, draft.parent, draft.parent, is_checked_out=is_checked_out)
     try:
         refuse_a_locked_branch(move)
-        with _refusals_explained(draft.repository):
+        with refusals_explained(draft.repository):
             for person in () if is_person_known(draft.repository) else ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
                 run_git(["var", person], cwd=draft.repository.root)
     except (ConflictError, SandboxError):
@@ -126,7 +124,7 @@ def refuse_an_impossible_commit(draft: CommitDraft, ref: str | None, *, is_check
 
 
 @contextmanager
-def _refusals_explained(repository: GitRepository) -> Iterator[None]:
+def refusals_explained(repository: GitRepository) -> Iterator[None]:
     """Turn git's error into one that says what a person can do about it."""
     try:
         yield
@@ -144,7 +142,7 @@ def _way_out(repository: GitRepository, complaint: str) -> str:
         return "Set your name with `git config --global user.name` and `user.email`, or use `--no-commit`."
     if Cause.FILTER.is_in(complaint):
         return "Make that filter of your git settings work, then try again, or use `--no-commit`."
-    if repository.is_set(_SIGNED):
+    if repository.is_set(SIGNED):
         return "Your `commit.gpgsign` asks for a signature; make signing work, then try again."
     return "Remove that cause and try again, or use `--no-commit`."
 
@@ -152,11 +150,12 @@ def _way_out(repository: GitRepository, complaint: str) -> str:
 # The tree that the commit is of
 
 
-def _folders_before(draft: CommitDraft) -> CommittedFolders:
-    return draft.committed or CommittedFolders.on_the_way_to(draft.repository, draft.parent, draft.paths)
+def folders_before(draft: CommitDraft, environment: Mapping[str, str] | None = None) -> CommittedFolders:
+    """The folders of the parent on the way to the paths, as a git with this environment finds them."""
+    return draft.committed or CommittedFolders.on_the_way_to(draft.repository, draft.parent, draft.paths, environment)
 
 
-def _write_tree(
+def write_tree(
     draft: CommitDraft, before: CommittedFolders, environment: Mapping[str, str]
 ) -> tuple[Mapping[bytes, TreeEntry | None], str]:
     """What the paths become, and the tree that has them so."""

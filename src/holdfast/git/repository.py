@@ -97,6 +97,11 @@ class GitRepository(msgspec.Struct, frozen=True):
         """Whether HEAD is that commit or one of its descendants."""
         return run_git(["merge-base", "--is-ancestor", commit, "HEAD"], cwd=self.root, check=False).returncode == 0
 
+    def count_of_commits(self, old: str | None, new: str) -> int:
+        """How many commits the second one has that the first one has not."""
+        counted = run_git(["rev-list", "--count", new, *([f"^{old}"] if old else [])], cwd=self.root).stdout
+        return int(counted)
+
     def object_format(self) -> str:
         return self._word("rev-parse", "--show-object-format") or "sha1"
 

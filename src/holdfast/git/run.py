@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from holdfast.errors import SandboxError
 from holdfast.system.stopping import run_stoppable
@@ -42,6 +43,7 @@ def run_git(
     *,
     cwd: Path,
     input: bytes | None = None,  # noqa: A002 - as in subprocess.run
+    stdin: IO[bytes] | None = None,
     env: Mapping[str, str] | None = None,
     check: bool = True,
 ) -> subprocess.CompletedProcess[bytes]:
@@ -56,8 +58,8 @@ def run_git(
             ["git", *settings, *args],
             cwd=cwd,
             env={**inherited, **_ENVIRONMENT, **(env or {})},
-            given=input or b"",
             capture_output=True,
+            **({"given": input or b""} if stdin is None else {"stdin": stdin}),
         )
     except OSError as error:
         raise _cannot_run(cwd, error) from error

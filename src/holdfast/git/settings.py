@@ -1,4 +1,4 @@
-"""What the settings say of a commit: whether git knows who makes it."""
+"""What the settings say of a commit: whether git knows who makes it, and whether it is to be signed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from holdfast.git.repository import GitRepository
 from holdfast.git.run import GitFailed, complaint_of, run_git
 
 _ASKED = r"^(user|author|committer)\.(name|email)$"
+SIGNED = "commit.gpgsign"
 _LETTER = re.compile("[A-Za-z0-9]")
 """Git removes other characters at the ends of a name, and refuses one of which nothing is left."""
 _ROLES = ("author", "committer")
+
+
+def is_signed(repository: GitRepository) -> bool:
+    """Whether the user signs commits. It is asked when one is made: the answer may change while a person decides."""
+    return repository.is_set(SIGNED)
 
 
 def is_person_known(repository: GitRepository) -> bool:

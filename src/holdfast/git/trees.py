@@ -52,13 +52,19 @@ class CommittedFolders(msgspec.Struct, frozen=True):
         )
 
     @classmethod
-    def on_the_way_to(cls, repository: GitRepository, commit: str | None, paths: Iterable[bytes]) -> CommittedFolders:
+    def on_the_way_to(
+        cls,
+        repository: GitRepository,
+        commit: str | None,
+        paths: Iterable[bytes],
+        environment: Mapping[str, str] | None = None,
+    ) -> CommittedFolders:
         """The folders that these paths lie in, and those around them."""
         if commit is None:
             return cls(_DIGEST_BYTES[repository.object_format()], None, {})
         wanted = sorted(with_ancestors(split(path)[0] for path in paths))
         size = len(commit) // 2
-        found = dict(zip(wanted, _trees(repository, commit, wanted), strict=True))
+        found = dict(zip(wanted, _trees(repository, commit, wanted, environment), strict=True))
         trees = {path: tree for path, tree in found.items() if tree is not None}
         if b"" not in trees:
             raise SandboxError(
@@ -69,11 +75,13 @@ class CommittedFolders(msgspec.Struct, frozen=True):
         return cls(size, TreeEntry(_TREE_MODE, trees[b""][0]), folders)
 
 
-def _trees(repository: GitRepository, commit: str, folders: Collection[bytes]) -> Iterator[tuple[bytes, bytes] | None]:
+def _trees(
+    repository: GitRepository, commit: str, folders: Collection[bytes], environment: Mapping[str, str] | None
+) -> Iterator[tuple[bytes, bytes] | None]:
     """Digest and content of each folder of the commit; None for what is not a folder there."""
     questions = [f"{commit}^{{tree}}".encode() if path == b"" else commit.encode() + b":" + path for path in folders]
     asked = b"".join(question + b"\0" for question in questions)
-    answer, at = run_git(["cat-file", "--batch", "-z"], cwd=repository.root, input=asked).stdout, 0
+    answer, at = run_git(["cat-file", "--batch", "-z"], cwd=repository.root, input=asked, env=environment).stdout, 0
     for question in questions:
         # The answer about what is missing repeats the question, in which there may be line breaks.
         missing = question + b" missing\n"

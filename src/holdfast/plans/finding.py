@@ -16,7 +16,9 @@ from holdfast.errors import AmbiguousError, DamagedRecordError, NotFoundError, S
 from holdfast.model import (
     Conflict,
     Lease,
+    Operation,
     OperationKind,
+    OperationState,
     Plan,
     PlanState,
     Project,
@@ -59,6 +61,8 @@ class PlanStatus(msgspec.Struct, frozen=True):
     """Where its steps may write besides: ``sandbox.allow-write``."""
     program_run: StepRun | None
     """How the last program ended, if the step that was done last is one."""
+    applied_parts: tuple[str, ...] = ()
+    """The paths of its result that were applied already, as they were chosen, if something of it is left."""
 
 
 class Plans:
@@ -215,7 +219,8 @@ class Plans:
         holder, root_id = None, plan.plan_id
         with suppress(DamagedRecordError):
             root_id, holder = self._root_and_holder(plan)
-        unfinished = store.operations.unfinished(plan.plan_id, sound_only=True)
+        operations = store.operations.unfinished_or_applied(plan.plan_id)
+        applied = [each for each in operations if each.state is OperationState.DONE]
         return PlanStatus(
             plan=plan,
             root_id=root_id,
@@ -224,13 +229,19 @@ class Plans:
             checkpoints=store.checkpoints.count(plan.plan_id),
             holder=holder,
             interrupted=self.is_interrupted(plan),
-            cut_short=() if holder else tuple(each.kind for each in unfinished),
+            cut_short=() if holder else tuple(each.kind for each in operations if each not in applied),
             confinement=confinement_of(settings.confine),
             subplans=tuple(store.plans.below(plan.plan_id, sound_only=True)),
             conflicts=tuple(self.conflicts(plan)),
             outside_of_rollback=expanded(settings.allow_write, self._parts.user_home),
             program_run=self.program_run(plan),
+            applied_parts=_parts_of(plan, applied),
         )
+
+    def applied_parts(self, plan: Plan) -> tuple[str, ...]:
+        """The paths of its result that were applied already, if something of it is left."""
+        operations = self._parts.store.operations.unfinished_or_applied(plan.plan_id)
+        return _parts_of(plan, [each for each in operations if each.state is OperationState.DONE])
 
     def _runs_of(self, plan: Plan, steps: range) -> list[StepRun]:
         """The runs in force of these steps and of all after them, and the last run of all."""
@@ -263,6 +274,14 @@ def prunable(
             seen[plan.project_id] += 1
             if seen[plan.project_id] > keep and (before is None or plan.updated_at < before):
                 yield plan
+
+
+def _parts_of(plan: Plan, applied: Sequence[Operation]) -> tuple[str, ...]:
+    if not applied or plan.state is PlanState.APPLIED:
+        return ()
+    from holdfast.apply.parts import parts_applied  # few plans are applied in parts
+
+    return parts_applied(applied)
 
 
 _COMING = 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from holdfast.rollback.rollback import RollbackPreview, refuse_if_disabled
 from holdfast.sandbox.protocol import sandbox_for
 from holdfast.snapshot.restore.decide import unheld_name
 from holdfast.system.directories import ancestors
+from holdfast.system.paths import readings
 
 _MOST_NAMES = 10
 
@@ -259,30 +259,7 @@ def select_paths(
 
 
 def _readings(plan: Plan, text: str) -> Iterator[tuple[Resource, bytes]]:
-    """What a text can stand for. With several resources a file is shown as ``RESOURCE/PATH``, so that is taken too."""
-    names = {resource.name: resource for resource in plan.resources}
-    name, separator, rest = text.partition(":")
-    if separator and name in names:
-        yield names[name], _normal(rest)
-        return
-    path = _normal(text)
-    for resource in plan.resources:
-        yield resource, path
-    name, separator, rest = text.partition("/")
-    if separator and rest and name in names and len(names) > 1:
-        yield names[name], _normal(rest)
-
-
-def _normal(text: str) -> bytes:
-    if not text:
-        # A variable of a shell that is not set must not mean everything.
-        raise UsageError("An empty path names nothing.", hint="A whole resource is `.` or `RESOURCE:.`.")
-    path = posixpath.normpath(text)
-    if path.startswith("/") or path.split("/")[0] == "..":
-        raise UsageError(
-            f"'{name_text(text)}' is not a path inside of a resource.", hint="Give it relative to the resource's root."
-        )
-    return b"" if path == "." else os.fsencode(path)
+    return ((plan.resource(name), path) for name, path in readings([each.name for each in plan.resources], text))
 
 
 def _is_there(reader: StateReader, resource: Resource, path: bytes, then: States, present: States) -> bool:

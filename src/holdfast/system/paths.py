@@ -7,9 +7,10 @@ an absolute path, nor a symlink, even one created meanwhile, reaches anything el
 from __future__ import annotations
 
 import os
+import posixpath
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from holdfast.errors import NotFoundError, SandboxError, UsageError
+from holdfast.names import name_text
 from holdfast.system.place import open_in_place
 
 # O_PATH: walking through a directory needs no permission to list it.
@@ -197,3 +199,35 @@ def _open_directory(parent: int, name: str, shown: str, make: Callable[[int, str
         if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             raise UsageError(f"{shown} is a symlink", hint=_OUTSIDE_HINT) from error
         raise UsageError(f"{shown} is not a directory") from error
+
+
+# Paths that a person names
+
+
+def readings(resources: Collection[str], text: str) -> Iterator[tuple[str, bytes]]:
+    """What ``PATH`` or ``RESOURCE:PATH`` can stand for: names of resources with a path in each.
+
+    With several resources a file is shown as ``RESOURCE/PATH``, so that is taken, too.
+    """
+    name, separator, rest = text.partition(":")
+    if separator and name in resources:
+        yield name, _normal(rest)
+        return
+    path = _normal(text)
+    for resource in resources:
+        yield resource, path
+    name, separator, rest = text.partition("/")
+    if separator and rest and name in resources and len(resources) > 1:
+        yield name, _normal(rest)
+
+
+def _normal(text: str) -> bytes:
+    if not text:
+        # A variable of a shell that is not set must not mean everything.
+        raise UsageError("An empty path names nothing.", hint="A whole resource is `.` or `RESOURCE:.`.")
+    path = posixpath.normpath(text)
+    if path.startswith("/") or path.split("/")[0] == "..":
+        raise UsageError(
+            f"'{name_text(text)}' is not a path inside of a resource.", hint="Give it relative to the resource's root."
+        )
+    return b"" if path == "." else os.fsencode(path)

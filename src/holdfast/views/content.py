@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -22,10 +22,20 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.file_diffs import Contents, FileDiff
     from holdfast.checkpoints.releasing import HeldBack
     from holdfast.checkpoints.verification import VerifyResult
-    from holdfast.content.difference import Difference
+    from holdfast.content.difference import Difference, StateReader
     from holdfast.views.moment_changes import MomentChanges
 
 # What a function imports is not needed by most commands: they start without it.
+
+
+class _Found(NamedTuple):
+    """What differs in one resource."""
+
+    resource: Resource
+    differences: Sequence[Difference]
+    contents: Contents
+    state: str | None
+    """The state after it; None if it is that of the sandbox now, and not stored."""
 
 
 class ContentViews:
@@ -66,11 +76,18 @@ class ContentViews:
         return MomentChanges(self._parts, plan)
 
     def diff(
-        self, reference: str, old: str | None = None, new: str | None = None, *, with_ignored: bool = True
+        self,
+        reference: str,
+        old: str | None = None,
+        new: str | None = None,
+        *,
+        with_ignored: bool = True,
+        paths: Sequence[str] = (),
     ) -> list[FileDiff]:
         """What differs between two checkpoints; by default between the first one and the present files.
 
         ``with_ignored``: compare the lines of files that git ignores, too; otherwise they are only named.
+        ``paths``: only these files and what is in these folders (``PATH`` or ``RESOURCE:PATH``); by default all.
         """
         plan = self._plans.find_plan(reference)
         if plan.head_group_id is None:
@@ -78,22 +95,25 @@ class ContentViews:
         self._parts.refuse_without_content(plan)
         before = self._parts.store.groups.first(plan.plan_id).states if old is None else self._states_at(plan, old)
         if new is None and self._parts.is_read_only and _has_all_sandboxes(plan):
-            return list(self._to_present(plan, before, with_ignored))
-        after = self._states_now(plan) if new is None else self._states_at(plan, new)
-        return list(self._between(plan, before, after, with_ignored))
+            found = self._to_present(plan, before)
+        else:
+            found = self._between(plan, before, self._states_now(plan) if new is None else self._states_at(plan, new))
+        wanted = _chosen(self._parts.service.manager.reader, plan, before, found, paths) if paths else found
+        return [each for found in wanted for each in self._file_diffs(found, with_ignored)]
 
-    def _to_present(self, plan: Plan, old: dict[str, str], with_ignored: bool) -> Iterator[FileDiff]:
+    def _to_present(self, plan: Plan, old: dict[str, str]) -> list[_Found]:
         from holdfast.checkpoints.present import differences_to_present
 
-        for resource, listed, contents in differences_to_present(plan, self._parts.service.manager, old):
-            ignored = self._ignored(resource, listed, None)
-            yield from _file_diffs(contents, resource.name, listed, ignored, with_ignored=with_ignored)
+        compared = differences_to_present(plan, self._parts.service.manager, old)
+        return [_Found(resource, listed, contents, None) for resource, listed, contents in compared]
 
-    def _between(self, plan: Plan, old: dict[str, str], new: dict[str, str], with_ignored: bool) -> Iterator[FileDiff]:
-        reader = self._parts.service.manager.reader
-        for name, listed in self._parts.service.changes.between(plan, old, new).items():
-            ignored = self._ignored(plan.resource(name), listed, new[name])
-            yield from _file_diffs(reader, name, listed, ignored, with_ignored=with_ignored)
+    def _between(self, plan: Plan, old: dict[str, str], new: dict[str, str]) -> list[_Found]:
+        reader, compared = self._parts.service.manager.reader, self._parts.service.changes.between(plan, old, new)
+        return [_Found(plan.resource(name), listed, reader, new[name]) for name, listed in compared.items()]
+
+    def _file_diffs(self, found: _Found, with_ignored: bool) -> Iterator[FileDiff]:
+        ignored = self._ignored(found.resource, found.differences, found.state)
+        return _file_diffs(found.contents, found.resource.name, found.differences, ignored, with_ignored=with_ignored)
 
     def _ignored(self, resource: Resource, differences: Sequence[Difference], state: str | None) -> set[bytes]:
         from holdfast.checkpoints.ignored import ignored_of
@@ -170,6 +190,21 @@ def _file_diffs(
             yield replace(file_diff(contents, resource, each), is_ignored=True)
         else:
             yield without_lines(resource, each)
+
+
+def _chosen(
+    reader: StateReader, plan: Plan, before: Mapping[str, str], found: Sequence[_Found], paths: Sequence[str]
+) -> list[_Found]:
+    """What of it a person asked for."""
+    from holdfast.checkpoints.chosen_paths import chosen_among
+
+    chosen = chosen_among(
+        plan,
+        paths,
+        {each.resource.name: each.differences for each in found},
+        lambda resource, path: reader.find(reader.state(before[resource.name]), path) is not None,
+    )
+    return [each._replace(differences=chosen.of(each.resource.name, each.differences)) for each in found]
 
 
 def _has_all_sandboxes(plan: Plan) -> bool:

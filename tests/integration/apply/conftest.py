@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
 from holdfast.app import Holdfast
 from holdfast.apply.apply import ApplyResult
+from holdfast.apply.options import ApplyWishes
 from holdfast.apply.unapply import UnapplyPreview
 from holdfast.model import Plan
 from tests.support.places import person
@@ -55,9 +56,9 @@ class Desk:
             assert result.succeeded, result.failed_run
         return result.plan
 
-    def apply(self, plan: Plan, *, commit: bool = True, branch: str | None = None) -> ApplyResult:
+    def apply(self, plan: Plan, **wishes: Unpack[ApplyWishes]) -> ApplyResult:
         with self.open() as holdfast:
-            result = holdfast.apply(plan.plan_id, commit=commit, branch=branch)
+            result = holdfast.apply(plan.plan_id, **wishes)
         assert isinstance(result, ApplyResult)
         return result
 

@@ -46,6 +46,12 @@ APPLY = (
 )
 UNAPPLY = '{"token":"c0ffee","states":{"data/old":"o","data/new":"n"},"branches":{},"indexes":{}}'
 
+PART = (
+    '{"token":"c0ffee","states":{"data/old":"o","data/new":"n","data/rest":"r"},"branches":{},"indexes":{},'
+    '"is_partial":true,"only":["one.csv","data:deep"]}'
+)
+UNAPPLY_OF_PART = '{"token":"c0ffee","states":{},"branches":{},"indexes":{},"is_partial":true}'
+
 STEP = Step(name="make", tool="shell", args={"command": "make", "n": [1, 2.5, None]}, resource="app")
 ENTRIES: list[tuple[Entry, OperationKind, str]] = [
     (
@@ -101,6 +107,23 @@ ENTRIES: list[tuple[Entry, OperationKind, str]] = [
         OperationKind.UNAPPLY,
         UNAPPLY,
     ),
+    (
+        ApplyEntry(
+            token="c0ffee",
+            states={"data/old": "o", "data/new": "n", "data/rest": "r"},
+            branches={},
+            indexes={},
+            is_partial=True,
+            only=("one.csv", "data:deep"),
+        ),
+        OperationKind.APPLY,
+        PART,
+    ),
+    (
+        UnapplyEntry(token="c0ffee", states={}, branches={}, indexes={}, is_partial=True),
+        OperationKind.UNAPPLY,
+        UNAPPLY_OF_PART,
+    ),
 ]
 
 
@@ -155,7 +178,7 @@ def test_an_entry_of_another_kind_is_not_taken_for_this_one() -> None:
 
 def test_a_return_needs_the_groups_it_leaves_and_goes_to() -> None:
     needed = [Entry.of(stored(kind, text)).groups - {""} for _, kind, text in ENTRIES]
-    assert needed == [{"T", "L"}, {"T"}, {"T", "L"}, set(), set()]
+    assert needed == [{"T", "L"}, {"T"}, {"T", "L"}, set(), set(), set(), set()]
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,23 @@ MOST_FILES_SHOWN = 30
 _SIGNS = {"added": ("A", "good"), "removed": ("D", "bad"), "changed": ("M", "warn"), "restored": ("restored", "good")}
 
 
-def show_diff(screen: Screen, plan: Plan, files: Sequence[FileDiff], style: DiffStyle, folded: int = 0) -> None:
-    """``folded``: how many ignored files differ besides these; they are told in one line of the counts."""
+def show_diff(
+    screen: Screen,
+    plan: Plan,
+    files: Sequence[FileDiff],
+    style: DiffStyle,
+    folded: int = 0,
+    paths: Sequence[str] = (),
+) -> None:
+    """``folded``: how many ignored files differ besides these; they are told in one line of the counts.
+
+    ``paths``: what was asked about, if not everything was.
+    """
     if style == "names":
         for each in files:
             screen.line(name_text(file_label(plan, each.resource, each.path)))
     elif not files and not folded:
-        screen.line("Nothing changed.")
+        screen.line(f"Nothing changed at {', '.join(map(name_text, paths))}." if paths else "Nothing changed.")
     elif style == "patch":
         for row in (row for each in files for row in patch_rows(plan, each, is_exact=screen.width is None)):
             show_patch_row(screen, row)

@@ -6,16 +6,18 @@ import click
 
 from holdfast.cli.completion import complete_checkpoint, complete_plan
 from holdfast.cli.data import diff_data, names_data
-from holdfast.cli.invocation import Invocation, command, no_pager_option
-from holdfast.cli.output import Reply
+from holdfast.cli.invocation import Invocation, WithPaths, command, no_pager_option
+from holdfast.cli.output import Reply, Screen, show_sentence
 from holdfast.cli.screen.diff import DiffStyle, show_diff
+from holdfast.names import name_text
 
 
 @command(
     "diff",
     only_looks=True,
+    cls=WithPaths,
     examples=(
-        ("holdfast plan diff --patch", "The lines that the newest plan changed."),
+        ("holdfast plan diff --patch latest -- src", "The lines that the newest plan changed in src."),
         ("holdfast plan diff latest cp_01M7H3WX8C cp_01M7H3WX9K", "What changed between two checkpoints."),
     ),
 )
@@ -38,11 +40,13 @@ def diff(
     plan: str,
     old: str | None,
     new: str | None,
+    paths: tuple[str, ...],
 ) -> Reply:
     """Show what a plan changed so far, or since checkpoint FROM, or between the checkpoints FROM and TO.
 
     Files that git ignores are only counted, unless you ask for them with --ignored. Every correction begins a new
-    attempt; `--attempt 1 2` shows how their results differ.
+    attempt; `--attempt 1 2` shows how their results differ. Paths after `--` choose files and folders: PATH, or
+    RESOURCE:PATH.
     """
     if attempts and old is not None:
         raise click.UsageError("--attempt compares attempts, and takes no checkpoints.")
@@ -56,7 +60,8 @@ def diff(
                 for each in (old, new)
                 if each is not None
             ]
-        differing = holdfast.diff(found.plan_id, *ends, with_ignored=with_ignored)
+        differing = holdfast.diff(found.plan_id, *ends, with_ignored=with_ignored, paths=paths)
+        applied = holdfast.applied_parts(found)
     ignored = [each for each in differing if each.is_ignored]
     files = differing if with_ignored else [each for each in differing if not each.is_ignored]
     data = {
@@ -64,6 +69,8 @@ def diff(
         "attempts": attempts,
         "from_checkpoint_id": ends[0] if ends else None,
         "to_checkpoint_id": ends[1] if len(ends) > 1 else None,
+        "paths": paths,
+        "applied_parts": applied,
         "files": diff_data(found, files, with_patch=style == "patch"),
         "files_changed": len(files),
         "ignored_files": names_data(found, ignored),
@@ -71,4 +78,11 @@ def diff(
         "removed_lines": sum(each.removed_lines for each in files),
     }
     folded = 0 if with_ignored else len(ignored)
-    return Reply(data, lambda screen: show_diff(screen, found, files, style, folded), is_long=True)
+
+    def show(screen: Screen) -> None:
+        show_diff(screen, found, files, style, folded, paths)
+        # A program may read the names or the patch, which is not the place for a remark.
+        if applied and (style == "stat" or screen.width is not None):
+            show_sentence(screen, ("applied in part: ", "dim"), ", ".join(map(name_text, applied)))
+
+    return Reply(data, show, is_long=True)

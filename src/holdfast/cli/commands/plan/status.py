@@ -160,8 +160,7 @@ def _facts(status: PlanStatus, last: str | None) -> Iterable[tuple[str, str]]:
         yield "cut short", f"the {kind.noun}; the next command that changes the plan {end} it first"
     if status.interrupted:
         yield "interrupted", "its process is dead; `plan resume` continues safely, or says what to choose"
-    if last is not None:
-        yield "checkpoint", f"{last} is the last of {status.checkpoints}"
+    yield from _facts_of_result(status, last)
     yield "confinement", _confinement_text(status)
     yield "created", time_text(plan.created_at)
     for resource in plan.resources:
@@ -171,6 +170,13 @@ def _facts(status: PlanStatus, last: str | None) -> Iterable[tuple[str, str]]:
             yield "seen at", "the sandbox's own path, not the real folder's"
         for text in left_out_texts(resource):
             yield "left out", text
+
+
+def _facts_of_result(status: PlanStatus, last: str | None) -> Iterable[tuple[str, str]]:
+    if status.applied_parts:
+        yield "applied", f"in part: {', '.join(map(name_text, status.applied_parts))}"
+    if last is not None:
+        yield "checkpoint", f"{last} is the last of {status.checkpoints}"
 
 
 def _confinement_text(status: PlanStatus) -> str:
@@ -231,7 +237,9 @@ def _next_after_status(status: PlanStatus) -> list[Next]:
         return [Next("see first", f"holdfast plan resume --dry-run {plan_id}"), going_on]
     if status.plan.state is PlanState.COMPLETE:
         going_on_here = [going_on_with(status.plan)] if status.program_run is not None else []
-        return [looking, going_back, *going_on_here, correcting, Next("apply", f"holdfast plan apply {plan_id}")]
+        applying = Next("apply the rest" if status.applied_parts else "apply", f"holdfast plan apply {plan_id}")
+        undoing = [Next("undo apply", f"holdfast plan unapply {plan_id}")] if status.applied_parts else []
+        return [looking, going_back, *going_on_here, correcting, applying, *undoing]
     if status.plan.state is PlanState.APPLIED:
         return [looking, Next("undo apply", f"holdfast plan unapply {plan_id}")]
     keeping = _instead_of_running_it(status)

@@ -32,7 +32,8 @@ _SIGNS = {"removed": ("removed", "bad"), "restored": ("restored", "good")}
 def unapply(invocation: Invocation, yes: bool, dry_run: bool, plan: str) -> Reply:
     """Restore the real files as they were before the plan was applied: of all resources, or of none.
 
-    Refuses if they were changed since. Afterwards the plan is complete; you can apply it again or roll it back.
+    Refuses if they were changed since. Afterwards the plan is complete; you can apply it again or roll it back. If it
+    was applied in parts, the last part is undone.
     """
     if not dry_run:
         invocation.refuse_to_guess(yes)
@@ -61,9 +62,11 @@ def _reply(preview: UnapplyPreview, *, dry_run: bool) -> Reply:
         commands = [Next("undo", f"holdfast plan unapply {plan.plan_id}")]
     else:
         commands = [Next("apply again", f"holdfast plan apply {plan.plan_id}")]
+    counts = preview.commit_counts
     data = {
         **common_data(plan, preview.changes, commands),
         "commits": preview.commits,
+        "commit_counts": counts,
         "branch": preview.branch,
         "dry_run": dry_run,
     }
@@ -76,8 +79,10 @@ def _reply(preview: UnapplyPreview, *, dry_run: bool) -> Reply:
         else:
             screen.line(("Undone. ", "good"), f"{files} of yours restored or removed; the plan is {plan.state} again.")
         for name, commit in preview.commits.items():
-            word = "would be removed from" if dry_run else "is removed from"
-            screen.line((f"{name}  ", "dim"), f"commit {commit[:12]} {word} {preview.branch or 'your branch'}")
+            more = counts[name] - 1
+            which = f"commit {commit[:12]}" + (f" and {more} before it" if more else "")
+            word = "would be" if dry_run else "are" if more else "is"
+            screen.line((f"{name}  ", "dim"), f"{which} {word} removed from {preview.branch or 'your branch'}")
         if dry_run:
             screen.line(NOTHING_CHANGED)
         show_next(screen, commands)
