@@ -105,12 +105,12 @@ def test_every_kind_of_change_arrives(desk: Desk):
     assert git(sandbox, "write-tree") == git(desk.app, "rev-parse", "HEAD^{tree}")
 
 
-def test_commits_made_inside_the_sandbox_arrive_as_the_plans_one_commit(desk: Desk):
+def test_commits_made_inside_the_sandbox_arrive_as_the_plans_one_commit_if_that_is_asked_for(desk: Desk):
     plan = desk.run(
         app="git -c user.name=x -c user.email=x@x commit -q --allow-empty -m one; echo more >> a.txt;"
         "git add a.txt; git -c user.name=x -c user.email=x@x commit -q -m two; git tag inside; git branch other"
     )
-    desk.apply(plan)
+    desk.apply(plan, commits="squash")
     assert log(desk.app) == ["the plan", "the first commit"]
     assert git(desk.app, "tag") == ""
     assert git(desk.app, "branch", "--format=%(refname:short)") == "main"
