@@ -67,40 +67,29 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         self.allowed_paths, self.close = parts.allowed_paths, parts.close
 
         self._plans = plans = Plans(parts)
-        self.find_plan = plans.find_plan
+        self.find_plan, self.status = plans.find_plan, plans.status
         self.list_plans, self.plans_newest_first = plans.list_plans, plans.plans_newest_first
         self.count_plans, self.short_plan_ids = plans.count_plans, plans.short_ids
-        self.plans_to_prune = plans.plans_to_prune
-        self.status = plans.status
-        self.is_interrupted, self.applied_parts = plans.is_interrupted, plans.applied_parts
-        self.conflicts = plans.conflicts
-        self.is_done = plans.is_done
-        self.root_of = plans.root_of
-        self.runs = plans.runs
-        self.project_roots = plans.project_roots
+        self.plans_to_prune, self.project_roots = plans.plans_to_prune, plans.project_roots
+        self.is_interrupted, self.is_done = plans.is_interrupted, plans.is_done
+        self.conflicts, self.applied_parts = plans.conflicts, plans.applied_parts
+        self.root_of, self.runs, self.program_run = plans.root_of, plans.runs, plans.program_run
         self.find_damaged_plan, self.delete_damaged = plans.find_damaged_plan, plans.delete_damaged
-        self.program_run = plans.program_run
 
         self._views = views = CheckpointViews(parts, plans)
-        self.checkpoints = views.checkpoints
-        self.timeline = views.timeline
-        self.checkpoint = views.checkpoint
+        self.checkpoints, self.checkpoint = views.checkpoints, views.checkpoint
+        self.timeline, self.find_group = views.timeline, views.find_group
         self.damaged_checkpoints = views.damaged_checkpoints
         self.find_damaged_checkpoint = views.find_damaged_checkpoint
-        self.can_roll_back = views.can_roll_back
-        self.checkpoint_ids = views.checkpoint_ids
-        self.display_id = views.display_id
-        self.lasting_id = views.lasting_id
-        self.checkpoints_at = views.checkpoints_at
-        self.count_checkpoints = views.count_checkpoints
-        self.find_group = views.find_group
+        self.can_roll_back, self.checkpoints_at = views.can_roll_back, views.checkpoints_at
+        self.checkpoint_ids, self.count_checkpoints = views.checkpoint_ids, views.count_checkpoints
+        self.display_id, self.lasting_id = views.display_id, views.lasting_id
 
         content = ContentViews(parts, plans, views)
         self.changes, self.changed_files = content.changes, content.changed_files
-        self.moment_changes = content.moment_changes
-        self.diff, self.result_of_attempt = content.diff, content.result_of_attempt
+        self.diff, self.moment_changes = content.diff, content.moment_changes
         self.verify, self.held_back = content.verify, content.held_back
-        self.content_bytes = content.content_bytes
+        self.result_of_attempt, self.content_bytes = content.result_of_attempt, content.content_bytes
 
         decisions = DecisionViews(parts, plans)
         self.decisions, self.decision_tree = decisions.decisions, decisions.decision_tree
