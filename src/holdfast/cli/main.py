@@ -85,7 +85,7 @@ _EXAMPLES = (
 )
 @with_common_options
 def cli() -> None:
-    """Run plans in private sandboxes, with a checkpoint before and after every write; roll back to any of them.
+    """Run plans in private sandboxes, with checkpoints around every step that writes; roll back to any of them.
 
     Your own files change only when you run `holdfast plan apply`.
 
