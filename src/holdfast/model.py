@@ -364,13 +364,18 @@ class Step(Record, frozen=True, kw_only=True):
     parallel: Annotated[int, Meta(ge=1)] = 1
     """How many of the subplans run at the same time."""
     merge: MergeStrategy = MergeStrategy.THREE_WAY
-    run_settings: RunSettings | None = None
-    """Of a program: what it is given; None if an earlier version stored the step."""
+    settings: RunSettings | msgspec.UnsetType = msgspec.UNSET
+    """Of a program: what it is given. Other steps are stored without it, byte for byte as by earlier versions."""
 
     @property
     def is_program(self) -> bool:
         """A program as ``holdfast run`` starts it: what it made is worth having, however it ended."""
         return self.tool == PROGRAM_TOOL
+
+    @property
+    def run_settings(self) -> RunSettings | None:
+        """What the program is given; None for other steps, and if an earlier version stored the step."""
+        return None if self.settings is msgspec.UNSET else self.settings
 
     @property
     def is_interactive(self) -> bool:

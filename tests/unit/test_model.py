@@ -6,7 +6,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model import Step, extended, is_within, less, numbers_of
+from holdfast.model import RunSettings, Step, extended, is_within, less, numbers_of
 
 
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 5)), max_size=8))
@@ -60,3 +60,10 @@ def test_a_step_of_an_earlier_version_says_nothing_of_what_its_program_is_given(
     stored = {"name": "sh", "tool": "program", "args": {"argv": ["sh"], "folder": "."}, "resource": "app"}
     step = Step.model_validate(stored)
     assert (step.is_program, step.run_settings, step.is_interactive) == (True, None, False)
+
+
+def test_a_step_that_is_no_program_is_stored_as_before_there_were_settings() -> None:
+    step = Step(name="one", tool="shell", args={"command": "true"}, resource="app")
+    assert "settings" not in step.model_dump(mode="json")
+    program = step.model_copy(update={"settings": RunSettings(pass_env=("KEY",))})
+    assert Step.model_validate(program.model_dump(mode="json")) == program

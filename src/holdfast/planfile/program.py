@@ -53,7 +53,7 @@ def program_step(argv: Sequence[str], folders: Mapping[str, Path], folder: Path,
         tool=PROGRAM_TOOL,
         args={"argv": list(argv), "folder": str(inside)},
         resource=home,
-        run_settings=settings,
+        settings=settings,
     )
 
 
