@@ -325,6 +325,36 @@ class Compensation(Record, frozen=True, kw_only=True):
     args: dict[str, Any] = field(default_factory=dict)
 
 
+class RefusedWrite(msgspec.Struct, frozen=True):
+    """A write that was refused to a program, and what would have allowed it."""
+
+    path: str
+    allow: str | None
+    """What to allow; None if it cannot be allowed."""
+    is_missing: bool = False
+    """It has to be made first."""
+    reason: str = ""
+    """Why it cannot be allowed."""
+
+
+class Grant(Record, frozen=True, kw_only=True):
+    """What the profile of an agent adds to a run of it; paths are those of this user."""
+
+    title: str
+    pass_env: tuple[str, ...] = ()
+    """The variables that were set."""
+    folders: tuple[str, ...] = ()
+    """Where it may write."""
+    files: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    hidden: tuple[str, ...] = ()
+    """Folders that it finds empty, because a process outside listens to sockets in them."""
+
+    @property
+    def allow_write(self) -> tuple[str, ...]:
+        return (*self.folders, *self.files)
+
+
 class Step(Record, frozen=True, kw_only=True):
     """One call of a tool. What is None is taken from the tool's own declaration."""
 
@@ -345,6 +375,9 @@ class Step(Record, frozen=True, kw_only=True):
     parallel: Annotated[int, Meta(ge=1)] = 1
     """How many of the subplans run at the same time."""
     merge: MergeStrategy = MergeStrategy.THREE_WAY
+    grant: Grant | None = None
+    """What the profile of an agent adds. Only ``holdfast run`` sets it: a plan file, which may come with a project, cannot
+    allow itself anything."""
 
     @property
     def is_program(self) -> bool:

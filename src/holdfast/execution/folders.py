@@ -17,6 +17,16 @@ def temporary_folder(plan: Plan) -> Path:
     return plan_folder(plan) / ".tmp"
 
 
+def cache_folder(plan: Plan) -> Path:
+    """What package managers of its program download and build."""
+    return plan_folder(plan) / ".caches"
+
+
+def hiding_folder(plan: Plan) -> Path:
+    """Empty folders that its program sees in place of others."""
+    return plan_folder(plan) / ".hidden"
+
+
 def conflict_folder(plan: Plan) -> Path:
     """The versions of files in conflict, by subplan."""
     return plan_folder(plan) / ".conflicts"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -11,17 +11,18 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, described
+from holdfast.execution.extras import Extras, extras_of
 from holdfast.execution.folders import plan_folder, temporary_folder
 from holdfast.execution.pauses import settling
 from holdfast.execution.view import StepView, view_of
-from holdfast.model import DEFAULT_PASSED_VARIABLES, DecisionSpec, Plan, Step, StepRun, View
+from holdfast.model import DEFAULT_PASSED_VARIABLES, DecisionSpec, Plan, RefusedWrite, Step, StepRun, View
 from holdfast.process.command import DEFAULT_OUTPUT_LIMIT_BYTES
 from holdfast.process.confinement import Confinement, Writable, confinement_of
 from holdfast.process.environment import passed_variables, resource_variable
 from holdfast.process.leftovers import mark_of
 from holdfast.process.passthrough import Passthrough
-from holdfast.process.refusals import Border, explain
+from holdfast.process.refusals import Border, Complaints, explain, refused_writes
 from holdfast.system.trees import remove_tree
 from holdfast.tools import Toolbox, ToolContext, ToolResult
 
@@ -50,6 +51,11 @@ class StepSettings(msgspec.Struct, frozen=True):
     """Take a checkpoint whenever a running tool has written something and then paused for this long."""
 
 
+    @property
+    def is_confined(self) -> bool:
+        return confinement_of(self.confine) is Confinement.ON
+
+
 class Requests(Protocol):
     """What a running tool can ask for, and what it reports."""
 
@@ -58,6 +64,8 @@ class Requests(Protocol):
     def checkpoint(self, label: str | None) -> str: ...
 
     def printed(self, text: bytes) -> None: ...
+
+    def refused(self, writes: tuple[RefusedWrite, ...]) -> None: ...
 
     def settled(self) -> None: ...
 
@@ -81,20 +89,24 @@ class StepRunner:
             view = self.view_of(plan)
         except HoldfastError as error:
             return ToolResult.failed(error.message)
-        writable = self._writable(plan)
+        try:
+            extras = extras_of(plan, step, self._settings)
+        except OSError as error:
+            return ToolResult.failed(f"the folders of {step.name} cannot be made: {described(error)}")
+        complaints = Complaints() if step.is_program else None
         context = ToolContext(
             root=Path(plan.resource(step.resource).sandbox_path),
             seen_at=view.paths[step.resource],
-            mounts=view.mounts,
-            environment=self._environment(plan, view, run.step_index),
+            mounts=(*view.mounts, *extras.mounts),
+            environment={**extras.environment, **self._environment(plan, view, run.step_index)},
             record_decision=requests.record_decision,
             checkpoint=requests.checkpoint,
             timeout_seconds=self.tools.declaration_for(step).timeout_seconds or self._settings.timeout_seconds,
             output_limit_bytes=self._settings.output_limit_bytes,
-            on_output=requests.printed,
+            on_output=requests.printed if complaints is None else _heard_by(complaints, requests.printed),
             cancelled=cancelled,
             mark=mark_of(run.run_id, self._home),
-            writable=writable,
+            writable=self._writable(plan, extras),
             on_directory=requests.made_directory,
             passthrough=self._settings.passthrough,
         )
@@ -105,32 +117,46 @@ class StepRunner:
             result = ToolResult.failed(error.message)
         except Exception as error:  # noqa: BLE001 - tools come from any package; whatever one raises fails its step
             result = ToolResult.failed(f"the tool {step.tool} raised {type(error).__name__}: {error}")
-        if writable is not None and result.error is not None and result.exit_code != _EXIT_NOT_EXECUTABLE:
+        if context.writable is None:
+            return result
+        if complaints is not None:
+            self._tell_refused(complaints, plan, view, context, requests)
+        elif result.error is not None and result.exit_code != _EXIT_NOT_EXECUTABLE:
             result = self._explained(plan, view, context, result)
         return result
+
+    def _tell_refused(
+        self, complaints: Complaints, plan: Plan, view: StepView, context: ToolContext, requests: Requests
+    ) -> None:
+        refused = refused_writes(complaints.names(), context.folder, self._border(plan, view, context))
+        if refused:
+            requests.refused(refused)
 
     def _settling(self, requests: Requests, stop: threading.Event) -> AbstractContextManager[None]:
         if self._settings.settle_seconds is None:
             return nullcontext()
         return settling(requests.heard, self._settings.settle_seconds, requests.settled, stop)
 
-    def _writable(self, plan: Plan) -> Sequence[Path] | None:
-        if confinement_of(self._settings.confine) is not Confinement.ON:
+    def _writable(self, plan: Plan, extras: Extras) -> Sequence[Path] | None:
+        if not self._settings.is_confined:
             return None
         sandboxes = [Path(resource.sandbox_path) for resource in plan.resources]
-        return Writable(sandboxes, (temporary_folder(plan), *self._settings.allow_write))
+        return Writable(sandboxes, (temporary_folder(plan), *extras.writable, *self._settings.allow_write))
 
     def _explained(self, plan: Plan, view: StepView, context: ToolContext, result: ToolResult) -> ToolResult:
         """The failed result with an explanation, if a write outside of the permitted folders caused it."""
-        border = Border(
+        border = self._border(plan, view, context)
+        refusal = explain(f"{result.output}\n{result.error}", context.folder, border)
+        return replace(result, error=f"{result.error}; {refusal}") if refusal else result
+
+    def _border(self, plan: Plan, view: StepView, context: ToolContext) -> Border:
+        return Border(
             writable=(*view.paths.values(), *(context.writable or ())),
             allowed=self._settings.allow_write,
             copies={Path(resource.path): view.paths[resource.name] for resource in plan.resources},
             holdfast_home=plan_folder(plan).parents[1],
             mounts=context.mounts,
         )
-        refusal = explain(f"{result.output}\n{result.error}", context.folder, border)
-        return replace(result, error=f"{result.error}; {refusal}") if refusal else result
 
     def _environment(self, plan: Plan, view: StepView, index: int) -> dict[str, str]:
         passed = passed_variables(self._settings.environment, self._settings.passed_variables)
@@ -146,3 +172,11 @@ class StepRunner:
             "HOLDFAST_STEP": str(index),
             "HOLDFAST_GUIDANCE": plan.guidance,
         }
+
+
+def _heard_by(complaints: Complaints, printed: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    def hear(text: bytes) -> None:
+        complaints.hear(text)
+        printed(text)
+
+    return hear

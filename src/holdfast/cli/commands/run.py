@@ -21,11 +21,12 @@ from holdfast.cli.interrupts import interruptible
 from holdfast.cli.invocation import Invocation, command, exclude_option, include_option
 from holdfast.cli.output import Next, Reply, Screen, counted, show_next, show_sentence
 from holdfast.cli.screen.diff import show_diff
+from holdfast.cli.screen.grants import refused_data, show_grants, show_refused
 from holdfast.cli.screen.listeners import RepairListener, own_path_messages
 from holdfast.cli.screen.plans import changes_text
 from holdfast.cli.streams import STREAM_NAMES
 from holdfast.errors import EXIT_INTERRUPTED, EXIT_STEP_FAILED
-from holdfast.model import PlanState, RunStatus, StepRun
+from holdfast.model import PlanState, RefusedWrite, RunStatus, StepRun
 from holdfast.names import name_text
 
 if TYPE_CHECKING:
@@ -76,6 +77,12 @@ class Duration(click.ParamType[float]):
 @click.option(
     "--allow-write", multiple=True, metavar="PATH", help="Where else the program may write; rollback does not cover it."
 )
+@click.option(
+    "--agent",
+    metavar="NAME",
+    help="The profile that says what the program needs: aider, claude, codex, gemini, mini, opencode or one of your own; "
+    "by default the one for the name of the program. `none` uses none.",
+)
 @include_option
 @exclude_option
 @click.argument("argv", nargs=-1, required=True, metavar="COMMAND...")
@@ -85,6 +92,7 @@ def run(
     settle: float,
     pass_env: tuple[str, ...],
     allow_write: tuple[str, ...],
+    agent: str | None,
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     argv: tuple[str, ...],
@@ -108,12 +116,14 @@ def run(
             allow_write=allow_write,
             include=include,
             exclude=exclude,
+            agent=agent,
         )
         screen = invocation.screen
         if not invocation.is_for_programs:
             for resource in plan.resources:
                 origin = f"{resource.strategy} of {name_text(resource.path)}"
                 screen.line(("sandbox  ", "dim"), f"{resource.name}  ", (origin, "dim"))
+            show_grants(screen, plan)
         screen.close()
         heard = RepairListener(invocation, waits=True)
         signals: list[int] = []
@@ -121,7 +131,7 @@ def run(
             outfit = Outfit(passthrough, settle, pass_env, allow_write)
             result = holdfast.execute(plan.plan_id, listener=heard, cancelled=cancelled, outfit=outfit)
         heard.say()
-        return _reply(holdfast, result, signals)
+        return _reply(holdfast, result, signals, heard.refused)
 
 
 @contextmanager
@@ -169,7 +179,9 @@ def _passthrough(invocation: Invocation, on_signal: Callable[[int], None]) -> It
         signal.signal(signal.SIGWINCH, previous)
 
 
-def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) -> Reply:
+def _reply(
+    holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int], refused: Sequence[RefusedWrite]
+) -> Reply:
     plan = result.plan
     runs = holdfast.runs(plan.plan_id)
     last = runs[-1] if runs else None  # none if it was stopped while the sandboxes were made
@@ -196,6 +208,8 @@ def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) 
     data = {
         **plan_data(plan),
         "resources": resources_data(plan),
+        "agent": next((each.grant.title for each in plan.steps if each.grant is not None), None),
+        "refused_writes": [refused_data(each) for each in refused],
         "program_exit_code": last.exit_code if last is not None else None,
         **changes_with_ignored(plan, changes),
         "checkpoints": [each.checkpoint.checkpoint_id for each in checkpoints],
@@ -212,6 +226,7 @@ def _reply(holdfast: Holdfast, result: ExecutionResult, signals: Sequence[int]) 
         )
         if files:
             show_diff(screen, plan, files, "stat")
+        show_refused(screen, refused)
         screen.line((counted(len(checkpoints), "checkpoint"), "dim"), (" to roll back to", "dim"))
         screen.line()
         show_next(screen, commands)
