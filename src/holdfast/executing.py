@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 from contextlib import ExitStack, nullcontext, suppress
+from pathlib import Path
 
 import msgspec
 
@@ -82,7 +83,7 @@ def _with_grant(outfit: Outfit, plan: Plan) -> Outfit:
     return msgspec.structs.replace(
         outfit,
         pass_env=(*outfit.pass_env, *grant.pass_env),
-        allow_write=(*outfit.allow_write, *grant.allow_write),
+        allow_write=(*outfit.allow_write, *grant.folders, *(each for each in grant.files if Path(each).exists())),
     )
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.execution.caches import private_caches
-from holdfast.execution.folders import cache_folder, hiding_folder
+from holdfast.execution.folders import cache_folder, hiding_folder, standing_folder, temporary_folder
+from holdfast.execution.stand_in import StandIn, finish, left_beside, prepare, stand_ins
 from holdfast.execution.view import same_path_refusal
-from holdfast.model import Grant, Plan, Step
+from holdfast.model import Grant, Plan, RefusedWrite, Step, View
+from holdfast.process.confinement import real_path
 from holdfast.process.environment import passed_variables
 from holdfast.process.mount import Mount
 from holdfast.system.trees import remove_tree
@@ -23,7 +25,14 @@ if TYPE_CHECKING:
 class Extras:
     environment: Mapping[str, str] = field(default_factory=dict)
     writable: tuple[Path, ...] = ()
+    below: tuple[Mount, ...] = ()
+    """Mounts that come before those of the view."""
     mounts: tuple[Mount, ...] = ()
+    stand_ins: tuple[StandIn, ...] = ()
+
+    def finish(self) -> list[RefusedWrite]:
+        """Bring back what the program changed in single files, and say what it wrote that nobody else sees."""
+        return [refused for each in self.stand_ins for refused in (*_kept_apart(each), *_left_beside(each))]
 
 
 def extras_of(plan: Plan, step: Step, settings: StepSettings) -> Extras:
@@ -31,13 +40,44 @@ def extras_of(plan: Plan, step: Step, settings: StepSettings) -> Extras:
     if not step.is_program:
         return Extras()
     grant = step.grant or Grant(title="")
+    hiding = _hiding(plan, grant)
     if not settings.is_confined:
-        return Extras(grant.environment, mounts=_hiding(plan, grant))
+        return Extras(grant.environment, mounts=hiding)
     caches = cache_folder(plan)
-    sandbox = Path(plan.resource(step.resource).sandbox_path)
+    sandboxes = [Path(resource.sandbox_path) for resource in plan.resources]
     passed = passed_variables(settings.environment, settings.passed_variables)
+    sandbox = Path(plan.resource(step.resource).sandbox_path)
     variables = private_caches(caches, sandbox, passed, settings.environment, settings.allow_write)
-    return Extras({**variables, **grant.environment}, (caches,), _hiding(plan, grant))
+    standing = _standing(plan, grant, settings)
+    writable = (*sandboxes, temporary_folder(plan), caches, *settings.allow_write)
+    return Extras(
+        environment={**variables, **grant.environment},
+        writable=(caches, *(each.seen for each in standing)),
+        below=tuple(mount for each in standing for mount in prepare(each, writable)),
+        mounts=hiding,
+        stand_ins=tuple(standing),
+    )
+
+
+def _standing(plan: Plan, grant: Grant, settings: StepSettings) -> list[StandIn]:
+    """For each file that the program may write; none if nothing can be mounted, or if a person does not want it."""
+    if settings.view is View.OWN_PATH or same_path_refusal() is not None:
+        return []
+    files = [*(each for each in settings.allow_write if each.is_file()), *map(Path, grant.files)]
+    folders = [each for each in settings.allow_write if each.is_dir()]
+    return stand_ins(files, standing_folder(plan), [*folders, *(real_path(Path(each.path)) for each in plan.resources)])
+
+
+def _kept_apart(stand_in: StandIn) -> Iterator[RefusedWrite]:
+    for kept in finish(stand_in.place):
+        reason = f"another program changed it meanwhile, so what this one wrote is in {kept}"
+        yield RefusedWrite(str(kept), None, reason=reason)
+
+
+def _left_beside(stand_in: StandIn) -> Iterator[RefusedWrite]:
+    for path in left_beside(stand_in):
+        reason = f"nobody else sees it; it is kept in {stand_in.seen / path.name} until the plan is deleted"
+        yield RefusedWrite(str(path), None, reason=reason)
 
 
 def _hiding(plan: Plan, grant: Grant) -> tuple[Mount, ...]:

@@ -97,7 +97,7 @@ class StepRunner:
         context = ToolContext(
             root=Path(plan.resource(step.resource).sandbox_path),
             seen_at=view.paths[step.resource],
-            mounts=(*view.mounts, *extras.mounts),
+            mounts=(*extras.below, *view.mounts, *extras.mounts),
             environment={**extras.environment, **self._environment(plan, view, run.step_index)},
             record_decision=requests.record_decision,
             checkpoint=requests.checkpoint,
@@ -117,20 +117,19 @@ class StepRunner:
             result = ToolResult.failed(error.message)
         except Exception as error:  # noqa: BLE001 - tools come from any package; whatever one raises fails its step
             result = ToolResult.failed(f"the tool {step.tool} raised {type(error).__name__}: {error}")
-        if context.writable is None:
-            return result
         if complaints is not None:
-            self._tell_refused(complaints, plan, view, context, requests)
-        elif result.error is not None and result.exit_code != _EXIT_NOT_EXECUTABLE:
+            self._tell_refused(complaints, extras, self._border(plan, view, context), context, requests)
+        elif context.writable is not None and result.error is not None and result.exit_code != _EXIT_NOT_EXECUTABLE:
             result = self._explained(plan, view, context, result)
         return result
 
     def _tell_refused(
-        self, complaints: Complaints, plan: Plan, view: StepView, context: ToolContext, requests: Requests
+        self, complaints: Complaints, extras: Extras, border: Border, context: ToolContext, requests: Requests
     ) -> None:
-        refused = refused_writes(complaints.names(), context.folder, self._border(plan, view, context))
+        refused = [] if context.writable is None else refused_writes(complaints.names(), context.folder, border)
+        refused = [*refused, *extras.finish()]
         if refused:
-            requests.refused(refused)
+            requests.refused(tuple(refused))
 
     def _settling(self, requests: Requests, stop: threading.Event) -> AbstractContextManager[None]:
         if self._settings.settle_seconds is None:

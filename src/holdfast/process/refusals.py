@@ -21,7 +21,7 @@ from holdfast.process.confinement import real_path, would_expose
 from holdfast.process.mount import Mount, seen_at
 
 # Linking or moving a file out of a sandbox fails as if there were two file systems.
-_REFUSED = re.compile(r"permission denied|access ?denied|EACCES|cross-device link|EXDEV", re.IGNORECASE)
+_REFUSED = re.compile(r"permission denied|access ?denied|EACCES|cross-device link|EXDEV|read-only file system|EROFS", re.IGNORECASE)
 _PROGRAM = re.compile(r"^\S+: (?!permission denied)", re.IGNORECASE)
 _NAME = re.compile(
     r"""
