@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 from contextlib import ExitStack, nullcontext, suppress
-from pathlib import Path
 
 import msgspec
 
@@ -42,7 +41,7 @@ def execute_plan(
         sandboxes = {resource.name: sandbox_for(plan, resource) for resource in plan.resources}
         executor = PlanExecutor(
             parts.service,
-            parts.step_runner(_with_grant(outfit, plan)),
+            parts.step_runner(outfit),
             sandboxes=sandboxes,
             choices=choices,
             listener=listener,
@@ -73,18 +72,6 @@ def execute_plan(
                 executor.record_error(plan, lease, f"{full.message} {hint}".strip())
             raise full from error
         return msgspec.structs.replace(result, made_anew=(*made, *result.made_anew))
-
-
-def _with_grant(outfit: Outfit, plan: Plan) -> Outfit:
-    """With what the profile of an agent allows the program of the plan."""
-    grant = next((step.grant for step in plan.steps if step.grant is not None), None)
-    if grant is None:
-        return outfit
-    return msgspec.structs.replace(
-        outfit,
-        pass_env=(*outfit.pass_env, *grant.pass_env),
-        allow_write=(*outfit.allow_write, *grant.folders, *(each for each in grant.files if Path(each).exists())),
-    )
 
 
 def _begun(

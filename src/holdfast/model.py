@@ -376,8 +376,8 @@ class Step(Record, frozen=True, kw_only=True):
     """How many of the subplans run at the same time."""
     merge: MergeStrategy = MergeStrategy.THREE_WAY
     grant: Grant | None = None
-    """What the profile of an agent adds. Only ``holdfast run`` sets it: a plan file, which may come with a project, cannot
-    allow itself anything."""
+    """What the profile of an agent adds. Only ``holdfast run`` sets it: a plan file, which may come with a project,
+    cannot allow itself anything."""
 
     @property
     def is_program(self) -> bool:

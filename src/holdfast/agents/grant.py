@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.agents.profiles import Profile, find_profile, with_arguments
-from holdfast.errors import SandboxError, UsageError
+from holdfast.errors import SandboxError
 from holdfast.model import Grant
 from holdfast.names import name_text
 from holdfast.process.environment import passed_variables
@@ -78,11 +78,6 @@ def make_folders(grant: Grant) -> None:
                 f"{name_text(str(folder))}, which {grant.title} needs, cannot be made: {error.strerror}.",
                 hint="Make it, or use `--agent none` and say what the program may do.",
             ) from error
-
-
-def existing_places(grant: Grant) -> tuple[str, ...]:
-    """Where it may write, but for files that it has not made yet."""
-    return (*grant.folders, *(file for file in grant.files if Path(file).exists()))
 
 
 def refuse_reachable_daemons(grant: Grant, reason: str | None) -> None:

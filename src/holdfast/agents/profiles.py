@@ -1,6 +1,6 @@
-"""Profiles of coding agents: one TOML file each, ours in ``profiles/`` and the user's in the folder ``agents`` of the home.
+"""Profiles of coding agents: one TOML file each, ours in ``profiles/``, the user's in the folder ``agents`` of the home.
 
-A file of the user replaces ours of the same name. It is found by the name of the program that is run, or by its own.
+A file of the user replaces ours of the same name. It is found by the name of the program, or by its own.
 """
 
 from __future__ import annotations

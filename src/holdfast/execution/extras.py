@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from holdfast.execution.step_runner import StepSettings
 
 
+def places_of(grant: Grant) -> tuple[Path, ...]:
+    """Where the profile of an agent lets it write, as far as it is there: the real paths."""
+    return tuple(real_path(place) for place in map(Path, grant.allow_write) if place.exists())
+
+
 @dataclass(frozen=True)
 class Extras:
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -1,16 +1,16 @@
 """Stand-ins: a folder that a program sees in place of the real one, so that it can replace a single file in it.
 
-A program that may write a file also locks it, and replaces it: with a folder or a file beside it. Landlock has no right
-for that: what allows it for one name allows it for all names, and in all folders below. So the program sees another
-folder in place of the real one. All that is in the real folder is mounted in it, read-only except where the program may
-write; only the file and its siblings are copies. What the program changes in the file is brought back into the real one.
+A program that may write a file also locks and replaces it, by a folder or a file beside it. Landlock has no right for
+that: what allows it for one name allows it for all names, and in all folders below. So the program sees another folder
+in place of the real one. All that is in the real folder is mounted in it, read-only except where the program may write;
+only the file and its siblings are copies. What the program changes in the file is brought back into the real one.
 
     .beside/<number>/about.json    which folder, which files, and what is mounted
     .beside/<number>/seen/         what the program sees
     .beside/<number>/base/         each file as it was when it was last copied or brought back
 
-Dies: anywhere before a file is brought back, the change is in ``seen`` and not in ``base``, and the next run of the plan
-or its deletion brings it back. Bringing back replaces the real file at once, so it may be done again.
+Dies: before a file is brought back, the change is in ``seen`` and not in ``base``, and the next run of the plan or its
+deletion brings it back. Bringing back replaces the real file at once, so it may be done again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class StandIn(NamedTuple):
 
 
 def stand_ins(files: Iterable[Path], place: Path, closed: Sequence[Path]) -> list[StandIn]:
-    """One for each folder of these files, except in the folders that are ``closed``, and in those that hold too much."""
+    """One for each folder of these files, except in folders that are ``closed``, and in those that hold too much."""
     by_folder: dict[Path, list[str]] = {}
     for file in files:
         real = Path(os.path.realpath(file))

@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.errors import HoldfastError, described
-from holdfast.execution.extras import Extras, extras_of
+from holdfast.execution.extras import Extras, extras_of, places_of
 from holdfast.execution.folders import plan_folder, temporary_folder
 from holdfast.execution.pauses import settling
 from holdfast.execution.view import StepView, view_of
@@ -50,6 +50,15 @@ class StepSettings(msgspec.Struct, frozen=True):
     settle_seconds: float | None = None
     """Take a checkpoint whenever a running tool has written something and then paused for this long."""
 
+    def for_step(self, step: Step) -> StepSettings:
+        """With what the profile of an agent allows the program of the step."""
+        if step.grant is None:
+            return self
+        return msgspec.structs.replace(
+            self,
+            passed_variables=(*self.passed_variables, *step.grant.pass_env),
+            allow_write=(*self.allow_write, *places_of(step.grant)),
+        )
 
     @property
     def is_confined(self) -> bool:
@@ -86,91 +95,92 @@ class StepRunner:
     def run(self, plan: Plan, step: Step, run: StepRun, requests: Requests, cancelled: threading.Event) -> ToolResult:
         """Call the tool; every failure of the call is a result, not an exception."""
         try:
-            view = self.view_of(plan)
+            settings = self._settings.for_step(step)
+            view = view_of(plan, settings.view, settings.allow_write)
+            extras = extras_of(plan, step, settings)
         except HoldfastError as error:
             return ToolResult.failed(error.message)
-        try:
-            extras = extras_of(plan, step, self._settings)
         except OSError as error:
-            return ToolResult.failed(f"the folders of {step.name} cannot be made: {described(error)}")
+            return ToolResult.failed(f"a folder that {step.name} needs cannot be made: {described(error)}")
         complaints = Complaints() if step.is_program else None
         context = ToolContext(
             root=Path(plan.resource(step.resource).sandbox_path),
             seen_at=view.paths[step.resource],
             mounts=(*extras.below, *view.mounts, *extras.mounts),
-            environment={**extras.environment, **self._environment(plan, view, run.step_index)},
+            environment={**extras.environment, **_environment(plan, view, settings, run.step_index)},
             record_decision=requests.record_decision,
             checkpoint=requests.checkpoint,
-            timeout_seconds=self.tools.declaration_for(step).timeout_seconds or self._settings.timeout_seconds,
-            output_limit_bytes=self._settings.output_limit_bytes,
+            timeout_seconds=self.tools.declaration_for(step).timeout_seconds or settings.timeout_seconds,
+            output_limit_bytes=settings.output_limit_bytes,
             on_output=requests.printed if complaints is None else _heard_by(complaints, requests.printed),
             cancelled=cancelled,
             mark=mark_of(run.run_id, self._home),
-            writable=self._writable(plan, extras),
+            writable=_writable(plan, settings, extras),
             on_directory=requests.made_directory,
-            passthrough=self._settings.passthrough,
+            passthrough=settings.passthrough,
         )
         try:
-            with self._settling(requests, cancelled):
+            with _settling(settings, requests, cancelled):
                 result = self.tools.run(step, context)
         except HoldfastError as error:
             result = ToolResult.failed(error.message)
         except Exception as error:  # noqa: BLE001 - tools come from any package; whatever one raises fails its step
             result = ToolResult.failed(f"the tool {step.tool} raised {type(error).__name__}: {error}")
         if complaints is not None:
-            self._tell_refused(complaints, extras, self._border(plan, view, context), context, requests)
+            if refused := (*_refused(complaints, _border(plan, view, settings, context), context), *extras.finish()):
+                requests.refused(refused)
         elif context.writable is not None and result.error is not None and result.exit_code != _EXIT_NOT_EXECUTABLE:
-            result = self._explained(plan, view, context, result)
+            result = _explained(_border(plan, view, settings, context), context, result)
         return result
 
-    def _tell_refused(
-        self, complaints: Complaints, extras: Extras, border: Border, context: ToolContext, requests: Requests
-    ) -> None:
-        refused = [] if context.writable is None else refused_writes(complaints.names(), context.folder, border)
-        refused = [*refused, *extras.finish()]
-        if refused:
-            requests.refused(tuple(refused))
 
-    def _settling(self, requests: Requests, stop: threading.Event) -> AbstractContextManager[None]:
-        if self._settings.settle_seconds is None:
-            return nullcontext()
-        return settling(requests.heard, self._settings.settle_seconds, requests.settled, stop)
+def _settling(settings: StepSettings, requests: Requests, stop: threading.Event) -> AbstractContextManager[None]:
+    if settings.settle_seconds is None:
+        return nullcontext()
+    return settling(requests.heard, settings.settle_seconds, requests.settled, stop)
 
-    def _writable(self, plan: Plan, extras: Extras) -> Sequence[Path] | None:
-        if not self._settings.is_confined:
-            return None
-        sandboxes = [Path(resource.sandbox_path) for resource in plan.resources]
-        return Writable(sandboxes, (temporary_folder(plan), *extras.writable, *self._settings.allow_write))
 
-    def _explained(self, plan: Plan, view: StepView, context: ToolContext, result: ToolResult) -> ToolResult:
-        """The failed result with an explanation, if a write outside of the permitted folders caused it."""
-        border = self._border(plan, view, context)
-        refusal = explain(f"{result.output}\n{result.error}", context.folder, border)
-        return replace(result, error=f"{result.error}; {refusal}") if refusal else result
+def _writable(plan: Plan, settings: StepSettings, extras: Extras) -> Sequence[Path] | None:
+    if not settings.is_confined:
+        return None
+    sandboxes = [Path(resource.sandbox_path) for resource in plan.resources]
+    return Writable(sandboxes, (temporary_folder(plan), *extras.writable, *settings.allow_write))
 
-    def _border(self, plan: Plan, view: StepView, context: ToolContext) -> Border:
-        return Border(
-            writable=(*view.paths.values(), *(context.writable or ())),
-            allowed=self._settings.allow_write,
-            copies={Path(resource.path): view.paths[resource.name] for resource in plan.resources},
-            holdfast_home=plan_folder(plan).parents[1],
-            mounts=context.mounts,
-        )
 
-    def _environment(self, plan: Plan, view: StepView, index: int) -> dict[str, str]:
-        passed = passed_variables(self._settings.environment, self._settings.passed_variables)
-        temporary = temporary_folder(plan)
-        # It is empty for every step, because a rollback would not restore what an earlier step left there.
-        remove_tree(temporary)
-        temporary.mkdir(parents=True, mode=0o700)
-        return {
-            **passed,
-            **{resource_variable(name): str(path) for name, path in view.paths.items()},
-            "TMPDIR": str(temporary),
-            "HOLDFAST_PLAN_ID": plan.plan_id,
-            "HOLDFAST_STEP": str(index),
-            "HOLDFAST_GUIDANCE": plan.guidance,
-        }
+def _border(plan: Plan, view: StepView, settings: StepSettings, context: ToolContext) -> Border:
+    return Border(
+        writable=(*view.paths.values(), *(context.writable or ())),
+        allowed=settings.allow_write,
+        copies={Path(resource.path): view.paths[resource.name] for resource in plan.resources},
+        holdfast_home=plan_folder(plan).parents[1],
+        mounts=context.mounts,
+    )
+
+
+def _explained(border: Border, context: ToolContext, result: ToolResult) -> ToolResult:
+    """The failed result with an explanation, if a write outside of the permitted folders caused it."""
+    refusal = explain(f"{result.output}\n{result.error}", context.folder, border)
+    return replace(result, error=f"{result.error}; {refusal}") if refusal else result
+
+
+def _refused(complaints: Complaints, border: Border, context: ToolContext) -> tuple[RefusedWrite, ...]:
+    return () if context.writable is None else refused_writes(complaints.names(), context.folder, border)
+
+
+def _environment(plan: Plan, view: StepView, settings: StepSettings, index: int) -> dict[str, str]:
+    passed = passed_variables(settings.environment, settings.passed_variables)
+    temporary = temporary_folder(plan)
+    # It is empty for every step, because a rollback would not restore what an earlier step left there.
+    remove_tree(temporary)
+    temporary.mkdir(parents=True, mode=0o700)
+    return {
+        **passed,
+        **{resource_variable(name): str(path) for name, path in view.paths.items()},
+        "TMPDIR": str(temporary),
+        "HOLDFAST_PLAN_ID": plan.plan_id,
+        "HOLDFAST_STEP": str(index),
+        "HOLDFAST_GUIDANCE": plan.guidance,
+    }
 
 
 def _heard_by(complaints: Complaints, printed: Callable[[bytes], None]) -> Callable[[bytes], None]:

@@ -6,12 +6,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
-from holdfast.agents.grant import given_to, existing_places, make_folders, refuse_reachable_daemons
+from holdfast.agents.grant import given_to, make_folders, refuse_reachable_daemons
 from holdfast.config.keys import refuse_patterns
 from holdfast.config.loading import Settings
 from holdfast.errors import ConfigError, UsageError
+from holdfast.execution.extras import places_of
 from holdfast.execution.preflight import check_plan, check_steps
 from holdfast.execution.view import same_path_refusal
 from holdfast.model import CopyRules, Decision, Plan, Resource, ResourceType, Revision, Step, now
@@ -54,20 +53,29 @@ def create_program_plan(
     settings, environment = parts.settings, parts.environment
     refuse_what_cannot_be_passed(pass_env, environment)
     _refuse_what_cannot_be_written(allow_write, parts)
-    given = given_to(argv, agent, environment=environment, user_home=parts.user_home, home=parts.home)
     draft = program_draft(argv, resources or (project_root(folder),), folder, settings.policy)
     rules = _copy_rules(draft, include, exclude, settings)
     seen = passed_variables(environment, (*settings.pass_env, *pass_env))
     (step,) = draft.steps
     root = next(each.path for each in draft.resources if each.name == step.resource)
     refuse_unknown_program(argv[0], seen.get("PATH", os.defpath), root / step.args["folder"], root)
-    if given is not None:
-        make_folders(given.grant)
-        refuse_reachable_daemons(given.grant, same_path_refusal())
-        _refuse_what_cannot_be_written(existing_places(given.grant), parts)
-        step = step.model_copy(update={"args": {**step.args, "argv": list(given.argv)}, "grant": given.grant})
-        draft = msgspec.structs.replace(draft, steps=(step,))
-    return _created(draft, rules, parts)
+    return _created(draft.model_copy(update={"steps": (with_grant(step, agent, parts),)}), rules, parts)
+
+
+def with_grant(step: Step, agent: str | None, parts: Parts) -> Step:
+    """The step with what the profile of an agent gives its program; the folders that this one needs are made.
+
+    ``agent``: the name of a profile, ``none``, or None for the one of the program.
+    """
+    argv, home = step.args["argv"], parts.home
+    given = given_to(argv, agent, environment=parts.environment, user_home=parts.user_home, home=home)
+    if given is None:
+        return step
+    make_folders(given.grant)
+    refuse_reachable_daemons(given.grant, same_path_refusal())
+    places = tuple(map(str, places_of(given.grant)))
+    allowed_paths(places, user_home=parts.user_home, holdfast_home=home, origin=f"The agent {given.grant.title}")
+    return step.model_copy(update={"args": {**step.args, "argv": list(given.argv)}, "grant": given.grant})
 
 
 def _refuse_what_cannot_be_written(places: Sequence[str], parts: Parts) -> None:

@@ -179,7 +179,10 @@ class Plans:
             confinement=confinement_of(settings.confine),
             subplans=tuple(store.plans.below(plan.plan_id, sound_only=True)),
             conflicts=tuple(self.conflicts(plan)),
-            outside_of_rollback=expanded(settings.allow_write, self._parts.user_home),
+            outside_of_rollback=(
+                *expanded(settings.allow_write, self._parts.user_home),
+                *(Path(place) for step in plan.steps if step.grant is not None for place in step.grant.allow_write),
+            ),
         )
 
     def _runs_of(self, plan: Plan, steps: range) -> list[StepRun]:

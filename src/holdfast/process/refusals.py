@@ -21,7 +21,10 @@ from holdfast.process.confinement import real_path, would_expose
 from holdfast.process.mount import Mount, seen_at
 
 # Linking or moving a file out of a sandbox fails as if there were two file systems.
-_REFUSED = re.compile(r"permission denied|access ?denied|EACCES|cross-device link|EXDEV|read-only file system|EROFS", re.IGNORECASE)
+# So does one in a folder that stands in for the real one, which is mounted read-only.
+_REFUSED = re.compile(
+    r"permission denied|access ?denied|EACCES|cross-device link|EXDEV|read-only file system|EROFS", re.IGNORECASE
+)
 _PROGRAM = re.compile(r"^\S+: (?!permission denied)", re.IGNORECASE)
 _NAME = re.compile(
     r"""

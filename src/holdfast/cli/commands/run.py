@@ -80,8 +80,8 @@ class Duration(click.ParamType[float]):
 @click.option(
     "--agent",
     metavar="NAME",
-    help="The profile that says what the program needs: aider, claude, codex, gemini, mini, opencode or one of your own; "
-    "by default the one for the name of the program. `none` uses none.",
+    help="The profile that says what the program needs: aider, claude, codex, gemini, mini, opencode or one of your "
+    "own; by default the one for the name of the program. `none` uses none.",
 )
 @include_option
 @exclude_option
