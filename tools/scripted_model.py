@@ -92,7 +92,7 @@ class ScriptedModel:
         if not body.get("stream"):
             choice = {"index": 0, "message": message, "finish_reason": reason}
             return _document({**frame, "object": "chat.completion", "choices": [choice]})
-        deltas = ((message, None), ({}, reason))
+        deltas: tuple[tuple[Json, str | None], ...] = ((message, None), ({}, reason))
         choices = [{"index": 0, "delta": delta, "finish_reason": ended} for delta, ended in deltas]
         pieces = [{**frame, "object": "chat.completion.chunk", "choices": [each]} for each in choices]
         return _stream(pieces, last="data: [DONE]\n\n")

@@ -1,4 +1,4 @@
-"""Profiles of coding agents: one TOML file each, ours in ``profiles/``, the user's in the folder ``agents`` of the home.
+"""Profiles of coding agents: one TOML file each, ours in ``profiles/``, the user's in ``agents`` in the home.
 
 A file of the user replaces ours of the same name. It is found by the name of the program, or by its own.
 """

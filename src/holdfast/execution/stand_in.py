@@ -27,17 +27,20 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.process.mount import Mount
-from holdfast.system.trees import remove_tree
+from holdfast.system.trees import remove_tree, sync_directory
 
 _MOST_ENTRIES = 400
 """Each is a mount, and an open file while they are made."""
 _MISSING = object()
+_ABOUT = "about.json"
 
 
 class _About(msgspec.Struct):
     folder: str
     files: list[str]
     mounted: list[str] = []
+    links: list[str] = []
+    """Symlinks of the real folder, made again."""
 
 
 class StandIn(NamedTuple):
@@ -86,60 +89,73 @@ def prepare(stand_in: StandIn, writable: Sequence[Path]) -> list[Mount]:
     finish(stand_in.place)
     for folder in (stand_in.seen, stand_in.place / "base"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for left in stand_in.seen.iterdir():
-        if stand_in.may_change(left.name) and left.is_dir():
-            remove_tree(left)  # a lock, of a program that was killed
-    mounted = _made_like(stand_in)
-    about = _About(str(stand_in.real), list(stand_in.files), mounted)
-    _replace(stand_in.place / "about.json", msgspec.json.encode(about), 0o600)
+    _clear(stand_in)
+    about = _like_real(stand_in)
+    # First: a place for a mount that is not named there would count as made by the program.
+    _replace(stand_in.place / _ABOUT, msgspec.json.encode(about), 0o600)
+    _make(stand_in, about)
     files = {stand_in.real / name for name in stand_in.files}
     inside = sorted(each for each in writable if each.is_relative_to(stand_in.real) and each not in files)
     return [
         Mount(stand_in.seen, stand_in.real),
-        *(Mount(stand_in.real / name, stand_in.real / name, read_only=True) for name in mounted),
+        *(Mount(stand_in.real / name, stand_in.real / name, read_only=True) for name in about.mounted),
         *(Mount(each, each) for each in inside),
     ]
 
 
-def _made_like(stand_in: StandIn) -> list[str]:
-    """Give each entry of the real folder a place to be mounted at, and copy the files; the names to mount."""
-    mounted = []
-    shutil.copystat(stand_in.real, stand_in.seen)
-    with os.scandir(stand_in.real) as entries:
-        for entry in entries:
-            place = stand_in.seen / entry.name
-            if stand_in.may_change(entry.name):
-                if entry.is_file(follow_symlinks=False):
-                    _copy(stand_in, entry.name)
-            elif entry.is_symlink():
-                _remove_place(place)
-                with suppress(FileExistsError):
-                    place.symlink_to(os.readlink(entry.path))
-            elif _is_made(place, is_folder=entry.is_dir(follow_symlinks=False)):
-                mounted.append(entry.name)
-    return mounted
-
-
-def _copy(stand_in: StandIn, name: str) -> None:
-    content, mode = _content(stand_in.real / name)
-    for folder in (stand_in.place / "base", stand_in.seen):
-        _replace(folder / name, content or b"", mode)
-
-
-def _is_made(place: Path, *, is_folder: bool) -> bool:
-    """Whether something can be mounted there: what the program made itself at this place stays, and is not covered."""
-    with suppress(FileExistsError):
-        if is_folder:
-            place.mkdir(mode=0o700)
-        else:
-            place.touch(mode=0o600, exist_ok=False)
-    return not place.is_symlink() and place.is_dir() == is_folder
+def _clear(stand_in: StandIn) -> None:
+    """Remove what was made for the last run, and the locks of a program that was killed; its own files stay."""
+    about = _read_about(stand_in.place)
+    for each in list(stand_in.seen.iterdir()):
+        if stand_in.may_change(each.name) and each.is_dir() and not each.is_symlink():
+            remove_tree(each)
+        elif about is not None and each.name in (*about.mounted, *about.links):
+            with suppress(OSError):  # it is not empty: the program put something else there
+                _remove_place(each)
 
 
 def _remove_place(place: Path) -> None:
-    with suppress(FileNotFoundError, NotADirectoryError):
-        if place.is_symlink():
-            place.unlink()
+    if place.is_dir() and not place.is_symlink():
+        place.rmdir()
+    elif place.is_symlink() or place.stat().st_size == 0:
+        place.unlink()
+
+
+def _like_real(stand_in: StandIn) -> _About:
+    """What is to be made of the entries of the real folder. What the program made itself at such a place stays."""
+    about = _About(str(stand_in.real), list(stand_in.files))
+    with os.scandir(stand_in.real) as entries:
+        for entry in entries:
+            if stand_in.may_change(entry.name) or os.path.lexists(stand_in.seen / entry.name):
+                continue
+            if entry.is_symlink():
+                about.links.append(entry.name)
+            else:
+                about.mounted.append(entry.name)
+    return about
+
+
+def _make(stand_in: StandIn, about: _About) -> None:
+    """Give each entry of the real folder a place to be mounted at, and copy the files."""
+    for name in about.links:
+        (stand_in.seen / name).symlink_to(os.readlink(stand_in.real / name))
+    for name in about.mounted:
+        place = stand_in.seen / name
+        place.mkdir(mode=0o700) if (stand_in.real / name).is_dir() else place.touch(mode=0o600)
+    for path in list(stand_in.real.iterdir()):
+        if stand_in.may_change(path.name) and path.is_file() and not path.is_symlink():
+            content, mode = _content(path)
+            # In this order: a base that is newer than what the program saw would bring back what is older.
+            for folder in (stand_in.seen, stand_in.place / "base"):
+                _replace(folder / path.name, content or b"", mode)
+    shutil.copystat(stand_in.real, stand_in.seen)
+
+
+def _read_about(place: Path) -> _About | None:
+    try:
+        return msgspec.json.decode((place / _ABOUT).read_bytes(), type=_About)
+    except FileNotFoundError:
+        return None
 
 
 def finish_all(place: Path) -> list[Path]:
@@ -153,9 +169,8 @@ def finish_all(place: Path) -> list[Path]:
 
 def finish(place: Path) -> list[Path]:
     """The same for one stand-in, which may not have been made."""
-    try:
-        about = msgspec.json.decode((place / "about.json").read_bytes(), type=_About)
-    except FileNotFoundError:
+    about = _read_about(place)
+    if about is None:
         return []
     stand_in = StandIn(place, Path(about.folder), tuple(about.files))
     return [kept for name in stand_in.files if (kept := _bring_back(stand_in, name)) is not None]
@@ -163,11 +178,12 @@ def finish(place: Path) -> list[Path]:
 
 def left_beside(stand_in: StandIn) -> list[Path]:
     """What a program wrote into the folder besides its files: nobody else sees it."""
-    about = msgspec.json.decode((stand_in.place / "about.json").read_bytes(), type=_About)
+    about = _read_about(stand_in.place)
+    made = set() if about is None else {*about.mounted, *about.links}
     return [
         stand_in.real / each.name
         for each in sorted(stand_in.seen.iterdir())
-        if each.name not in about.mounted and not stand_in.may_change(each.name) and not each.is_symlink()
+        if each.name not in made and not stand_in.may_change(each.name)
     ]
 
 
@@ -182,11 +198,14 @@ def _bring_back(stand_in: StandIn, name: str) -> Path | None:
     kept = None
     if theirs in (before, None):
         _replace(real, now, mode if theirs is None else their_mode)
+    elif theirs == now:
+        pass  # brought back before, by a process that died then
     elif (merged := _merged(before, now, theirs)) is not None:
         _replace(real, merged, their_mode)
-    elif theirs != now:
+    else:
         kept = real.with_name(f"{name}.holdfast-{stand_in.place.parents[1].name}")
         _replace(kept, now, their_mode)
+    sync_directory(stand_in.real)
     _replace(base, now, mode)
     return kept
 
