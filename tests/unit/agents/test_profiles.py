@@ -170,5 +170,5 @@ def test_a_daemon_outside_is_refused_if_its_socket_cannot_be_hidden(tmp_path: Pa
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / ".codex" / "app-server-control" / "s"))
         refuse_reachable_daemons(grant, None)
-        with pytest.raises(SandboxError, match="would do the work outside of the sandbox.*hidden: no mounts"):
+        with pytest.raises(SandboxError, match=r"would do the work outside of the sandbox.*hidden: no mounts"):
             refuse_reachable_daemons(grant, "no mounts")

@@ -146,6 +146,30 @@ def test_killed_while_it_is_brought_back_the_next_time_brings_it_back(
     assert sorted(each.name for each in user.iterdir()) == [".bashrc", ".config", ".profile", ".ssh", ".tool.json"]
 
 
+def test_killed_while_it_is_made_again_nothing_older_comes_back_and_nothing_is_hidden(
+    one: StandIn, user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced = os.replace
+    for last in range(1, 4):
+        (user / ".tool.json").write_text(f"newer {last}")
+        calls: list[object] = []
+
+        def dying(*arguments: Path, last: int = last, calls: list[object] = calls) -> None:
+            calls.append(arguments)
+            if len(calls) == last:
+                raise KeyboardInterrupt
+            replaced(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(module.os, "replace", dying)
+            with pytest.raises(KeyboardInterrupt):
+                prepare(one, [])
+        mounted = {each.target.name for each in prepare(one, [])}
+        assert {".ssh", ".config", ".bashrc"} <= mounted
+        assert (user / ".tool.json").read_text() == f"newer {last}"
+        assert (one.seen / ".tool.json").read_text() == f"newer {last}"
+
+
 def test_the_next_run_sees_the_folder_as_it_is_then_and_keeps_what_was_left(one: StandIn, user: Path) -> None:
     (one.seen / ".tool.json").write_text("ours")
     (one.seen / ".tool.json.lock").mkdir()
