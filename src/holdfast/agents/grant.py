@@ -37,7 +37,9 @@ def given_to(
 
 def _grant_of(profile: Profile, environment: Mapping[str, str], user_home: Path) -> Grant:
     def places(texts: Sequence[str]) -> tuple[str, ...]:
-        return tuple(str(_place(text, environment, user_home)) for text in texts)
+        found = (_place(text, environment, user_home) for text in texts)
+        # A relative one lies in the folder that the program starts in, which is a sandbox.
+        return tuple(str(each) for each in found if each.is_absolute())
 
     folders = places(profile.folders)
     files = [each for each in places(profile.files) if not any(Path(each).is_relative_to(one) for one in folders)]

@@ -18,7 +18,7 @@ from holdfast.execution.pauses import settling
 from holdfast.execution.view import StepView, view_of
 from holdfast.model import DEFAULT_PASSED_VARIABLES, DecisionSpec, Plan, RefusedWrite, Step, StepRun, View
 from holdfast.process.command import DEFAULT_OUTPUT_LIMIT_BYTES
-from holdfast.process.confinement import Confinement, Writable, confinement_of
+from holdfast.process.confinement import Confinement, Writable, confinement_of, real_path
 from holdfast.process.environment import passed_variables, resource_variable
 from holdfast.process.leftovers import mark_of
 from holdfast.process.passthrough import Passthrough
@@ -154,6 +154,7 @@ def _border(plan: Plan, view: StepView, settings: StepSettings, context: ToolCon
         copies={Path(resource.path): view.paths[resource.name] for resource in plan.resources},
         holdfast_home=plan_folder(plan).parents[1],
         mounts=context.mounts,
+        user_home=real_path(Path(settings.environment["HOME"])) if "HOME" in settings.environment else None,
     )
 
 

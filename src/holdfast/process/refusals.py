@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shlex
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -37,7 +36,9 @@ _NAME = re.compile(
 _LINES_ABOVE = 3
 _MOST_NAMES = 100
 _MOST_SHOWN = 5
-_LONGEST_LINE = 16 * 1024
+_LONGEST_TAIL = 16 * 1024
+_WORDS = (b"denied", b"eacces", b"device link", b"exdev", b"read-only file", b"erofs")
+"""One of them is in all that the expression above finds."""
 # Codes for a terminal: the cursor some places on, or to another line; then all others.
 _FORWARD = re.compile(r"\x1b\[\d*C")
 _MOVE = re.compile(r"\x1b\[[\d;]*[ABEFHf]")
@@ -58,40 +59,45 @@ class Border:
     holdfast_home: Path
     mounts: Sequence[Mount] = ()
     """What the step saw at other places."""
+    user_home: Path | None = None
+    """Nobody is told to allow it as a whole."""
 
 
 class Complaints:
     """Hears all that a program prints, and keeps the names of what it may have been refused."""
 
     def __init__(self) -> None:
-        self._above: deque[str] = deque(maxlen=_LINES_ABOVE)
-        self._rest = b""
+        self._tail = b""
+        """The last lines, and the beginning of the next one."""
         self._names: dict[str, None] = {}
 
     def hear(self, printed: bytes) -> None:
-        *lines, self._rest = (self._rest + printed).replace(b"\r", b"\n").split(b"\n")
-        self._rest = self._rest[-_LONGEST_LINE:]
-        for line in lines:
-            self._hear_line(_as_plain_text(line[-_LONGEST_LINE:]))
+        data = self._tail + printed
+        # Most programs complain of nothing, and some print very much.
+        lowered = data.lower()
+        if any(word in lowered for word in _WORDS):
+            self._note(data)
+        ends = data.rsplit(b"\n", _LINES_ABOVE + 1)
+        self._tail = b"\n".join(ends[1:] if len(ends) > _LINES_ABOVE + 1 else ends)[-_LONGEST_TAIL:]
 
     def names(self) -> tuple[str, ...]:
         """In the order in which they came."""
-        if self._rest:
-            self.hear(b"\n")
+        self.hear(b"\n")
         return tuple(self._names)
 
-    def _hear_line(self, text: str) -> None:
-        # On a terminal one piece of output may hold many of its lines.
-        for line in filter(str.strip, text.split("\n")):
-            self._above.append(line)
+    def _note(self, data: bytes) -> None:
+        # The last line may go on; on a terminal one piece of output holds many lines.
+        text = _as_plain_text(data.rpartition(b"\n")[0] if b"\n" in data else data)
+        lines = [line for line in text.splitlines() if line.strip()]
+        for index, line in enumerate(lines):
             if _REFUSED.search(line) and len(self._names) < _MOST_NAMES:
-                self._names.update(dict.fromkeys(_names_at(list(self._above), len(self._above) - 1)))
+                self._names.update(dict.fromkeys(_names_at(lines, index)))
 
 
-def _as_plain_text(line: bytes) -> str:
+def _as_plain_text(data: bytes) -> str:
     """Without the codes for a terminal: one that moves the cursor to another line begins a new one."""
-    text = _OTHER_CODE.sub("", _MOVE.sub("\n", _FORWARD.sub(" ", line.decode("utf-8", errors="replace"))))
-    return "".join(each for each in text if each == "\n" or each == "\t" or each.isprintable())
+    text = _OTHER_CODE.sub("", _MOVE.sub("\n", _FORWARD.sub(" ", data.decode("utf-8", errors="replace"))))
+    return "".join(each for each in text if each in "\n\r\t" or each.isprintable())
 
 
 def refused_writes(names: Iterable[str], cwd: Path, border: Border) -> tuple[RefusedWrite, ...]:
@@ -110,7 +116,7 @@ def _refused_write(path: Path, border: Border) -> RefusedWrite:
     if reason is not None:
         return RefusedWrite(str(path), None, reason=reason)
     place = _place_to_allow(path, border)
-    if not would_expose(place, border.holdfast_home):
+    if not would_expose(place, border.holdfast_home) and place != border.user_home:
         return RefusedWrite(str(path), str(place))
     below = place / path.relative_to(place).parts[0] if path != place else path
     return RefusedWrite(str(path), str(below), is_missing=not below.exists())

@@ -115,6 +115,7 @@ def test_a_variable_that_moves_the_folders_is_followed_and_passed(tmp_path: Path
     assert surely_given(tmp_path, "claude").grant.allow_write == (f"{tmp_path}/.claude", f"{tmp_path}/.claude.json")
     moved = surely_given(tmp_path, "claude", CLAUDE_CONFIG_DIR="/elsewhere").grant
     assert (moved.allow_write, moved.pass_env) == (("/elsewhere",), ("CLAUDE_CONFIG_DIR",))
+    assert surely_given(tmp_path, "codex", CODEX_HOME="in/the/sandbox").grant.folders == ()
     for variables, place in (
         ({}, f"{tmp_path}/.config/mini-swe-agent"),
         ({"XDG_CONFIG_HOME": "/x"}, "/x/mini-swe-agent"),
