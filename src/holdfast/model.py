@@ -375,14 +375,18 @@ class Step(Record, frozen=True, kw_only=True):
     parallel: Annotated[int, Meta(ge=1)] = 1
     """How many of the subplans run at the same time."""
     merge: MergeStrategy = MergeStrategy.THREE_WAY
-    grant: Grant | None = None
+    granted: Grant | msgspec.UnsetType = msgspec.UNSET
     """What the profile of an agent adds. Only ``holdfast run`` sets it: a plan file, which may come with a project,
-    cannot allow itself anything."""
+    cannot allow itself anything. Other steps are stored without it, byte for byte as before there were profiles."""
 
     @property
     def is_program(self) -> bool:
         """A program as ``holdfast run`` starts it: what it made is worth having, however it ended."""
         return self.tool == PROGRAM_TOOL
+
+    @property
+    def grant(self) -> Grant | None:
+        return None if self.granted is msgspec.UNSET else self.granted
 
 
 class Subplan(Record, frozen=True, kw_only=True):

@@ -36,7 +36,10 @@ def _stored_json(value: Any) -> str:
 
 
 def _jsonable(value: Any) -> Any:
-    return msgspec.structs.asdict(value) if isinstance(value, Record) else msgspec.to_builtins(value)
+    if not isinstance(value, Record):
+        return msgspec.to_builtins(value)
+    # A field that was added later is stored only if it is set: other records stay as they were, byte for byte.
+    return {name: each for name, each in msgspec.structs.asdict(value).items() if each is not msgspec.UNSET}
 
 
 def loaded_json(text: str) -> Any:

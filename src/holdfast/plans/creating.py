@@ -75,7 +75,7 @@ def with_grant(step: Step, agent: str | None, parts: Parts) -> Step:
     refuse_reachable_daemons(given.grant, same_path_refusal())
     places = tuple(map(str, places_of(given.grant)))
     allowed_paths(places, user_home=parts.user_home, holdfast_home=home, origin=f"The agent {given.grant.title}")
-    return step.model_copy(update={"args": {**step.args, "argv": list(given.argv)}, "grant": given.grant})
+    return step.model_copy(update={"args": {**step.args, "argv": list(given.argv)}, "granted": given.grant})
 
 
 def _refuse_what_cannot_be_written(places: Sequence[str], parts: Parts) -> None:
