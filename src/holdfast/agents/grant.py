@@ -43,9 +43,10 @@ def _grant_of(profile: Profile, environment: Mapping[str, str], user_home: Path)
 
     folders = places(profile.folders)
     files = [each for each in places(profile.files) if not any(Path(each).is_relative_to(one) for one in folders)]
+    passed = passed_variables(environment, _patterns(profile, environment))
     return Grant(
         title=profile.title,
-        pass_env=tuple(sorted(passed_variables(environment, _patterns(profile, environment)))),
+        pass_env=tuple(sorted(passed.keys() - passed_variables(passed, profile.pass_env_except))),
         folders=folders,
         files=tuple(files),
         environment={**profile.variables, **(profile.variables_as_root if os.geteuid() == 0 else {})},

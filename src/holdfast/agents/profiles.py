@@ -39,6 +39,8 @@ class Profile(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields
     """Variables that it may see if they are set; ``*`` stands for any characters."""
     pass_env_if: dict[str, tuple[str, ...]] = {}
     """More of them, if the variable that is the key is set."""
+    pass_env_except: tuple[str, ...] = ()
+    """Those that it may not see although they fit: they lead to programs outside."""
     folders: tuple[str, ...] = ()
     """Where it may write; made if they are missing, as the agent itself would."""
     files: tuple[str, ...] = ()

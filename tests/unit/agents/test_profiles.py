@@ -107,6 +107,8 @@ def test_a_profile_that_cannot_be_read_is_said_with_the_reason(tmp_path: Path) -
 def test_only_variables_that_are_set_are_passed(tmp_path: Path) -> None:
     found = surely_given(tmp_path, "claude", ANTHROPIC_API_KEY="k", AWS_SECRET_ACCESS_KEY="s", HOME="/h", OTHER="o")
     assert found.grant.pass_env == ("ANTHROPIC_API_KEY",)
+    connected = surely_given(tmp_path, "claude", CLAUDE_CODE_SSE_PORT="1", CLAUDE_CODE_MAX_OUTPUT_TOKENS="1")
+    assert connected.grant.pass_env == ("CLAUDE_CODE_MAX_OUTPUT_TOKENS",)
     bedrock = surely_given(tmp_path, "claude", CLAUDE_CODE_USE_BEDROCK="1", AWS_PROFILE="p")
     assert bedrock.grant.pass_env == ("AWS_PROFILE", "CLAUDE_CODE_USE_BEDROCK")
 
