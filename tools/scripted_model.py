@@ -160,8 +160,9 @@ def _document(content: Json) -> Answer:
 
 
 def _stream(events: Iterable[Json], last: str = "") -> Answer:
-    texts = (f"event: {each['type']}\n" * ("type" in each) + f"data: {json.dumps(each)}\n\n" for each in events)
-    return Answer("text/event-stream", ("".join(texts) + last).encode())
+    named = ((f"event: {each['type']}\n" if "type" in each else "", json.dumps(each)) for each in events)
+    texts = "".join(f"{name}data: {data}\n\n" for name, data in named)
+    return Answer("text/event-stream", (texts + last).encode())
 
 
 @contextmanager
