@@ -43,6 +43,8 @@ class Agent:
     """A pattern of files in the home, of which there must be one afterwards."""
     more: tuple[str, ...] = ()
     """How it continues the conversation."""
+    settings: Callable[[str], Mapping[str, str]] = lambda _: {}
+    """Files in the home that say where the model is, if variables do not."""
 
 
 def _claude(folder: Path) -> Sequence[Turn]:
@@ -88,6 +90,15 @@ def _opencode_settings(address: str) -> str:
     return json.dumps({**known, "small_model": "scripted/scripted", "permission": "allow"})
 
 
+def _codex_settings(address: str) -> Mapping[str, str]:
+    provider = f'name = "scripted"\nbase_url = "{address}/v1"\nwire_api = "responses"\nenv_key = "OPENAI_API_KEY"\n'
+    return {".codex/config.toml": f'model_provider = "scripted"\n[model_providers.scripted]\n{provider}'}
+
+
+def _gemini_settings(_: str) -> Mapping[str, str]:
+    return {".gemini/settings.json": json.dumps({"security": {"auth": {"selectedType": "gemini-api-key"}}})}
+
+
 AGENTS = (
     Agent(
         "claude",
@@ -105,8 +116,9 @@ AGENTS = (
         NODE,
         ("codex", "exec", _TASK),
         _codex,
-        lambda address: {"OPENAI_BASE_URL": f"{address}/v1", "OPENAI_API_KEY": "x", "CODEX_API_KEY": "x"},
+        lambda _: {"OPENAI_API_KEY": "x"},
         ".codex/sessions/*/*/*/*.jsonl",
+        settings=_codex_settings,
     ),
     Agent(
         "gemini",
@@ -116,6 +128,7 @@ AGENTS = (
         _gemini,
         lambda address: {"GOOGLE_GEMINI_BASE_URL": address, "GEMINI_API_KEY": "x"},
         ".gemini/tmp/*/chats/*",
+        settings=_gemini_settings,
     ),
     Agent(
         "opencode",
@@ -198,6 +211,9 @@ class Trial:
         return found
 
     def _environment(self, address: str) -> dict[str, str]:
+        for name, content in self.agent.settings(address).items():
+            (self.home / name).parent.mkdir(exist_ok=True)
+            (self.home / name).write_text(content)
         kept = {name: os.environ[name] for name in ("LANG", "TERM") if name in os.environ}
         path = os.pathsep.join((str(self.agent.folder), os.environ.get("PATH", os.defpath)))
         own = {"HOME": str(self.home), "PATH": path, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
@@ -219,7 +235,7 @@ class Trial:
     def _problems_of_work(self, ended: subprocess.CompletedProcess[str]) -> list[str]:
         try:
             data = json.loads(ended.stdout)["data"]
-            changes = {each["file"]: each["change"] for each in data["changes"]}
+            changes = {each["file"]: each["action"] for each in data["changes"]}
         except (ValueError, KeyError, TypeError):
             return [f"it ended with {ended.returncode}: {ended.stdout}\n{ended.stderr}"]
         found = [] if ended.returncode == 0 else [f"it ended with {ended.returncode}: {ended.stderr[-2000:]}"]

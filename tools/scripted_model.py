@@ -99,14 +99,16 @@ class ScriptedModel:
 
     def _responses(self, body: Json) -> Answer:
         given = body.get("input")
-        said = _turns_of_responses(given if isinstance(given, list) else [])
-        turn = self._turn(said, bool(body.get("tools")))
+        conversation: list[Json] = given if isinstance(given, list) else []
+        said = _turns_of_responses(conversation)
+        tools = [*(body.get("tools") or ()), *(each for item in conversation for each in item.get("tools", ()))]
+        turn = self._turn(said, bool(tools))
         content = [{"type": "output_text", "text": turn.text, "annotations": []}]
         items: list[Json] = [{"type": "message", "role": "assistant", "id": f"msg_{said}", "content": content}]
         if turn.tool:
             arguments = json.dumps(turn.arguments)
             call = {"id": f"fc_{said}", "call_id": f"call_{said}", "name": turn.tool, "arguments": arguments}
-            items.append({"type": "function_call", **call})
+            items.append({"type": "function_call", **call, **_namespace_of(turn.tool, tools)})
         usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
         details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
         response = {"id": f"resp_{said}", "object": "response", "status": "completed", "output": items}
@@ -141,6 +143,12 @@ def _turns_of_responses(items: Iterable[Json]) -> int:
     calls = ("function_call", "custom_tool_call", "local_shell_call", "reasoning")
     is_own = (item.get("type") in calls or item.get("role") == "assistant" for item in items)
     return sum(own for own, _ in groupby(is_own))
+
+
+def _namespace_of(name: str, tools: Iterable[Json]) -> Json:
+    """In which namespace a tool is offered, if it is in one."""
+    names = [each["name"] for each in tools if any(tool.get("name") == name for tool in each.get("tools", ()))]
+    return {"namespace": names[0]} if names else {}
 
 
 def _block_events(index: int, block: Json) -> Iterator[Json]:
