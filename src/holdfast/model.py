@@ -349,6 +349,8 @@ class Grant(Record, frozen=True, kw_only=True):
     environment: dict[str, str] = field(default_factory=dict)
     hidden: tuple[str, ...] = ()
     """Folders that it finds empty, because a process outside listens to sockets in them."""
+    reads_git: bool = False
+    """It reads repositories without git, and would follow borrowed objects that lead to the sandbox itself for ever."""
 
     @property
     def allow_write(self) -> tuple[str, ...]:

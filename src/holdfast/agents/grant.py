@@ -51,6 +51,7 @@ def _grant_of(profile: Profile, environment: Mapping[str, str], user_home: Path)
         files=tuple(files),
         environment={**profile.variables, **(profile.variables_as_root if os.geteuid() == 0 else {})},
         hidden=places(profile.hidden),
+        reads_git=profile.reads_git,
     )
 
 

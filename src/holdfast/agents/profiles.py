@@ -51,6 +51,8 @@ class Profile(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields
     arguments: tuple[Argument, ...] = ()
     hidden: tuple[str, ...] = ()
     """Folders of sockets through which a process outside would do the work; the agent finds them empty."""
+    reads_git: bool = False
+    """It reads repositories with a library of its own (GitPython), and not only with git."""
 
 
 def find_profile(argv: Sequence[str], wanted: str | None, home: Path) -> Profile | None:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from holdfast.execution.caches import private_caches
 from holdfast.execution.folders import cache_folder, hiding_folder, standing_folder, temporary_folder
 from holdfast.execution.stand_in import StandIn, finish, left_beside, prepare, stand_ins
-from holdfast.execution.view import same_path_refusal
+from holdfast.execution.view import StepView, same_path_refusal
 from holdfast.model import Grant, Plan, RefusedWrite, Step, View
 from holdfast.process.confinement import real_path
 from holdfast.process.environment import passed_variables
 from holdfast.process.mount import Mount
+from holdfast.sandbox.borrowed import ALTERNATES, second_places
 from holdfast.system.trees import remove_tree
 
 if TYPE_CHECKING:
@@ -40,12 +41,12 @@ class Extras:
         return [refused for each in self.stand_ins for refused in (*_kept_apart(each), *_left_beside(each))]
 
 
-def extras_of(plan: Plan, step: Step, settings: StepSettings) -> Extras:
+def extras_of(plan: Plan, step: Step, view: StepView, settings: StepSettings) -> Extras:
     """Make the folders that the program needs, and say how it finds them."""
     if not step.is_program:
         return Extras()
     grant = step.grant or Grant(title="")
-    hiding = _hiding(plan, grant)
+    hiding = (*_hiding(plan, grant), *(_only_second_places(plan, view) if grant.reads_git else ()))
     if not settings.is_confined:
         return Extras(grant.environment, mounts=hiding)
     caches = cache_folder(plan)
@@ -95,3 +96,14 @@ def _hiding(plan: Plan, grant: Grant) -> tuple[Mount, ...]:
             empty.mkdir(mode=0o700, parents=True)
             mounts.append(Mount(empty, hidden))
     return tuple(mounts)
+
+
+def _only_second_places(plan: Plan, view: StepView) -> Iterator[Mount]:
+    """For each sandbox that is seen at the real folder's place: git's list of borrowed objects without that place."""
+    for resource in plan.resources:
+        seen, content = view.paths[resource.name], second_places(resource)
+        if content is not None and view.of(resource) is View.SAME_PATH:
+            file = hiding_folder(plan) / f"{resource.name}.alternates"
+            file.parent.mkdir(mode=0o700, exist_ok=True)
+            file.write_bytes(content)
+            yield Mount(file, seen / ALTERNATES, read_only=True)

@@ -97,7 +97,7 @@ class StepRunner:
         try:
             settings = self._settings.for_step(step)
             view = view_of(plan, settings.view, settings.allow_write)
-            extras = extras_of(plan, step, settings)
+            extras = extras_of(plan, step, view, settings)
         except HoldfastError as error:
             return ToolResult.failed(error.message)
         except OSError as error:
