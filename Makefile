@@ -12,7 +12,7 @@ COMPILE = $(UV) pip compile --universal --generate-hashes --python-version 3.11 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint typecheck quality security build unit integration stories coverage benchmark docs faults bench lock clean
+.PHONY: help install demo test lint typecheck quality security build unit integration stories coverage benchmark docs faults agents bench lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -61,6 +61,9 @@ benchmark: $(INSTALLED)  ## count the work, and compare it with the last release
 
 faults: $(INSTALLED)  ## the whole fault campaign (an hour; goes on where it was stopped; FLAGS="--every 25": a part of it)
 	@$(BIN)/python -m tests.faults.campaign $(FLAGS)
+
+agents: $(INSTALLED)  ## install the six coding agents into build/agents, and try each under holdfast run (needs npm)
+	@$(BIN)/python -m tools.agents $(FLAGS)
 
 bench: $(INSTALLED)  ## measure checkpoints beside git, restic and borg, then whole commands (an hour; see docs/performance.md)
 	@$(BIN)/python -m benchmarks.compare $(FLAGS)

@@ -24,6 +24,11 @@ def write_file(context, name):
     context.scratch.write(name, context.text + "\n")
 
 
+@given(r'the agent "([^"]+)" that does')
+def write_agent(context, name):
+    context.scratch.write(f"bin/{name}", f"#!/bin/sh\n{context.text}\n").chmod(0o755)
+
+
 @given(r'steps may write to "~/([^"]+)"')
 def allow_writing(context, name):
     (context.scratch.root / "user" / name).mkdir()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.model import CheckpointGroup, Conflict, OperationKind, Plan, Resource, SideEffect, StepRun
+from holdfast.model import CheckpointGroup, Conflict, OperationKind, Plan, RefusedWrite, Resource, SideEffect, StepRun
 from holdfast.system.progress import Working as Working
 
 
@@ -28,6 +28,13 @@ class StepStarted(msgspec.Struct, frozen=True):
 class StepPrinted(msgspec.Struct, frozen=True):
     index: int
     text: bytes
+
+
+class WritesRefused(msgspec.Struct, frozen=True):
+    """What a program tried to write outside of its sandboxes, as far as it said so."""
+
+    index: int
+    refused: tuple[RefusedWrite, ...]
 
 
 class StepFinished(msgspec.Struct, frozen=True):
@@ -128,6 +135,7 @@ Event = (
     | CheckpointTaken
     | StepStarted
     | StepPrinted
+    | WritesRefused
     | StepFinished
     | Validating
     | RolledBack

@@ -344,6 +344,38 @@ class RunSettings(Record, frozen=True, kw_only=True):
     """The name of the coding agent that it is; empty if that is not known."""
 
 
+class RefusedWrite(msgspec.Struct, frozen=True):
+    """A write that was refused to a program, and what would have allowed it."""
+
+    path: str
+    allow: str | None
+    """What to allow; None if it cannot be allowed."""
+    is_missing: bool = False
+    """It has to be made first."""
+    reason: str = ""
+    """Why it cannot be allowed."""
+
+
+class Grant(Record, frozen=True, kw_only=True):
+    """What the profile of an agent adds to a run of it; paths are those of this user."""
+
+    title: str
+    pass_env: tuple[str, ...] = ()
+    """The variables that were set."""
+    folders: tuple[str, ...] = ()
+    """Where it may write."""
+    files: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    hidden: tuple[str, ...] = ()
+    """Folders that it finds empty, because a process outside listens to sockets in them."""
+    reads_git: bool = False
+    """It reads repositories without git, and would follow borrowed objects that lead to the sandbox itself for ever."""
+
+    @property
+    def allow_write(self) -> tuple[str, ...]:
+        return (*self.folders, *self.files)
+
+
 class Step(Record, frozen=True, kw_only=True):
     """One call of a tool. What is None is taken from the tool's own declaration."""
 
@@ -366,6 +398,9 @@ class Step(Record, frozen=True, kw_only=True):
     merge: MergeStrategy = MergeStrategy.THREE_WAY
     settings: RunSettings | msgspec.UnsetType = msgspec.UNSET
     """Of a program: what it is given. Other steps are stored without it, byte for byte as by earlier versions."""
+    granted: Grant | msgspec.UnsetType = msgspec.UNSET
+    """What the profile of an agent adds. Only ``holdfast run`` sets it: a plan file, which may come with a project,
+    cannot allow itself anything. Other steps are stored without it, byte for byte as by earlier versions."""
 
     @property
     def is_program(self) -> bool:
@@ -376,6 +411,10 @@ class Step(Record, frozen=True, kw_only=True):
     def run_settings(self) -> RunSettings | None:
         """What the program is given; None for other steps, and if an earlier version stored the step."""
         return None if self.settings is msgspec.UNSET else self.settings
+
+    @property
+    def grant(self) -> Grant | None:
+        return None if self.granted is msgspec.UNSET else self.granted
 
     @property
     def is_interactive(self) -> bool:

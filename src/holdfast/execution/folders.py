@@ -6,6 +6,8 @@ from pathlib import Path
 
 from holdfast.model import Plan
 
+STANDING = ".beside"
+
 
 def plan_folder(plan: Plan) -> Path:
     """The folder with the sandboxes of all its resources."""
@@ -15,6 +17,21 @@ def plan_folder(plan: Plan) -> Path:
 def temporary_folder(plan: Plan) -> Path:
     """The TMPDIR of its steps."""
     return plan_folder(plan) / ".tmp"
+
+
+def cache_folder(plan: Plan) -> Path:
+    """What package managers of its program download and build."""
+    return plan_folder(plan) / ".caches"
+
+
+def hiding_folder(plan: Plan) -> Path:
+    """Empty folders that its program sees in place of others."""
+    return plan_folder(plan) / ".hidden"
+
+
+def standing_folder(plan: Plan) -> Path:
+    """Folders that its program sees in place of those with a single file that it may write (``stand_in.py``)."""
+    return plan_folder(plan) / STANDING
 
 
 def conflict_folder(plan: Plan) -> Path:

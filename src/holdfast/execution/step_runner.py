@@ -11,17 +11,28 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, described
+from holdfast.execution.extras import Extras, extras_of, places_of
 from holdfast.execution.folders import plan_folder, temporary_folder
 from holdfast.execution.pauses import settling
 from holdfast.execution.view import StepView, view_of
-from holdfast.model import DEFAULT_PASSED_VARIABLES, DecisionSpec, Plan, Step, StepRun, View
+from holdfast.model import (
+    DEFAULT_PASSED_VARIABLES,
+    DecisionSpec,
+    Grant,
+    Plan,
+    RefusedWrite,
+    RunSettings,
+    Step,
+    StepRun,
+    View,
+)
 from holdfast.process.command import DEFAULT_OUTPUT_LIMIT_BYTES
-from holdfast.process.confinement import Confinement, Writable, confinement_of
+from holdfast.process.confinement import Confinement, Writable, confinement_of, real_path
 from holdfast.process.environment import passed_variables, resource_variable
 from holdfast.process.leftovers import mark_of
 from holdfast.process.passthrough import Passthrough
-from holdfast.process.refusals import Border, explain
+from holdfast.process.refusals import Border, Complaints, explain, refused_writes
 from holdfast.system.trees import remove_tree
 from holdfast.tools import Toolbox, ToolContext, ToolResult
 
@@ -52,16 +63,19 @@ class StepSettings(msgspec.Struct, frozen=True):
     """Take a checkpoint whenever a running tool has written something and then paused for this long."""
 
     def for_step(self, step: Step) -> StepSettings:
-        """With what the program of the step was given."""
-        given = step.run_settings
-        if given is None:
-            return self
+        """With what the program of the step was given, and what the profile of its agent allows it."""
+        given, grant = step.run_settings or RunSettings(), step.grant or Grant(title="")
+        allowed = self.allowed_paths(given.allow_write) if given.allow_write else self.allow_write
         return msgspec.structs.replace(
             self,
-            passed_variables=(*self.passed_variables, *given.pass_env),
-            allow_write=self.allowed_paths(given.allow_write) if given.allow_write else self.allow_write,
+            passed_variables=(*self.passed_variables, *given.pass_env, *grant.pass_env),
+            allow_write=(*allowed, *places_of(grant)),
             settle_seconds=given.settle_seconds if self.settle_seconds is None else self.settle_seconds,
         )
+
+    @property
+    def is_confined(self) -> bool:
+        return confinement_of(self.confine) is Confinement.ON
 
 
 class Requests(Protocol):
@@ -72,6 +86,8 @@ class Requests(Protocol):
     def checkpoint(self, label: str | None) -> str: ...
 
     def printed(self, text: bytes) -> None: ...
+
+    def refused(self, writes: tuple[RefusedWrite, ...]) -> None: ...
 
     def settled(self) -> None: ...
 
@@ -94,22 +110,25 @@ class StepRunner:
         try:
             settings = self._settings.for_step(step)
             view = view_of(plan, settings.view, settings.allow_write)
+            extras = extras_of(plan, step, view, settings)
         except HoldfastError as error:
             return ToolResult.failed(error.message)
-        writable = _writable(plan, settings)
+        except OSError as error:
+            return ToolResult.failed(f"a folder that {step.name} needs cannot be made: {described(error)}")
+        complaints = Complaints() if step.is_program else None
         context = ToolContext(
             root=Path(plan.resource(step.resource).sandbox_path),
             seen_at=view.paths[step.resource],
-            mounts=view.mounts,
-            environment=_environment(plan, view, settings, run.step_index),
+            mounts=(*extras.below, *view.mounts, *extras.mounts),
+            environment={**extras.environment, **_environment(plan, view, settings, run.step_index)},
             record_decision=requests.record_decision,
             checkpoint=requests.checkpoint,
             timeout_seconds=self.tools.declaration_for(step).timeout_seconds or settings.timeout_seconds,
             output_limit_bytes=settings.output_limit_bytes,
-            on_output=requests.printed,
+            on_output=requests.printed if complaints is None else _heard_by(complaints, requests.printed),
             cancelled=cancelled,
             mark=mark_of(run.run_id, self._home),
-            writable=writable,
+            writable=_writable(plan, settings, extras),
             on_directory=requests.made_directory,
             passthrough=settings.passthrough,
         )
@@ -120,8 +139,11 @@ class StepRunner:
             result = ToolResult.failed(error.message)
         except Exception as error:  # noqa: BLE001 - tools come from any package; whatever one raises fails its step
             result = ToolResult.failed(f"the tool {step.tool} raised {type(error).__name__}: {error}")
-        if writable is not None and result.error is not None and result.exit_code != _EXIT_NOT_EXECUTABLE:
-            result = _explained(plan, view, settings, context, result)
+        if complaints is not None:
+            if refused := (*_refused(complaints, _border(plan, view, settings, context), context), *extras.finish()):
+                requests.refused(refused)
+        elif context.writable is not None and result.error is not None and result.exit_code != _EXIT_NOT_EXECUTABLE:
+            result = _explained(_border(plan, view, settings, context), context, result)
         return result
 
 
@@ -131,26 +153,32 @@ def _settling(settings: StepSettings, requests: Requests, stop: threading.Event)
     return settling(requests.heard, settings.settle_seconds, requests.settled, stop)
 
 
-def _writable(plan: Plan, settings: StepSettings) -> Sequence[Path] | None:
-    if confinement_of(settings.confine) is not Confinement.ON:
+def _writable(plan: Plan, settings: StepSettings, extras: Extras) -> Sequence[Path] | None:
+    if not settings.is_confined:
         return None
     sandboxes = [Path(resource.sandbox_path) for resource in plan.resources]
-    return Writable(sandboxes, (temporary_folder(plan), *settings.allow_write))
+    return Writable(sandboxes, (temporary_folder(plan), *extras.writable, *settings.allow_write))
 
 
-def _explained(
-    plan: Plan, view: StepView, settings: StepSettings, context: ToolContext, result: ToolResult
-) -> ToolResult:
-    """The failed result with an explanation, if a write outside of the permitted folders caused it."""
-    border = Border(
+def _border(plan: Plan, view: StepView, settings: StepSettings, context: ToolContext) -> Border:
+    return Border(
         writable=(*view.paths.values(), *(context.writable or ())),
         allowed=settings.allow_write,
         copies={Path(resource.path): view.paths[resource.name] for resource in plan.resources},
         holdfast_home=plan_folder(plan).parents[1],
         mounts=context.mounts,
+        user_home=real_path(Path(settings.environment["HOME"])) if "HOME" in settings.environment else None,
     )
+
+
+def _explained(border: Border, context: ToolContext, result: ToolResult) -> ToolResult:
+    """The failed result with an explanation, if a write outside of the permitted folders caused it."""
     refusal = explain(f"{result.output}\n{result.error}", context.folder, border)
     return replace(result, error=f"{result.error}; {refusal}") if refusal else result
+
+
+def _refused(complaints: Complaints, border: Border, context: ToolContext) -> tuple[RefusedWrite, ...]:
+    return () if context.writable is None else refused_writes(complaints.names(), context.folder, border)
 
 
 def _environment(plan: Plan, view: StepView, settings: StepSettings, index: int) -> dict[str, str]:
@@ -167,3 +195,11 @@ def _environment(plan: Plan, view: StepView, settings: StepSettings, index: int)
         "HOLDFAST_STEP": str(index),
         "HOLDFAST_GUIDANCE": plan.guidance,
     }
+
+
+def _heard_by(complaints: Complaints, printed: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    def hear(text: bytes) -> None:
+        complaints.hear(text)
+        printed(text)
+
+    return hear

@@ -9,10 +9,10 @@ import msgspec
 
 from holdfast.checkpoints.references import refuse_label
 from holdfast.checkpoints.titles import shortened
-from holdfast.events import StepPrinted, StepStarted
+from holdfast.events import StepPrinted, StepStarted, WritesRefused
 from holdfast.execution.recorder import ExecutionRecorder, occasion_of
 from holdfast.execution.step_runner import StepRunner
-from holdfast.model import DecisionSpec, Moment, Plan, RunStatus, Step, StepRun, Trigger, now
+from holdfast.model import DecisionSpec, Moment, Plan, RefusedWrite, RunStatus, Step, StepRun, Trigger, now
 from holdfast.tools import ToolResult
 
 
@@ -57,6 +57,9 @@ class StepRequests:
 
     def printed(self, text: bytes) -> None:
         self._recorder.tell(StepPrinted(self._run.step_index, text))
+
+    def refused(self, writes: tuple[RefusedWrite, ...]) -> None:
+        self._recorder.tell(WritesRefused(self._run.step_index, writes))
 
     def settled(self) -> None:
         before, pause = self.plan.head_group_id, self._pauses + 1

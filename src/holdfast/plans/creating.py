@@ -7,15 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.agents.grant import given_to, make_folders, refuse_reachable_daemons
 from holdfast.config.keys import refuse_patterns
 from holdfast.config.loading import Settings
 from holdfast.errors import ConfigError, UsageError
+from holdfast.execution.extras import places_of
 from holdfast.execution.preflight import check_plan, check_steps
+from holdfast.execution.view import same_path_refusal
 from holdfast.model import CopyRules, Decision, Plan, Resource, ResourceType, Revision, RunSettings, Step, now
 from holdfast.parts import Parts
 from holdfast.planfile import PlanDraft, load_plan_file, load_steps_file, plan_from
 from holdfast.planfile.program import program_draft, program_step
 from holdfast.plans.finding import project_root
+from holdfast.process.confinement import allowed_paths
 from holdfast.process.environment import passed_variables, refuse_unknown_program, refuse_what_cannot_be_passed
 from holdfast.system.ids import new_id
 
@@ -56,6 +60,7 @@ def create_program_plan(
     name: str | None,
     include: Sequence[str],
     exclude: Sequence[str],
+    agent: str | None,
     parts: Parts,
 ) -> Plan:
     settings = checked_settings(settings, parts)
@@ -65,17 +70,35 @@ def create_program_plan(
     (step,) = draft.steps
     root = next(each.path for each in draft.resources if each.name == step.resource)
     refuse_unknown_program(argv[0], _search_path(settings, parts), root / step.args["folder"], root)
-    return _created(draft, rules, parts)
+    return _created(draft.model_copy(update={"steps": (_with_grant(step, agent, parts),)}), rules, parts)
 
 
-def create_program_step(argv: Sequence[str], plan: Plan, folder: Path, settings: RunSettings, parts: Parts) -> Step:
+def _with_grant(step: Step, agent: str | None, parts: Parts) -> Step:
+    """The step with what the profile of an agent gives its program; the folders that this one needs are made.
+
+    ``agent``: the name of a profile, ``none``, or None for the one of the program.
+    """
+    argv, home = step.args["argv"], parts.home
+    given = given_to(argv, agent, environment=parts.environment, user_home=parts.user_home, home=home)
+    if given is None:
+        return step
+    make_folders(given.grant)
+    refuse_reachable_daemons(given.grant, same_path_refusal())
+    places = tuple(map(str, places_of(given.grant)))
+    allowed_paths(places, user_home=parts.user_home, holdfast_home=home, origin=f"The agent {given.grant.title}")
+    return step.model_copy(update={"args": {**step.args, "argv": list(given.argv)}, "granted": given.grant})
+
+
+def create_program_step(
+    argv: Sequence[str], plan: Plan, folder: Path, settings: RunSettings, agent: str | None, parts: Parts
+) -> Step:
     """A step that runs a program in the sandboxes of a plan; it may be one that exists only there."""
     settings = checked_settings(settings, parts)
     folders = {each.name: Path(each.path) for each in plan.resources}
     step = program_step(argv, folders, folder, settings)
     root = Path(plan.resource(step.resource).sandbox_path)
     refuse_unknown_program(argv[0], _search_path(settings, parts), root / step.args["folder"], root)
-    return step
+    return _with_grant(step, agent, parts)
 
 
 def checked_settings(settings: RunSettings, parts: Parts) -> RunSettings:

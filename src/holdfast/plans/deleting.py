@@ -15,6 +15,8 @@ from holdfast.checkpoints.service import CheckpointService
 from holdfast.db.lease import leased
 from holdfast.db.store import Store
 from holdfast.errors import ContentError, DatabaseError, StateError
+from holdfast.execution.folders import STANDING
+from holdfast.execution.stand_in import finish_all
 from holdfast.model import Checkpoint, CheckpointGroup, Lease, Plan
 from holdfast.parts import Parts
 from holdfast.plans.finding import family_of
@@ -39,6 +41,7 @@ def delete_plan(plan: Plan, below: Sequence[Plan], lease: Lease, parts: Parts) -
         service.manager.indexes.forget(Path(resource.sandbox_path))
     # The records go last: killed before that, the plan can be deleted again.
     for each in family:
+        finish_all(home / "sandboxes" / each.plan_id / STANDING)
         parts.trash.put(home / "sandboxes" / each.plan_id)
     sync_directory(home / "sandboxes")
     with suppress(ContentError):  # a damaged content store is no reason to keep the plan, and frees nothing
@@ -90,6 +93,7 @@ def delete_damaged_plan(plan_id: str, parts: Parts) -> None:
                     end_leftovers(mark_of(run.run_id, store.home))
         # The records go last: killed before that, the plan can be deleted again.
         for folder in sandboxes:
+            finish_all(folder / STANDING)
             parts.trash.put(folder)
         with suppress(FileNotFoundError):
             sync_directory(home / "sandboxes")

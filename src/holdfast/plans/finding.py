@@ -65,6 +65,11 @@ class PlanStatus(msgspec.Struct, frozen=True):
     """The paths of its result that were applied already, as they were chosen, if something of it is left."""
 
 
+def granted_places(plan: Plan) -> list[Path]:
+    """Where the profiles of its agents let them write."""
+    return [Path(place) for step in plan.steps if step.grant is not None for place in step.grant.allow_write]
+
+
 class Plans:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -215,6 +220,7 @@ class Plans:
         from holdfast.process.confinement import confinement_of, expanded
 
         plan, store, settings = self.find_plan(reference), self._parts.store, self._parts.settings
+        allowed = expanded(settings.allow_write, self._parts.user_home)
         shown = range(len(plan.steps)) if steps is None else steps_around(plan, steps)
         holder, root_id = None, plan.plan_id
         with suppress(DamagedRecordError):
@@ -233,7 +239,7 @@ class Plans:
             confinement=confinement_of(settings.confine),
             subplans=tuple(store.plans.below(plan.plan_id, sound_only=True)),
             conflicts=tuple(self.conflicts(plan)),
-            outside_of_rollback=expanded(settings.allow_write, self._parts.user_home),
+            outside_of_rollback=tuple(dict.fromkeys((*allowed, *granted_places(plan)))),
             program_run=self.program_run(plan),
             applied_parts=_parts_of(plan, applied),
         )

@@ -1,6 +1,7 @@
 """Explains which write outside of the sandboxes made a confined step fail, and how to allow it.
 
-A refused program learns only that it lacks permission, so the refused path is looked for in what it printed.
+A refused program learns only that it lacks permission, so the refused path is looked for in what it printed. The
+kernel tells only programs that read its audit log of refusals, and a user may not.
 """
 
 from __future__ import annotations
@@ -9,16 +10,20 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from holdfast.model import RefusedWrite
 from holdfast.process.confinement import real_path, would_expose
 from holdfast.process.mount import Mount, seen_at
 
 # Linking or moving a file out of a sandbox fails as if there were two file systems.
-_REFUSED = re.compile(r"permission denied|access ?denied|EACCES|cross-device link|EXDEV", re.IGNORECASE)
+# So does one in a folder that stands in for the real one, which is mounted read-only.
+_REFUSED = re.compile(
+    r"permission denied|access ?denied|EACCES|cross-device link|EXDEV|read-only file system|EROFS", re.IGNORECASE
+)
 _PROGRAM = re.compile(r"^\S+: (?!permission denied)", re.IGNORECASE)
 _NAME = re.compile(
     r"""
@@ -30,6 +35,14 @@ _NAME = re.compile(
 )
 _LINES_ABOVE = 3
 _MOST_NAMES = 100
+_MOST_SHOWN = 5
+_LONGEST_TAIL = 16 * 1024
+_WORDS = (b"denied", b"eacces", b"device link", b"exdev", b"read-only file", b"erofs")
+"""One of them is in all that the expression above finds."""
+# Codes for a terminal: the cursor some places on, or to another line; then all others.
+_FORWARD = re.compile(r"\x1b\[\d*C")
+_MOVE = re.compile(r"\x1b\[[\d;]*[ABEFHf]")
+_OTHER_CODE = re.compile(r"\x1b(\[[\d;:?<=>]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[ -/]*[0-~])")
 _NEVER_WORTH_ALLOWING = (Path("/proc"), Path("/sys"))
 _SHARED_TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # nosec B108 # only compared with
 
@@ -46,6 +59,67 @@ class Border:
     holdfast_home: Path
     mounts: Sequence[Mount] = ()
     """What the step saw at other places."""
+    user_home: Path | None = None
+    """Nobody is told to allow it as a whole."""
+
+
+class Complaints:
+    """Hears all that a program prints, and keeps the names of what it may have been refused."""
+
+    def __init__(self) -> None:
+        self._tail = b""
+        """The last lines, and the beginning of the next one."""
+        self._names: dict[str, None] = {}
+
+    def hear(self, printed: bytes) -> None:
+        data = self._tail + printed
+        # Most programs complain of nothing, and some print very much.
+        lowered = data.lower()
+        if any(word in lowered for word in _WORDS):
+            self._note(data)
+        ends = data.rsplit(b"\n", _LINES_ABOVE + 1)
+        self._tail = b"\n".join(ends[1:] if len(ends) > _LINES_ABOVE + 1 else ends)[-_LONGEST_TAIL:]
+
+    def names(self) -> tuple[str, ...]:
+        """In the order in which they came."""
+        self.hear(b"\n")
+        return tuple(self._names)
+
+    def _note(self, data: bytes) -> None:
+        # The last line may go on; on a terminal one piece of output holds many lines.
+        text = _as_plain_text(data.rpartition(b"\n")[0] if b"\n" in data else data)
+        lines = [line for line in text.splitlines() if line.strip()]
+        for index, line in enumerate(lines):
+            if _REFUSED.search(line) and len(self._names) < _MOST_NAMES:
+                self._names.update(dict.fromkeys(_names_at(lines, index)))
+
+
+def _as_plain_text(data: bytes) -> str:
+    """Without the codes for a terminal: one that moves the cursor to another line begins a new one."""
+    text = _OTHER_CODE.sub("", _MOVE.sub("\n", _FORWARD.sub(" ", data.decode("utf-8", errors="replace"))))
+    return "".join(each for each in text if each in "\n\r\t" or each.isprintable())
+
+
+def refused_writes(names: Iterable[str], cwd: Path, border: Border) -> tuple[RefusedWrite, ...]:
+    """What a program was refused, each place once: a few, those that came first."""
+    found: dict[str, RefusedWrite] = {}
+    for name in names:
+        path = real_path(seen_at(cwd / name, border.mounts))
+        if _is_beyond(path, border) and os.access(_nearest_existing(path), os.W_OK):
+            refused = _refused_write(path, border)
+            found.setdefault(refused.allow or refused.path, refused)
+    return tuple(islice(found.values(), _MOST_SHOWN))
+
+
+def _refused_write(path: Path, border: Border) -> RefusedWrite:
+    reason = _why_never(path, border)
+    if reason is not None:
+        return RefusedWrite(str(path), None, reason=reason)
+    place = _place_to_allow(path, border)
+    if not would_expose(place, border.holdfast_home) and place != border.user_home:
+        return RefusedWrite(str(path), str(place))
+    below = place / path.relative_to(place).parts[0] if path != place else path
+    return RefusedWrite(str(path), str(below), is_missing=not below.exists())
 
 
 def explain(printed: str, cwd: Path, border: Border) -> str | None:
@@ -88,6 +162,17 @@ def _nearest_existing(path: Path) -> Path:
 
 
 def _advice(path: Path, border: Border) -> str:
+    reason = _why_never(path, border)
+    if reason is not None:
+        return reason
+    outside = "it lies outside of the plan's sandboxes"
+    if any(path.is_relative_to(folder) for folder in _SHARED_TEMPORARY):
+        outside += " and of the step's own TMPDIR"
+    return f"{outside}; to allow it, {_how_to_allow(path, border)}"
+
+
+def _why_never(path: Path, border: Border) -> str | None:
+    """Why nothing allows writing there; None if it can be allowed."""
     for original, copy in border.copies.items():
         if path.is_relative_to(real_path(original)):
             return (
@@ -95,19 +180,19 @@ def _advice(path: Path, border: Border) -> str:
             )
     if path.is_relative_to(real_path(border.holdfast_home)):
         return "it belongs to Holdfast"
-    outside = "it lies outside of the plan's sandboxes"
-    if any(path.is_relative_to(folder) for folder in _SHARED_TEMPORARY):
-        outside += " and of the step's own TMPDIR"
-    return f"{outside}; to allow it, {_how_to_allow(path, border)}"
+    return None
 
 
 def _how_to_allow(path: Path, border: Border) -> str:
-    place = _nearest_existing(path)
-    if place in border.allowed:
-        place = place.parent
+    place = _place_to_allow(path, border)
     if would_expose(place, border.holdfast_home):
         return f"make it yourself and then `{_command(path, border)}`"
     return f"`{_command(place, border)}`"
+
+
+def _place_to_allow(path: Path, border: Border) -> Path:
+    place = _nearest_existing(path)
+    return place.parent if place in border.allowed else place
 
 
 def _command(place: Path, border: Border) -> str:

@@ -23,7 +23,7 @@ from holdfast.process.mount import Mount
 from holdfast.system.paths import read_file, write_file
 from holdfast.system.trees import sync_directory
 
-_ALTERNATES = ".git/objects/info/alternates"
+ALTERNATES = ".git/objects/info/alternates"
 _OBJECTS = "objects"
 _LINKS, _MOUNTS = ".borrowed", ".view"
 
@@ -86,6 +86,15 @@ def mounts_of(resource: Resource) -> list[Mount]:
     return [mounting, Mount(place.resolve(), place, read_only=True)] if place.is_dir() else []
 
 
+def second_places(resource: Resource) -> bytes | None:
+    """Git's file without the real place of the objects; None if the sandbox borrows nothing in this way.
+
+    Where the sandbox itself is seen at the real place, that place names its own objects. Git notices that.
+    """
+    places = [each for each in _read(resource) if _LINKS in each.parts]
+    return b"".join(_quoted(each) + b"\n" for each in places) or None
+
+
 def renew(resource: Resource) -> None:
     """Name the second place, if the sandbox was made by an earlier version, by another plan, or in a moved home."""
     places = _read(resource)
@@ -100,7 +109,7 @@ def renew(resource: Resource) -> None:
 def _rewrite(work_tree: Path, lender: Lender) -> None:
     """Write the file again, for the repository and for those inside of it that borrow from the same lender."""
     for objects in _objects_in(work_tree, lender):
-        write_file(work_tree, _ALTERNATES, lender.alternates(objects))
+        write_file(work_tree, ALTERNATES, lender.alternates(objects))
     repository = GitRepository.at(work_tree)
     for path in [*repository.submodules(), *repository.work_trees_inside()]:
         _rewrite(work_tree / os.fsdecode(path), lender)
@@ -120,7 +129,7 @@ def _read(resource: Resource) -> list[Path]:
 def _places(work_tree: Path) -> list[Path]:
     """The places that a repository borrows from; nothing if it borrows nothing, or if a step broke the file."""
     try:
-        content = read_file(work_tree, _ALTERNATES)
+        content = read_file(work_tree, ALTERNATES)
     except HoldfastError:
         return []
     lines = (line for line in content.split(b"\n") if line and not line.startswith(b"#"))

@@ -30,6 +30,7 @@ from holdfast.cli.invocation import (
 )
 from holdfast.cli.output import Next, Reply, Screen, counted, shortened, show_next, show_sentence
 from holdfast.cli.screen.diff import show_diff
+from holdfast.cli.screen.grants import refused_data, show_grants, show_refused
 from holdfast.cli.screen.listeners import RepairListener, effect_lines, own_path_messages
 from holdfast.cli.screen.outcome import outcome_reply
 from holdfast.cli.screen.plans import after_interrupted_program, changes_text, going_on_with, show_pruned
@@ -39,6 +40,7 @@ from holdfast.model import (
     DEFAULT_SETTLE_SECONDS,
     Plan,
     PlanState,
+    RefusedWrite,
     RollbackResult,
     RunSettings,
     RunStatus,
@@ -113,6 +115,12 @@ class Duration(click.ParamType[float]):
 )
 @yes_option
 @click.option("--name", metavar="TEXT", help="What to call the plan; by default the program's name and the time.")
+@click.option(
+    "--agent",
+    metavar="NAME",
+    help="The profile that says what the program needs: aider, claude, codex, gemini, mini, opencode or one of your "
+    "own; by default the one for the name of the program. `none` uses none.",
+)
 @include_option
 @exclude_option
 @click.argument("argv", nargs=-1, required=True, metavar="COMMAND...")
@@ -126,6 +134,7 @@ def run(
     at: str | None,
     yes: bool,
     name: str | None,
+    agent: str | None,
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     argv: tuple[str, ...],
@@ -152,7 +161,7 @@ def run(
     if in_plan is not None:
         _refuse_for_new_plans({"--resource": resources, "--include": include, "--exclude": exclude, "--name": name})
         with invocation.opened() as holdfast:
-            plan = _gone_on(invocation, holdfast, in_plan, at, argv, settings, yes=yes)
+            plan = _gone_on(invocation, holdfast, in_plan, at, argv, settings, agent, yes=yes)
             return _run(invocation, holdfast, plan)
     if at is not None:
         raise click.UsageError("--at is a moment of the plan that --in names, so it needs --in.")
@@ -165,6 +174,7 @@ def run(
             name=name,
             include=include,
             exclude=exclude,
+            agent=agent,
         )
         if not invocation.is_for_programs:
             for resource in plan.resources:
@@ -186,6 +196,7 @@ def _gone_on(
     at: str | None,
     argv: Sequence[str],
     settings: RunSettings,
+    agent: str | None,
     *,
     yes: bool,
 ) -> Plan:
@@ -204,6 +215,7 @@ def _gone_on(
             at=at,
             folder=invocation.project,
             settings=settings,
+            agent=agent,
             confirm=invocation.asking(question, yes),
             listener=RepairListener(invocation),
         )
@@ -228,6 +240,8 @@ def _show_start(screen: Screen, holdfast: Holdfast, result: RollbackResult, *, i
 
 
 def _run(invocation: Invocation, holdfast: Holdfast, plan: Plan) -> Reply:
+    if not invocation.is_for_programs:
+        show_grants(invocation.screen, plan.steps[-1])
     invocation.screen.close()
     return run_program(invocation, holdfast, plan)
 
@@ -253,7 +267,7 @@ def run_program(
     last = ran[-1] if ran else None  # none if it was stopped while the sandboxes were made
     if result.was_done or (last is not None and not _is_of_program(last, result.plan)):
         return outcome_reply(holdfast, result, is_for_programs=invocation.is_for_programs)
-    return program_reply(holdfast, result, last, signals)
+    return program_reply(holdfast, result, last, signals, heard.refused)
 
 
 def _is_of_program(run: StepRun, plan: Plan) -> bool:
@@ -308,7 +322,13 @@ def passthrough(invocation: Invocation, on_signal: Callable[[int], None]) -> Ite
         signal.signal(signal.SIGWINCH, previous)
 
 
-def program_reply(holdfast: Holdfast, result: ExecutionResult, last: StepRun | None, signals: Sequence[int]) -> Reply:
+def program_reply(
+    holdfast: Holdfast,
+    result: ExecutionResult,
+    last: StepRun | None,
+    signals: Sequence[int],
+    refused: Sequence[RefusedWrite],
+) -> Reply:
     """``last``: the last run of this execution."""
     plan = result.plan
     changes = holdfast.changes(plan)
@@ -336,6 +356,8 @@ def program_reply(holdfast: Holdfast, result: ExecutionResult, last: StepRun | N
     data = {
         **plan_data(plan),
         "resources": resources_data(plan),
+        "agent": next((each.grant.title for each in reversed(plan.steps) if each.grant is not None), None),
+        "refused_writes": [refused_data(each) for each in refused],
         **program_data(last),
         **changes_with_ignored(plan, changes),
         "checkpoints": [each.checkpoint.checkpoint_id for each in checkpoints],
@@ -353,6 +375,7 @@ def program_reply(holdfast: Holdfast, result: ExecutionResult, last: StepRun | N
         )
         if files:
             show_diff(screen, plan, files, "stat")
+        show_refused(screen, refused)
         screen.line((counted(len(checkpoints), "checkpoint"), "dim"), (" to roll back to", "dim"))
         show_pruned(screen, result)
         screen.line()

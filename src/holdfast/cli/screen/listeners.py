@@ -16,8 +16,9 @@ from holdfast.events import (
     SeenAtOwnPath,
     SetAside,
     Working,
+    WritesRefused,
 )
-from holdfast.model import RollbackImpact, SideEffect
+from holdfast.model import RefusedWrite, RollbackImpact, SideEffect
 from holdfast.names import name_text
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class RepairListener:
         self._bar = Bar(self._screen) if self._screen.is_live else None
         self._lines: list[Row] = []
         self.set_aside: list[str] = []
+        self.refused: tuple[RefusedWrite, ...] = ()
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -45,6 +47,8 @@ class RepairListener:
                 self._lines.append([("restored ", "warn"), restored_text(event)])
             case EffectsOutside():
                 self._lines += [[(line, "warn")] for line in effect_lines(event)]
+            case WritesRefused(_, refused):
+                self.refused = refused
             case SetAside(places):
                 self.set_aside += places
                 self._lines += [[("set aside  ", "warn"), name_text(place)] for place in places]

@@ -1,0 +1,271 @@
+"""Tries real coding agents under ``holdfast run``: ``python -m tools.agents [NAME...]``, or ``make agents``.
+
+Installs them from their registries into ``build/agents``, and runs each with a scripted model on a scratch project, in
+a home of its own: it makes a file and removes another one. Then the files, the conversation and, for Claude Code,
+``--continue`` are checked. Only the installation needs a network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess  # nosec B404
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.scripted_model import ScriptedModel, Turn, serving
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build" / "agents"
+NODE, PYTHON = BUILD / "node_modules" / ".bin", BUILD / "venv" / "bin"
+HOLDFAST = Path(sys.executable).with_name("holdfast")
+_PATIENCE_SECONDS = 180
+_TASK, _MORE = "do the work", "and now say what you did"
+_DONE = Turn("All done.")
+
+
+@dataclass(frozen=True)
+class Agent:
+    name: str
+    package: str
+    folder: Path
+    """Where its program is installed."""
+    command: tuple[str, ...]
+    turns: Callable[[Path], Sequence[Turn]]
+    """What the model says, for a project in that folder."""
+    variables: Callable[[str], Mapping[str, str]]
+    """What it needs to find a model at that address, as its user would have it in the environment."""
+    conversation: str
+    """A pattern of files in the home, of which there must be one afterwards."""
+    more: tuple[str, ...] = ()
+    """How it continues the conversation."""
+    settings: Callable[[str], Mapping[str, str]] = lambda _: {}
+    """Files in the home that say where the model is, if variables do not."""
+
+
+def _claude(folder: Path) -> Sequence[Turn]:
+    new = {"file_path": str(folder / "new.py"), "content": "x = 1\n"}
+    remove = {"command": "rm notes.txt", "description": "remove"}
+    return Turn("I write.", "Write", new), Turn("I remove.", "Bash", remove), _DONE
+
+
+def _codex(_: Path) -> Sequence[Turn]:
+    return (
+        Turn("I write.", "exec_command", {"cmd": "echo 'x = 1' > new.py"}),
+        Turn("I remove.", "exec_command", {"cmd": "rm notes.txt"}),
+        _DONE,
+    )
+
+
+def _gemini(_: Path) -> Sequence[Turn]:
+    new = {"file_path": "new.py", "content": "x = 1\n"}
+    remove = {"command": "rm notes.txt", "description": "remove"}
+    return Turn("I write.", "write_file", new), Turn("I remove.", "run_shell_command", remove), _DONE
+
+
+def _opencode(folder: Path) -> Sequence[Turn]:
+    new = {"filePath": str(folder / "new.py"), "content": "x = 1\n"}
+    remove = {"command": "rm notes.txt", "description": "remove"}
+    return Turn("I write.", "write", new), Turn("I remove.", "bash", remove), _DONE
+
+
+def _aider(_: Path) -> Sequence[Turn]:
+    return (Turn("I write.\n\nnew.py\n```python\nx = 1\n```\n"),)
+
+
+def _mini(_: Path) -> Sequence[Turn]:
+    end = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+    work = "echo 'x = 1' > new.py; rm notes.txt"
+    return Turn("I work.", "bash", {"command": work}), Turn("I end.", "bash", {"command": end}), _DONE
+
+
+def _opencode_settings(address: str) -> str:
+    provider = {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": f"{address}/v1", "apiKey": "x"}}
+    models = {"scripted": {"name": "scripted", "tool_call": True, "limit": {"context": 100000, "output": 1000}}}
+    known = {"provider": {"scripted": {**provider, "models": models}}, "model": "scripted/scripted"}
+    return json.dumps({**known, "small_model": "scripted/scripted", "permission": "allow"})
+
+
+def _codex_settings(address: str) -> Mapping[str, str]:
+    provider = f'name = "scripted"\nbase_url = "{address}/v1"\nwire_api = "responses"\nenv_key = "OPENAI_API_KEY"\n'
+    return {".codex/config.toml": f'model_provider = "scripted"\n[model_providers.scripted]\n{provider}'}
+
+
+def _gemini_settings(_: str) -> Mapping[str, str]:
+    return {".gemini/settings.json": json.dumps({"security": {"auth": {"selectedType": "gemini-api-key"}}})}
+
+
+AGENTS = (
+    Agent(
+        "claude",
+        "@anthropic-ai/claude-code",
+        NODE,
+        ("claude", "-p", "--permission-mode", "bypassPermissions", _TASK),
+        _claude,
+        lambda address: {"ANTHROPIC_BASE_URL": address, "ANTHROPIC_API_KEY": "x"},
+        ".claude/projects/*/*.jsonl",
+        ("claude", "-p", "--continue", _MORE),
+    ),
+    Agent(
+        "codex",
+        "@openai/codex",
+        NODE,
+        ("codex", "exec", _TASK),
+        _codex,
+        lambda _: {"OPENAI_API_KEY": "x"},
+        ".codex/sessions/*/*/*/*.jsonl",
+        settings=_codex_settings,
+    ),
+    Agent(
+        "gemini",
+        "@google/gemini-cli",
+        NODE,
+        ("gemini", "--yolo", "-p", _TASK),
+        _gemini,
+        lambda address: {"GOOGLE_GEMINI_BASE_URL": address, "GEMINI_API_KEY": "x"},
+        ".gemini/tmp/*/chats/*",
+        settings=_gemini_settings,
+    ),
+    Agent(
+        "opencode",
+        "opencode-ai",
+        NODE,
+        ("opencode", "run", _TASK),
+        _opencode,
+        lambda address: {"OPENCODE_CONFIG_CONTENT": _opencode_settings(address), "OPENCODE_DISABLE_MODELS_FETCH": "1"},
+        ".local/share/opencode/**/*",
+    ),
+    Agent(
+        "aider",
+        "aider-chat",
+        PYTHON,
+        (
+            *("aider", "--model", "openai/scripted", "--yes-always", "--edit-format", "whole", "--map-tokens", "0"),
+            *("--no-check-update", "--no-show-model-warnings", "--analytics-disable", "--message", _TASK, "new.py"),
+        ),
+        _aider,
+        lambda address: {"OPENAI_API_BASE": f"{address}/v1", "OPENAI_API_KEY": "x"},
+        ".aider",
+    ),
+    Agent(
+        "mini",
+        "mini-swe-agent",
+        PYTHON,
+        ("mini", "--yolo", "--exit-immediately", "-m", "openai/scripted", "-t", _TASK),
+        _mini,
+        lambda address: {
+            "OPENAI_API_BASE": f"{address}/v1",
+            "OPENAI_API_KEY": "x",
+            "MSWEA_CONFIGURED": "true",
+            "MSWEA_COST_TRACKING": "ignore_errors",
+        },
+        ".config/mini-swe-agent/*",
+    ),
+)
+
+
+def install(agents: Sequence[Agent]) -> None:
+    """Install what is missing; the newest versions, because these are the ones that people have."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    for agent in agents:
+        if (agent.folder / agent.command[0]).exists():
+            continue
+        if agent.folder == NODE:
+            _run(["npm", "install", "--no-audit", "--no-fund", "--prefix", str(BUILD), agent.package])
+        else:
+            if not PYTHON.exists():
+                _run([sys.executable, "-m", "venv", str(PYTHON.parent)])
+            _run([str(PYTHON / "python"), "-m", "pip", "install", "--quiet", agent.package])
+
+
+def _run(command: Sequence[str], cwd: Path | None = None) -> None:
+    subprocess.run(command, check=True, cwd=cwd)
+
+
+class Trial:
+    """One agent on a scratch project, in a home of its own."""
+
+    def __init__(self, agent: Agent, folder: Path) -> None:
+        self.agent, self.home, self.project = agent, folder / "user", folder / "user" / "project"
+        self.project.mkdir(parents=True)
+        for name, text in (("app.py", 'print("hello")\n'), ("notes.txt", "ideas\n")):
+            (self.project / name).write_text(text)
+        git = ("git", "-c", "user.name=A", "-c", "user.email=a@localhost")
+        for words in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "-m", "first")):
+            _run([*git, *words], cwd=self.project)
+
+    def problems(self) -> list[str]:
+        model = ScriptedModel(self.agent.turns(self.project))
+        with serving(model) as address:
+            environment = self._environment(address)
+            found = self._problems_of_work(self._holdfast(environment, self.agent.command))
+            if self.agent.more and not found:
+                before = len(model.requests)
+                self._holdfast(environment, self.agent.more)
+                if _TASK not in json.dumps([body for _, body in model.requests[before:]]):
+                    found.append("the conversation was not continued")
+        return found
+
+    def _environment(self, address: str) -> dict[str, str]:
+        for name, content in self.agent.settings(address).items():
+            (self.home / name).parent.mkdir(exist_ok=True)
+            (self.home / name).write_text(content)
+        kept = {name: os.environ[name] for name in ("LANG", "TERM") if name in os.environ}
+        path = os.pathsep.join((str(self.agent.folder), os.environ.get("PATH", os.defpath)))
+        own = {"HOME": str(self.home), "PATH": path, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+        return {**kept, **own, **self.agent.variables(address)}
+
+    def _holdfast(self, environment: Mapping[str, str], command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        words = [str(HOLDFAST), "run", "--format", "json", "--", *command]
+        return subprocess.run(
+            words,
+            cwd=self.project,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_PATIENCE_SECONDS,
+        )
+
+    def _problems_of_work(self, ended: subprocess.CompletedProcess[str]) -> list[str]:
+        try:
+            data = json.loads(ended.stdout)["data"]
+            changes = {each["file"]: each["action"] for each in data["changes"]}
+        except (ValueError, KeyError, TypeError):
+            return [f"it ended with {ended.returncode}: {ended.stdout}\n{ended.stderr}"]
+        found = [] if ended.returncode == 0 else [f"it ended with {ended.returncode}: {ended.stderr[-2000:]}"]
+        if "new.py" not in changes:
+            found.append(f"new.py was not made; the changes are {changes}\n{ended.stderr[-2000:]}")
+        if (self.project / "new.py").exists() or not (self.project / "notes.txt").exists():
+            found.append("the real files were changed")
+        if not any(self.home.glob(self.agent.conversation)):
+            found.append(f"nothing is in {self.agent.conversation}")
+        found += [f"refused: {each['path']}" for each in data["refused_writes"]]
+        return found
+
+
+def main(names: Sequence[str]) -> int:
+    agents = [each for each in AGENTS if not names or each.name in names]
+    install(agents)
+    failed = 0
+    for agent in agents:
+        folder = Path(tempfile.mkdtemp(prefix="holdfast-agent-"))
+        try:
+            problems = Trial(agent, folder).problems()
+        except subprocess.TimeoutExpired as error:
+            problems = [f"it did not end: {error}"]
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        failed += bool(problems)
+        sys.stdout.write("\n  ".join([f"{agent.name:<10}{'failed' if problems else 'ok'}", *problems]) + "\n")
+        sys.stdout.flush()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
