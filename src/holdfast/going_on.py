@@ -74,8 +74,8 @@ class GoingOn:
         """Let a program go on in the sandboxes of a plan, from now or from a checkpoint; ``execute`` then runs it.
 
         Steps that remain there are dropped. The same program as the last one of the plan gets what that was given,
-        unless ``settings`` name variables or places; any other gets only what they, and the profile of its agent, name. ``confirm`` is asked only if
-        the plan is rolled back.
+        unless ``settings`` name variables or places; any other gets only what they, and the profile of its agent, name.
+        ``confirm`` is asked only if the plan is rolled back.
         """
         locking = self._locking
         with (
