@@ -43,6 +43,8 @@ def test_plans_checkpoints_decisions_and_settings_are_completed(ran: Project) ->
     assert completed(ran, "holdfast plan status lat") == ["latest"]
     offered = completed(ran, f"holdfast plan rollback {plan_id} cp_")
     assert len(offered) == len(ran.checkpoints())
+    assert completed(ran, f"holdfast plan rollback {plan_id} @") == ["@", "@-1"]
+    assert completed(ran, f"holdfast plan rollback {plan_id} st") == ["start"]
     decision = ran.json("plan", "status")["decisions"][0]["decision_id"]
     assert decision in completed(ran, f"holdfast plan explain {decision[:4]}")
     assert "sandbox.confine" in completed(ran, "holdfast config get sandbox.c")

@@ -69,10 +69,11 @@ def pick(invocation: Invocation, holdfast: Holdfast, timeline: Timeline) -> Repl
             "`log -i` needs a terminal for its input and its output.",
             hint="Leave out -i; `holdfast log --stat` lists what each moment changed.",
         )
+    picker = Picker(holdfast, timeline, [verb.entry for verb in _VERBS])
     terminal = RawTerminal(with_colour=not os.environ.get("NO_COLOR"))
     # A bar for long work would be drawn into the picture.
     with holdfast.watched_by(lambda _: None), terminal.opened():
-        choice = Picker(holdfast, timeline, [verb.entry for verb in _VERBS]).pick(terminal)
+        choice = picker.pick(terminal)
     if choice is None:
         return Reply({}, lambda _: None)
     invocation.only_looks = False
