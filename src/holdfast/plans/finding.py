@@ -53,7 +53,7 @@ class PlanStatus(msgspec.Struct, frozen=True):
     conflicts: tuple[tuple[Plan, Conflict], ...]
     """What a person has to resolve, each with the plan in whose sandboxes it is: this one or a subplan."""
     outside_of_rollback: tuple[Path, ...]
-    """Where its steps may write besides: ``sandbox.allow-write``."""
+    """Where its steps may write besides: ``sandbox.allow-write``, and what its programs were given."""
     program_run: StepRun | None
     """How the last program ended, if the step that was done last is one."""
 
@@ -197,7 +197,9 @@ class Plans:
             confinement=confinement_of(settings.confine),
             subplans=tuple(store.plans.below(plan.plan_id, sound_only=True)),
             conflicts=tuple(self.conflicts(plan)),
-            outside_of_rollback=expanded(settings.allow_write, self._parts.user_home),
+            outside_of_rollback=tuple(
+                dict.fromkeys((*expanded(settings.allow_write, self._parts.user_home), *_places_given(plan)))
+            ),
             program_run=self.program_run(plan),
         )
 
@@ -220,6 +222,12 @@ class Plans:
         run = store.runs.latest_in_force(plan.plan_id)
         own = [(plan, conflict) for conflict in (run.conflicts or ())] if run else []
         return own + [found for each in store.plans.below(plan.plan_id) for found in self.conflicts(each)]
+
+
+def _places_given(plan: Plan) -> list[Path]:
+    """Where its programs may write besides."""
+    given = (step.run_settings for step in plan.steps)
+    return [Path(place) for each in given if each is not None for place in each.allow_write]
 
 
 _COMING = 10
