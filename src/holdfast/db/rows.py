@@ -38,8 +38,11 @@ def _stored_json(value: Any) -> str:
 def _jsonable(value: Any) -> Any:
     if not isinstance(value, Record):
         return msgspec.to_builtins(value)
+    fields = msgspec.structs.asdict(value)
+    if msgspec.UNSET not in fields.values():
+        return fields
     # A field that was added later is stored only if it is set: other records stay as they were, byte for byte.
-    return {name: each for name, each in msgspec.structs.asdict(value).items() if each is not msgspec.UNSET}
+    return {name: each for name, each in fields.items() if each is not msgspec.UNSET}
 
 
 def loaded_json(text: str) -> Any:

@@ -58,16 +58,11 @@ class PlanStatus(msgspec.Struct, frozen=True):
     conflicts: tuple[tuple[Plan, Conflict], ...]
     """What a person has to resolve, each with the plan in whose sandboxes it is: this one or a subplan."""
     outside_of_rollback: tuple[Path, ...]
-    """Where its steps may write besides: ``sandbox.allow-write``."""
+    """Where its steps may write besides: ``sandbox.allow-write``, and what its programs were given."""
     program_run: StepRun | None
     """How the last program ended, if the step that was done last is one."""
     applied_parts: tuple[str, ...] = ()
     """The paths of its result that were applied already, as they were chosen, if something of it is left."""
-
-
-def granted_places(plan: Plan) -> list[Path]:
-    """Where the profiles of its agents let them write."""
-    return [Path(place) for step in plan.steps if step.grant is not None for place in step.grant.allow_write]
 
 
 class Plans:
@@ -239,7 +234,7 @@ class Plans:
             confinement=confinement_of(settings.confine),
             subplans=tuple(store.plans.below(plan.plan_id, sound_only=True)),
             conflicts=tuple(self.conflicts(plan)),
-            outside_of_rollback=tuple(dict.fromkeys((*allowed, *granted_places(plan)))),
+            outside_of_rollback=tuple(dict.fromkeys((*allowed, *_places_given(plan)))),
             program_run=self.program_run(plan),
             applied_parts=_parts_of(plan, applied),
         )
@@ -316,3 +311,9 @@ def family_of(store: Store, plan_id: str) -> list[str]:
     for each in found:
         found += [below for below in store.plans.ids_below(each) if below not in found]
     return found
+
+
+def _places_given(plan: Plan) -> list[Path]:
+    """Where its programs may write besides, as a person or the profile of an agent said."""
+    given = [each for step in plan.steps for each in (step.run_settings, step.grant) if each is not None]
+    return [Path(place) for each in given for place in each.allow_write]

@@ -58,6 +58,11 @@ def test_it_gets_its_variables_and_places_again(
     assert (outside / "log").read_text() == f"{SECRET}\n" * 2
 
 
+def test_the_places_are_shown_as_outside_of_rollback(project: Project, outside: Path, rolled_back: str) -> None:
+    assert data_of(project, "plan", "status")["outside_of_rollback"] == [str(outside)]
+    assert f"outside of rollback: {outside}" in of_app(project, "plan", "status").stdout
+
+
 def test_values_of_variables_are_not_stored(project: Project, rolled_back: str) -> None:
     assert all(SECRET.encode() not in file.read_bytes() for file in project.home.rglob("*") if file.is_file())
 
