@@ -7,6 +7,7 @@ import os
 import shlex
 import socket
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -210,6 +211,25 @@ def test_a_daemon_of_the_agent_outside_cannot_be_reached(scripted: Scripted) -> 
             assert scripted.data(*options, "--", "codex")["said"] == ""
         reached = scripted.data("--agent", "none", "--", "codex")["said"]
     assert reached == "app-server-control.sock\nreached\n"
+
+
+def test_an_agent_that_reads_repositories_itself_is_not_led_back_to_the_sandbox(scripted: Scripted) -> None:
+    scripted.agent("aider", "cat .git/objects/info/alternates; git log --format=%s")
+    *places, subject = str(scripted.data("--", "aider")["said"]).splitlines()
+    assert subject == "the first commit"
+    assert places
+    assert not any(Path(each).is_relative_to(scripted.project.app) for each in places)
+    assert scripted.data("--agent", "none", "--", "aider")["said"] == "\n".join(
+        [f"{scripted.project.app}/.git/objects", *_with_last_plan(scripted, places), "the first commit\n"]
+    )
+    own = scripted.data(*OWN_PATH, "--", "aider")["said"]
+    assert str(own).startswith(f"{scripted.project.app}/.git/objects\n")
+
+
+def _with_last_plan(scripted: Scripted, places: list[str]) -> list[str]:
+    """These places in the folder of the plan that ran last."""
+    plan = scripted.project.run("plan", "status", "--format", "json", cwd=scripted.project.app).data["plan_id"]
+    return [str(scripted.project.home / "sandboxes" / plan / Path(*Path(each).parts[-3:])) for each in places]
 
 
 def test_a_profile_of_ones_own_is_used(scripted: Scripted) -> None:
