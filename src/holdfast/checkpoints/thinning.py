@@ -67,8 +67,6 @@ class _Line:
         heapq.heapify(waiting)
         while waiting and excess > 0:
             missed, place = heapq.heappop(waiting)
-            if place in going:
-                continue
             if missed != (now := self._missed(place)):
                 heapq.heappush(waiting, (now, place))  # a neighbour has gone since
                 continue

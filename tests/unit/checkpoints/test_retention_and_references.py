@@ -204,6 +204,11 @@ def test_labelled_moments_stay_and_the_others_around_them_are_thinned() -> None:
     assert {1, 100, 101, 500} <= set(left)
 
 
+def test_if_nothing_else_can_go_the_newest_go_too_but_never_the_last() -> None:
+    history = groups(1, 1, 1, 1, 1, 1, labels={1: "a", 2: "b", 3: "c"})
+    assert retention(history, 4, (), thins=True).remove == ("g4",)
+
+
 def test_thinning_says_why() -> None:
     decision = retention(groups(1, 1, 1, 1, 1, labels={2: "good"}), 4, (), thins=True)
     assert decision.remove == ("g1",)

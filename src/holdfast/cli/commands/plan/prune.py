@@ -26,8 +26,6 @@ class Age(click.ParamType[timedelta]):
     name = "age"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        if isinstance(value, timedelta):
-            return value
         found = _AGE.match(value)
         if found is None:
             self.fail(f"{value!r} is not an age like 30m, 12h, 7d or 2w.", param, ctx)
