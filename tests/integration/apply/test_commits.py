@@ -54,6 +54,20 @@ def test_a_decision_that_was_corrected_is_not_in_the_message(desk: Desk):
     assert message.count("Which version comes next? 2") == 1, "made again, with the guidance"
 
 
+def test_the_title_of_a_program_that_nobody_named_is_no_command_line(desk: Desk):
+    with desk.open() as holdfast:
+        plan = holdfast.create_program_plan(["sh", "-c", "echo more >> a.txt"], resources=[desk.app], folder=desk.app)
+        assert holdfast.execute(plan.plan_id).succeeded
+    desk.apply(plan)
+    assert "sh" in log(desk.app)[0]
+    assert "echo more" not in log(desk.app)[0]
+
+
+def test_a_message_of_the_user_is_taken_as_it_is(desk: Desk):
+    desk.apply(desk.run(app="echo more >> a.txt"), message="my words\n\nin two paragraphs\n\n")
+    assert git(desk.app, "show", "-s", "--format=%B").rstrip("\n") == "my words\n\nin two paragraphs"
+
+
 # How it is signed
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import ConflictError, HoldfastError, SandboxError, UsageError
+from holdfast.apply.preview import ApplyPreview
+from holdfast.errors import ConflictError, HoldfastError, SandboxError, StateError, UsageError
 from holdfast.model import Plan, PlanState
 from tests.integration.apply.conftest import Desk
 from tests.support.crashes import count_of_changes, killed_at
@@ -154,6 +155,18 @@ def test_lines_that_both_changed_in_one_text_are_merged_commit_by_commit(desk: D
         lines = git(desk.app, "show", "--format=", "-U0", commit).splitlines()
         assert [line for line in lines if line.startswith("+") and not line.startswith("+++")] == [f"+{changed}"]
     assert (desk.app / "text").read_text().endswith("mine\n")
+    assert_all_is_well(desk)
+
+
+def test_a_mode_of_the_user_stays_in_each_of_them(desk: Desk):
+    plan = desk.run(app=f"echo x > b.txt; {COMMIT} x; git show HEAD^:b.txt > b.txt; echo one >> a.txt; {COMMIT} back")
+    (desk.app / "b.txt").chmod(0o755)
+    git(desk.app, "commit", "-q", "-a", "-m", "a mode")
+    desk.apply(plan)
+    assert log(desk.app) == ["back", "x", "a mode", "the first commit"]
+    assert git(desk.app, "show", "HEAD^:b.txt") == "x"
+    for commit in ("HEAD", "HEAD^"):
+        assert git(desk.app, "ls-tree", commit, "b.txt").startswith("100755 blob")
     assert_all_is_well(desk)
 
 
@@ -462,6 +475,36 @@ def test_files_that_a_filter_makes_become_one_commit(desk: Desk):
     plan = desk.run(app=f"echo '*.bin filter=large' > .gitattributes; echo secret > x.bin; git add .; {COMMIT} bin")
     assert "they contain x.bin, which a filter of git makes" in not_kept(desk, plan)
     assert git(desk.app, "show", "HEAD:x.bin") == "public"
+
+
+def test_a_mode_that_the_users_git_does_not_look_at_is_not_carried(desk: Desk):
+    git(desk.app, "config", "core.fileMode", "false")
+    plan = desk.run(app=f"echo one >> a.txt; git update-index --chmod=+x a.txt; {COMMIT} 'with a mode'")
+    assert "with them a.txt would be another file than the plan's result" in not_kept(desk, plan)
+
+
+def test_commits_that_together_change_nothing_are_nothing_for_a_branch(desk: Desk):
+    plan = desk.run(app=f"echo x > x; git add x; {COMMIT} x; git rm -q x; {COMMIT} 'no x'")
+    with pytest.raises(StateError, match="changed nothing that git could hold on a branch"):
+        desk.apply(plan, branch="topic")
+
+
+def test_settings_that_change_while_the_user_is_asked_stop_the_apply(desk: Desk):
+    plan = desk.run(app=f"{TWO}; printf 'x\\r\\n' > lines.txt")
+    before = desk.what_counts()
+
+    def agree(_: ApplyPreview) -> bool:
+        git(desk.app, "config", "core.autocrlf", "input")
+        return True
+
+    with desk.open() as holdfast, pytest.raises(ConflictError, match="meanwhile; nothing was changed"):
+        holdfast.apply(plan.plan_id, confirm=agree)
+    git(desk.app, "config", "--unset", "core.autocrlf")
+    config = b"app/.git/config"
+    assert compare({**before, config: desk.what_counts()[config]}, desk.what_counts()) == []
+    assert log(desk.app) == ["the first commit"]
+    desk.apply(plan)
+    assert log(desk.app) == ["the plan", "remove b", "change a", "the first commit"]
 
 
 def test_what_a_sparse_checkout_left_out_is_not_taken_back(desk: Desk):

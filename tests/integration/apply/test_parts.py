@@ -250,6 +250,16 @@ def test_what_was_applied_already_is_not_applied_again(desk: Desk, plan: Plan):
         desk.apply(plan, only=["a.txt"])
 
 
+def test_a_subplan_is_applied_as_a_whole(desk: Desk):
+    subplans = [{"name": name, "steps": [{"run": f"echo x > {name}"}]} for name in ("one", "two")]
+    resources = {"app": {"type": "git", "path": str(desk.app)}}
+    plan = desk.run_plan({"name": "the plan", "resources": resources, "steps": [{"subplans": subplans}]})
+    with desk.open() as holdfast:
+        subplan = holdfast.status(plan.plan_id).subplans[0]
+        with pytest.raises(UsageError, match="A subplan is applied as a whole"):
+            holdfast.apply(subplan.plan_id, only=["one"])
+
+
 @pytest.mark.parametrize("wishes", [{"branch": "topic"}, {"commits": "keep"}])
 def test_a_part_is_not_for_branches_and_commits(desk: Desk, plan: Plan, wishes: dict[str, str]):
     with pytest.raises(UsageError, match="exclude each other"):
