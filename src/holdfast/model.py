@@ -787,8 +787,9 @@ class Correction(Record, frozen=True, kw_only=True):
     steps: tuple[Step, ...] | None = None
     undone: tuple[int, ...] = ()
     """Sequence numbers of decisions that are undone although the checkpoint it goes back to holds them."""
-    is_result: bool = False
-    """What it goes back to is the complete result, as a person said: nothing is run or validated."""
+    is_result: bool | msgspec.UnsetType = msgspec.UNSET
+    """What it goes back to is the complete result, as a person said: nothing is run or validated. Others are stored
+    without it, byte for byte as by earlier versions."""
 
 
 class SideEffect(Record, frozen=True, kw_only=True):

@@ -195,7 +195,7 @@ class Rollback:
             correction=correction,
             recovery=recovery,
             is_unkept=not decision.keeps_present,
-            title=title,
+            title=title or msgspec.UNSET,
         ).begun(plan.plan_id)
         with self._store.transaction(lease):
             self._store.insert(operation)
@@ -354,7 +354,7 @@ class Rollback:
 
 
 def _triggers_of(entry: RollbackEntry) -> tuple[str, ...]:
-    is_result = entry.correction is not None and entry.correction.is_result
+    is_result = entry.correction is not None and bool(entry.correction.is_result)
     return (Moment.ROLLBACK.value, Moment.POST_EXECUTE.value) if is_result else (Moment.ROLLBACK.value,)
 
 

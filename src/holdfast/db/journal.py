@@ -80,8 +80,8 @@ class RollbackEntry(SandboxEntry, frozen=True, kw_only=True):
     """The decision to roll back, if a failure and not a person made it."""
     is_unkept: bool = False
     """The left group does not hold all earlier content, because a person asked not to keep it."""
-    title: str = ""
-    """Of the group that it ends with; empty if that is described by the group to which it goes back."""
+    title: str | msgspec.UnsetType = msgspec.UNSET
+    """Of the group that it ends with, if that is not described by the group to which it goes back."""
 
 
 class RestorePathsEntry(SandboxEntry, frozen=True, kw_only=True):

@@ -143,5 +143,5 @@ def _after_rollback(plan: Plan, service: CheckpointService, choices: Choices, op
     correction = RollbackEntry.of(operation).correction
     if correction is not None and correction.steps is not None:
         back = back.changed(steps=correction.steps)
-    is_result = correction is not None and correction.is_result
+    is_result = correction is not None and bool(correction.is_result)
     return msgspec.structs.replace(_at(plan, back, choices), operations=(operation.kind,), is_result=is_result)
