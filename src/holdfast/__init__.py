@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from holdfast.decisions.correct import CorrectionPreview, CorrectionResult, CorrectionService
     from holdfast.decisions.explain import Explanation
     from holdfast.decisions.tree import DecisionCheckpoint, DecisionNode, DecisionTree
-    from holdfast.deleting import DeletedPlans, DeletionPreview
     from holdfast.errors import CheckpointNotFoundError, HoldfastError, NotFoundError
     from holdfast.execution.executor import AfterInterruption, Choices, ExecutionResult, PlanExecutor
     from holdfast.execution.resume import ResumePreview
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.rollback.rollback import RollbackPreview
     from holdfast.snapshot.manager import CheckpointManager
     from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
+    from holdfast.verbs.deleting import DeletedPlans, DeletionPreview
     from holdfast.views.moment_changes import MomentChange, MomentChanges
 
 __all__ = [
@@ -94,7 +94,7 @@ _MODULES = {
     "decisions.correct": ("CorrectionPreview", "CorrectionResult", "CorrectionService"),
     "decisions.explain": ("Explanation",),
     "decisions.tree": ("DecisionCheckpoint", "DecisionNode", "DecisionTree"),
-    "deleting": ("DeletedPlans", "DeletionPreview"),
+    "verbs.deleting": ("DeletedPlans", "DeletionPreview"),
     "errors": ("CheckpointNotFoundError", "HoldfastError", "NotFoundError"),
     "execution.executor": ("AfterInterruption", "Choices", "ExecutionResult", "PlanExecutor"),
     "execution.resume": ("ResumePreview",),

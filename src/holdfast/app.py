@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from holdfast import verbs
 from holdfast.config.loading import Settings, home_directory, load_settings
 from holdfast.db.store import Store
 from holdfast.errors import UsageError
@@ -34,21 +35,21 @@ from holdfast.views.timeline import CheckpointView, MomentView, Timeline
 
 if TYPE_CHECKING:
     from holdfast.apply.apply import ApplyResult
-    from holdfast.apply.options import ApplyOptions, ApplyWishes
+    from holdfast.apply.options import ApplyWishes
     from holdfast.apply.preview import ApplyPreview
     from holdfast.apply.unapply import UnapplyPreview
     from holdfast.checkpoints.releasing import HeldBack
     from holdfast.checkpoints.service import CheckpointService
     from holdfast.decisions.correct import CorrectionPreview, CorrectionResult
-    from holdfast.deleting import DeletedPlans, DeletionPreview
     from holdfast.events import Listener
     from holdfast.execution.executor import Choices, ExecutionResult
     from holdfast.execution.resume import ResumePreview
-    from holdfast.going_on import GoingOn
     from holdfast.locking import Locking
     from holdfast.planfile.content import PlanContent
     from holdfast.rollback.rollback import RollbackPreview
     from holdfast.tools import Toolbox
+    from holdfast.verbs.deleting import DeletedPlans, DeletionPreview
+    from holdfast.verbs.going_on import GoingOn
 
 __all__ = ["LATEST", "CheckpointView", "Declined", "Holdfast", "MomentView", "Outfit", "PlanStatus", "Timeline"]
 
@@ -147,9 +148,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
     @once
     def going_on(self) -> GoingOn:
         """From any moment of a plan: its files become the result, or a program goes on with them."""
-        from holdfast.going_on import GoingOn
-
-        return GoingOn(self._parts, self._locking, self._views)
+        return verbs.going_on.GoingOn(self._parts, self._locking, self._views)
 
     # Creating and executing
 
@@ -208,10 +207,8 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         ``before_programs``: called with the programs of ``run`` that are about to start, from their beginning. If it
         raises an error, nothing is started.
         """
-        from holdfast.executing import execute_plan
-
         cancelled, outfit = cancelled or threading.Event(), outfit or Outfit()
-        return execute_plan(
+        return verbs.executing.execute_plan(
             reference, self._parts, self._locking, listener, cancelled, choices, outfit, before_programs
         )
 
@@ -355,21 +352,11 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         **wishes: Unpack[ApplyWishes],
     ) -> ApplyResult | Declined:
         """Bring the result into the real files, or leave it on a new branch of the real repositories."""
-        from holdfast.apply import apply
-
-        options = _apply_options(self.settings, **wishes)
-        with (
-            self._locking.recovered(self._locking.APPLY, reference, listener=listener) as (plan, lease),
-            self.service.sandboxes.looking(),
-        ):
-            return apply.apply_plan(plan, lease, self.service, options, confirm) or Declined()
+        return verbs.applying.Applying(self._parts, self._locking).apply(reference, confirm, listener, **wishes)
 
     def apply_preview(self, reference: str, **wishes: Unpack[ApplyWishes]) -> ApplyPreview:
         """What ``apply`` would do; changes nothing, and refuses what ``apply`` would refuse."""
-        from holdfast.apply.preview import preview_apply
-
-        options = _apply_options(self.settings, **wishes)
-        return preview_apply(self._locking.idle(self._locking.APPLY, reference), self.service, options)
+        return verbs.applying.Applying(self._parts, self._locking).apply_preview(reference, **wishes)
 
     def unapply(
         self,
@@ -379,16 +366,11 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         listener: Listener | None = None,
     ) -> UnapplyPreview | Declined:
         """Put the real files back as they were before the plan was applied."""
-        from holdfast.apply.unapply import unapply_plan
-
-        with self._locking.recovered(self._locking.UNAPPLY, reference, listener=listener) as (plan, lease):
-            return unapply_plan(plan, lease, self.service, confirm) or Declined()
+        return verbs.applying.Applying(self._parts, self._locking).unapply(reference, confirm, listener)
 
     def unapply_preview(self, reference: str) -> UnapplyPreview:
         """What ``unapply`` would do; changes nothing."""
-        from holdfast.apply.unapply import preview_unapply
-
-        return preview_unapply(self._locking.idle(self._locking.UNAPPLY, reference), self.service)
+        return verbs.applying.Applying(self._parts, self._locking).unapply_preview(reference)
 
     # Taking checkpoints
 
@@ -406,9 +388,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
 
     def delete(self, reference: str) -> Plan:
         """Delete a plan: its sandboxes, its records and the content that only it needs."""
-        from holdfast.deleting import Deletion
-
-        return Deletion(self._parts, self._plans, self._locking).delete(reference)
+        return verbs.deleting.Deletion(self._parts, self._plans, self._locking).delete(reference)
 
     def delete_plans(
         self, references: Sequence[str], *, confirm: Callable[[DeletionPreview], bool] | None = None
@@ -417,9 +397,10 @@ class Holdfast(AbstractContextManager["Holdfast"]):
 
         All are looked for first: if one does not exist, is a subplan or is in use, none is deleted.
         """
-        from holdfast.deleting import Deletion
-
-        return Deletion(self._parts, self._plans, self._locking).delete_all(references, confirm) or Declined()
+        return (
+            verbs.deleting.Deletion(self._parts, self._plans, self._locking).delete_all(references, confirm)
+            or Declined()
+        )
 
     def delete_checkpoint(self, reference: str, checkpoint: str) -> int:
         """Delete a checkpoint and the others of its group, or a damaged one; how many were deleted."""
@@ -473,18 +454,3 @@ def _preview_correction(
 
     steps = load_steps(steps_file, plan, parts) if steps_file is not None else None
     return parts.corrections.preview(plan, decision, mode, steps)
-
-
-def _apply_options(settings: Settings, **wishes: Unpack[ApplyWishes]) -> ApplyOptions:
-    from holdfast.apply.options import ApplyOptions
-    from holdfast.config.keys import refuse_patterns
-
-    include_ignored = wishes.get("include_ignored", ())
-    refuse_patterns("--include-ignored", include_ignored)
-    if wishes.get("branch") is not None and include_ignored:
-        raise UsageError(
-            "A branch holds no file that git ignores: `--branch` and `--include-ignored` exclude each other.",
-            hint="Use one.",
-        )
-    wishes["include_ignored"] = (*settings.include_ignored, *settings.apply_ignored, *include_ignored)
-    return ApplyOptions(**wishes)

@@ -12,7 +12,7 @@ from itertools import islice
 import msgspec
 
 from holdfast.checkpoints.retention import GroupFacts, retention
-from holdfast.db.queries import HeadPlace
+from holdfast.db.moment_queries import HeadPlace
 from holdfast.db.store import Store
 from holdfast.model import Checkpoint, CheckpointGroup
 

@@ -11,14 +11,8 @@ from holdfast.db.collecting import CollectionRecords
 from holdfast.db.damaged import DamagedRecords
 from holdfast.db.engine import Engine, PostgresDialect, SqliteDialect
 from holdfast.db.leases import LeaseRecords
-from holdfast.db.queries import (
-    CheckpointRecords,
-    DecisionRecords,
-    GroupRecords,
-    OperationRecords,
-    PlanRecords,
-    RunRecords,
-)
+from holdfast.db.moment_queries import CheckpointRecords, GroupRecords
+from holdfast.db.queries import DecisionRecords, OperationRecords, PlanRecords, RunRecords
 from holdfast.db.schema import ensure_schema
 from holdfast.errors import ConfigError, DatabaseError
 from holdfast.model import CheckpointGroup, Operation, Plan
