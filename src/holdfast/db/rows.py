@@ -14,7 +14,7 @@ from blake3 import blake3
 from holdfast.db.engine import Stored
 from holdfast.db.tables import Kind, Table
 from holdfast.errors import SEE_DOCTOR, DamagedRecordError
-from holdfast.model import Record, Step
+from holdfast.model import Record
 
 _CHECKSUM_BYTES = 16
 _ESCAPE = "\x1a"
@@ -39,10 +39,10 @@ def _jsonable(value: Any) -> Any:
     if not isinstance(value, Record):
         return msgspec.to_builtins(value)
     fields = msgspec.structs.asdict(value)
-    if value.__class__ is Step and fields["granted"] is msgspec.UNSET:
-        # It was added later: other steps stay as they were, byte for byte.
-        del fields["granted"]
-    return fields
+    if msgspec.UNSET not in fields.values():
+        return fields
+    # A field that was added later is stored only if it is set: other records stay as they were, byte for byte.
+    return {name: each for name, each in fields.items() if each is not msgspec.UNSET}
 
 
 def loaded_json(text: str) -> Any:

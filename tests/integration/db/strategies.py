@@ -30,6 +30,7 @@ _BASIC: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     datetime: st.datetimes(timezones=st.just(UTC)),
     type(None): st.none(),
+    msgspec.UnsetType: st.just(msgspec.UNSET),
     Any: _JSON,
 }
 _LIMITED: dict[str, st.SearchStrategy[Any]] = {
