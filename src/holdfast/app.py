@@ -178,18 +178,16 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         name: str | None = None,
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
-        agent: str | None = None,
     ) -> Plan:
         """A plan of one step that runs a program in sandboxes of these folders, by default of the project.
 
         ``settings``: what the program is given whenever it runs. They are checked now, so that a wrong one leaves no
-        plan behind. ``include`` and ``exclude`` are those of ``create_plan``. ``agent`` is the name of the profile that
-        says what the program needs; without it, the program's own name is looked for, and ``none`` means no profile.
+        plan behind. ``include`` and ``exclude`` are those of ``create_plan``.
         """
         from holdfast.plans.creating import create_program_plan
 
         return create_program_plan(
-            argv, resources, folder or Path.cwd(), settings or RunSettings(), name, include, exclude, agent, self._parts
+            argv, resources, folder or Path.cwd(), settings or RunSettings(), name, include, exclude, self._parts
         )
 
     def execute(

@@ -177,6 +177,8 @@ DEFAULT_SETTLE_SECONDS = 2.0
 SUBPLANS_TOOL = "subplans"
 PROGRAM_TOOL = "program"
 SHELL_TOOL = "shell"
+NO_AGENT = "none"
+"""Stands for no profile of an agent, where the name of one is asked for."""
 BUILT_IN_TOOLS = frozenset(
     (SHELL_TOOL, PROGRAM_TOOL, "write_file", "edit_file", "delete_file", "apply_patch", "python")
 )
@@ -341,7 +343,7 @@ class RunSettings(Record, frozen=True, kw_only=True):
     has_terminal: bool = False
     """It was started on a terminal, and may ask a person something."""
     agent: str = ""
-    """The name of the coding agent that it is; empty if that is not known."""
+    """The name of the profile that was asked for, or ``NO_AGENT``; empty for the one of the program."""
 
 
 class RefusedWrite(msgspec.Struct, frozen=True):

@@ -12,10 +12,9 @@ from pathlib import Path, PurePath
 import msgspec
 
 from holdfast.errors import ConfigError, UsageError
+from holdfast.model import NO_AGENT
 from holdfast.names import did_you_mean, name_text
 
-NONE = "none"
-"""The name that stands for no profile."""
 FOLDER = "agents"
 """Of the home, with the user's own profiles."""
 _SHIPPED = Path(__file__).parent / "profiles"
@@ -57,7 +56,7 @@ class Profile(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields
 
 def find_profile(argv: Sequence[str], wanted: str | None, home: Path) -> Profile | None:
     """The profile of that name, or else the one for this program; None if there is none, or if none is wanted."""
-    if wanted == NONE:
+    if wanted == NO_AGENT:
         return None
     files = _files(home)
     if wanted is None:
@@ -65,7 +64,7 @@ def find_profile(argv: Sequence[str], wanted: str | None, home: Path) -> Profile
     if wanted not in files:
         raise UsageError(
             f'There is no agent "{name_text(wanted)}"{did_you_mean(wanted, files)}',
-            hint=f"The agents are {', '.join(sorted(files))}, or {NONE}. A profile of your own is a file "
+            hint=f"The agents are {', '.join(sorted(files))}, or {NO_AGENT}. A profile of your own is a file "
             f"{name_text(str(home / FOLDER / 'NAME.toml'))}.",
         )
     return _read(files[wanted])

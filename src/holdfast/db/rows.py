@@ -14,7 +14,7 @@ from blake3 import blake3
 from holdfast.db.engine import Stored
 from holdfast.db.tables import Kind, Table
 from holdfast.errors import SEE_DOCTOR, DamagedRecordError
-from holdfast.model import Record, Step
+from holdfast.model import Record
 
 _CHECKSUM_BYTES = 16
 _ESCAPE = "\x1a"
@@ -39,12 +39,10 @@ def _jsonable(value: Any) -> Any:
     if not isinstance(value, Record):
         return msgspec.to_builtins(value)
     fields = msgspec.structs.asdict(value)
-    if value.__class__ is Step:
-        # They were added later: steps without them stay as they were, byte for byte.
-        for name in ("settings", "granted"):
-            if fields[name] is msgspec.UNSET:
-                del fields[name]
-    return fields
+    if msgspec.UNSET not in fields.values():
+        return fields
+    # A field that was added later is stored only if it is set: other records stay as they were, byte for byte.
+    return {name: each for name, each in fields.items() if each is not msgspec.UNSET}
 
 
 def loaded_json(text: str) -> Any:

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from holdfast.errors import UsageError
-from holdfast.model import PROGRAM_TOOL, OnFailure, Policy, ResourceType, RunSettings, Step
+from holdfast.model import NO_AGENT, PROGRAM_TOOL, OnFailure, Policy, ResourceType, RunSettings, Step
 from holdfast.names import name_text
 from holdfast.planfile.document import shortened
 from holdfast.planfile.draft import LONGEST_DERIVED_NAME, PlanDraft, ResourceDraft
@@ -58,8 +58,12 @@ def program_step(argv: Sequence[str], folders: Mapping[str, Path], folder: Path,
 
 
 def _derived_name(program: str, settings: RunSettings, at: datetime) -> str:
-    name = _NOT_IN_NAMES.sub(" ", settings.agent or Path(program).name or program)
+    name = _NOT_IN_NAMES.sub(" ", _agent_of(settings) or Path(program).name or program)
     return f"{shortened(name)}, {at.astimezone():%-d %b %H:%M}"
+
+
+def _agent_of(settings: RunSettings) -> str:
+    return "" if settings.agent == NO_AGENT else settings.agent
 
 
 def _checked_name(text: str) -> str:

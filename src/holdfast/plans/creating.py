@@ -60,7 +60,6 @@ def create_program_plan(
     name: str | None,
     include: Sequence[str],
     exclude: Sequence[str],
-    agent: str | None,
     parts: Parts,
 ) -> Plan:
     settings = checked_settings(settings, parts)
@@ -70,16 +69,16 @@ def create_program_plan(
     (step,) = draft.steps
     root = next(each.path for each in draft.resources if each.name == step.resource)
     refuse_unknown_program(argv[0], _search_path(settings, parts), root / step.args["folder"], root)
-    return _created(draft.model_copy(update={"steps": (_with_grant(step, agent, parts),)}), rules, parts)
+    return _created(draft.model_copy(update={"steps": (_with_grant(step, settings.agent, parts),)}), rules, parts)
 
 
-def _with_grant(step: Step, agent: str | None, parts: Parts) -> Step:
+def _with_grant(step: Step, agent: str, parts: Parts) -> Step:
     """The step with what the profile of an agent gives its program; the folders that this one needs are made.
 
-    ``agent``: the name of a profile, ``none``, or None for the one of the program.
+    ``agent``: the name of a profile, ``none``, or nothing for the one of the program.
     """
     argv, home = step.args["argv"], parts.home
-    given = given_to(argv, agent, environment=parts.environment, user_home=parts.user_home, home=home)
+    given = given_to(argv, agent or None, environment=parts.environment, user_home=parts.user_home, home=home)
     if given is None:
         return step
     make_folders(given.grant)
@@ -89,16 +88,14 @@ def _with_grant(step: Step, agent: str | None, parts: Parts) -> Step:
     return step.model_copy(update={"args": {**step.args, "argv": list(given.argv)}, "granted": given.grant})
 
 
-def create_program_step(
-    argv: Sequence[str], plan: Plan, folder: Path, settings: RunSettings, agent: str | None, parts: Parts
-) -> Step:
+def create_program_step(argv: Sequence[str], plan: Plan, folder: Path, settings: RunSettings, parts: Parts) -> Step:
     """A step that runs a program in the sandboxes of a plan; it may be one that exists only there."""
     settings = checked_settings(settings, parts)
     folders = {each.name: Path(each.path) for each in plan.resources}
     step = program_step(argv, folders, folder, settings)
     root = Path(plan.resource(step.resource).sandbox_path)
     refuse_unknown_program(argv[0], _search_path(settings, parts), root / step.args["folder"], root)
-    return _with_grant(step, agent, parts)
+    return _with_grant(step, settings.agent, parts)
 
 
 def checked_settings(settings: RunSettings, parts: Parts) -> RunSettings:

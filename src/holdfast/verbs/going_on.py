@@ -67,14 +67,13 @@ class GoingOn:
         at: str | None = None,
         folder: Path | None = None,
         settings: RunSettings | None = None,
-        agent: str | None = None,
         confirm: Confirm | None = None,
         listener: Listener | None = None,
     ) -> RollbackResult | Declined:
         """Let a program go on in the sandboxes of a plan, from now or from a checkpoint; ``execute`` then runs it.
 
         Steps that remain there are dropped. The same program as the last one of the plan gets what that was given,
-        unless ``settings`` name variables or places; any other gets only what they, and the profile of its agent, name.
+        unless ``settings`` name variables or places; any other gets only what they name.
         ``confirm`` is asked only if the plan is rolled back.
         """
         locking = self._locking
@@ -84,7 +83,7 @@ class GoingOn:
             self._parts.service.sandboxes.looking(),
         ):
             _refuse_to_go_on(plan)
-            step = self._step(argv, plan, folder or Path.cwd(), settings or RunSettings(), agent)
+            step = self._step(argv, plan, folder or Path.cwd(), settings or RunSettings())
             if at is not None:
                 refuse_if_disabled(plan)
                 wanted = self._views.find_checkpoint(plan, at)
@@ -96,7 +95,7 @@ class GoingOn:
         refuse_if_disabled(plan)
         return keep(plan, self._parts.service, self._views.find_checkpoint(plan, checkpoint))
 
-    def _step(self, argv: Sequence[str], plan: Plan, folder: Path, settings: RunSettings, agent: str | None) -> Step:
+    def _step(self, argv: Sequence[str], plan: Plan, folder: Path, settings: RunSettings) -> Step:
         before = next((step for step in reversed(plan.steps) if step.is_program), None)
         remembered = before.run_settings if before is not None else None
         if settings.settle_seconds is None:
@@ -107,7 +106,7 @@ class GoingOn:
             refuse_what_is_gone(plan, [before], self._parts.environment, self._parts.asked_paths)
             given = {"pass_env": remembered.pass_env, "allow_write": remembered.allow_write}
             settings = settings.model_copy(update={**given, "agent": settings.agent or remembered.agent})
-        return create_program_step(argv, plan, folder, settings, agent, self._parts)
+        return create_program_step(argv, plan, folder, settings, self._parts)
 
     def _present(self, plan: Plan, lease: Lease, step: Step) -> tuple[Plan, Checkpoint]:
         """A checkpoint of the sandboxes as they are now, taken if there is none."""

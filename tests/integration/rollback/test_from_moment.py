@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Declined, HoldfastError, RollbackPreview, RunSettings
+from holdfast import Declined, HoldfastError, RollbackPreview
 from holdfast.checkpoints.rollback import Rollback
 from holdfast.model import Plan, PlanState
 from tests.support.crashes import count_of_changes, killed_at
@@ -27,9 +27,7 @@ def plan(workshop: Workshop) -> Plan:
     opened = workshop.open(sandbox__checkpoint__max_checkpoints_per_plan="500")
     made = opened.create_program_plan(["sh", "-c", "echo 1 > one"], resources=[workshop.app], folder=workshop.app)
     opened.execute(made.plan_id)
-    opened.going_on.with_program(
-        made.plan_id, ["sh", "-c", "rm version.txt; echo 2 > two"], folder=workshop.app, settings=RunSettings(agent="b")
-    )
+    opened.going_on.with_program(made.plan_id, ["sh", "-c", "rm version.txt; echo 2 > two"], folder=workshop.app)
     opened.execute(made.plan_id)
     found = opened.find_plan(made.plan_id)
     workshop.close()

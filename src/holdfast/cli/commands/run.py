@@ -157,11 +157,12 @@ def run(
         allow_write=allow_write,
         settle_seconds=DEFAULT_SETTLE_SECONDS if settle is None and in_plan is None else settle,
         has_terminal=is_on_terminal(invocation),
+        agent=agent or "",
     )
     if in_plan is not None:
         _refuse_for_new_plans({"--resource": resources, "--include": include, "--exclude": exclude, "--name": name})
         with invocation.opened() as holdfast:
-            plan = _gone_on(invocation, holdfast, in_plan, at, argv, settings, agent, yes=yes)
+            plan = _gone_on(invocation, holdfast, in_plan, at, argv, settings, yes=yes)
             return _run(invocation, holdfast, plan)
     if at is not None:
         raise click.UsageError("--at is a moment of the plan that --in names, so it needs --in.")
@@ -174,7 +175,6 @@ def run(
             name=name,
             include=include,
             exclude=exclude,
-            agent=agent,
         )
         if not invocation.is_for_programs:
             for resource in plan.resources:
@@ -196,7 +196,6 @@ def _gone_on(
     at: str | None,
     argv: Sequence[str],
     settings: RunSettings,
-    agent: str | None,
     *,
     yes: bool,
 ) -> Plan:
@@ -215,7 +214,6 @@ def _gone_on(
             at=at,
             folder=invocation.project,
             settings=settings,
-            agent=agent,
             confirm=invocation.asking(question, yes),
             listener=RepairListener(invocation),
         )
