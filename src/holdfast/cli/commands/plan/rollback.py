@@ -227,9 +227,10 @@ def _rollback_data(result: RollbackResult, commands: Sequence[Next]) -> dict[str
 
 def _show_rollback(screen: Screen, result: RollbackResult) -> None:
     plan, metadata = result.plan, result.checkpoint.metadata
+    called = metadata.label or metadata.title or metadata.reason
     summary: list[Row] = [
         [("plan", "dim"), (plan.plan_id, "id"), plan.name],
-        [("checkpoint", "dim"), (result.checkpoint.checkpoint_id, "id"), metadata.label or metadata.reason],
+        [("checkpoint", "dim"), (result.checkpoint.checkpoint_id, "id"), called],
     ]
     summary += [[("only", "dim"), name_text(path)] for path in result.only[:MOST_FILES_SHOWN]]
     if (more := len(result.only) - MOST_FILES_SHOWN) > 0:
