@@ -49,9 +49,7 @@ class Outfit(msgspec.Struct, frozen=True):
     passthrough: Passthrough | None = None
     """The terminal of the command that started the execution."""
     settle_seconds: float | None = None
-    """Take a checkpoint whenever a program has written something, and then nothing for this long."""
-    pass_env: tuple[str, ...] = ()
-    allow_write: tuple[str, ...] = ()
+    """Take a checkpoint whenever a program has written something and then paused so long, whatever it was given."""
 
 
 class Parts:
@@ -201,12 +199,12 @@ class Parts:
 
         settings = StepSettings(
             environment=self.environment,
-            passed_variables=(*self.settings.pass_env, *outfit.pass_env),
+            passed_variables=self.settings.pass_env,
             output_limit_bytes=self.settings.output_limit_bytes,
             timeout_seconds=self.settings.step_timeout_seconds,
             confine=self.settings.confine,
-            allow_write=self.allowed_paths(outfit.allow_write),
-            allowed_paths=lambda more: self.allowed_paths((*outfit.allow_write, *more)),
+            allow_write=self.allowed_paths(),
+            allowed_paths=self.allowed_paths,
             view=self.settings.view,
             passthrough=outfit.passthrough,
             settle_seconds=outfit.settle_seconds,

@@ -88,7 +88,12 @@ _RESUME = ("plan", "resume", "{release}")
 _VERIFY = ("checkpoint", "verify")
 STORIES: dict[str, Sequence[Sequence[str]]] = {
     "resume": [_RESUME, _VERIFY],
-    "apply": [_RESUME, ("plan", "apply", "{release}", "--yes"), ("plan", "unapply", "{release}", "--yes")],
+    # One commit: the version before could not keep those of the sandbox.
+    "apply": [
+        _RESUME,
+        ("plan", "apply", "{release}", "--yes", "--commits", "squash"),
+        ("plan", "unapply", "{release}", "--yes"),
+    ],
     "rollback": [("plan", "rollback", "{release}", "{first}", "--yes"), _RESUME, _VERIFY],
     "rollback to what a rollback left": [("plan", "rollback", "{release}", "{left behind}", "--yes"), _VERIFY],
     "restore a file": [_RESUME, ("plan", "rollback", "{release}", "{first}", "--only", "data:old.csv", "--yes")],

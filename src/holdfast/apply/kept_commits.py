@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 
 from holdfast.apply.git_view import FilesForGit
-from holdfast.errors import SandboxError
 from holdfast.git.carried import CarriedCommits, refuse_to_carry_in_vain
 from holdfast.git.commit import CommitDraft, folders_before, write_tree
 from holdfast.git.head import git_head
@@ -21,7 +20,7 @@ from holdfast.git.index import compared, tree_of
 from holdfast.git.line import Commit, NotCarried, line_of_commits, refuse_unless_line
 from holdfast.git.objects import borrowed, objects_elsewhere
 from holdfast.git.replay import replayed_trees
-from holdfast.git.run import run_git
+from holdfast.git.run import GitFailed, run_git
 from holdfast.git.trees import CommittedFolders
 from holdfast.model import Resource
 from holdfast.names import name_text
@@ -49,8 +48,10 @@ def kept_or_why_not(draft: CommitDraft, resource: Resource, files: PlanFiles) ->
         return _carried(draft, resource.base["commit"] or None, head.commit, lender, files)
     except NotCarried as reason:
         return str(reason)
-    except SandboxError as error:
-        return f"git cannot use them: {error.message}"
+    except GitFailed as failure:
+        if failure.is_of_system:
+            raise
+        return f"git cannot use them: {failure.message}"
 
 
 def _carried(draft: CommitDraft, base: str | None, tip: str, lender: Path, files: PlanFiles) -> CarriedCommits:

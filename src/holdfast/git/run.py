@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from holdfast.errors import SandboxError
+from holdfast.git.complaints import Cause
 from holdfast.system.stopping import run_stoppable
 
 # The settings of a repository must not start programs that we do not know of, or that still run after git has ended.
@@ -37,6 +38,17 @@ class GitFailed(SandboxError):
         super().__init__(f"git {command} failed: {complaint}", hint=hint)
         self.complaint = complaint
 
+    @property
+    def is_of_system(self) -> bool:
+        """Git could not do its work; otherwise it says something of the repository."""
+        return Cause.NOT_WRITTEN.is_in(self.complaint)
+
+
+class GitKilled(GitFailed):
+    """It has not answered at all."""
+
+    is_of_system = True
+
 
 def run_git(
     args: Sequence[str | os.PathLike[str]],
@@ -64,7 +76,7 @@ def run_git(
     except OSError as error:
         raise _cannot_run(cwd, error) from error
     if completed.returncode < 0:
-        raise GitFailed(_command_in(args), complaint_of(completed), hint="Run the command again.")
+        raise GitKilled(_command_in(args), complaint_of(completed), hint="Run the command again.")
     if check and completed.returncode != 0:
         raise GitFailed(_command_in(args), complaint_of(completed))
     return completed

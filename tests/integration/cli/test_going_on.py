@@ -63,7 +63,7 @@ def test_a_moment_is_kept_and_applied_and_nothing_is_run(project: Project, went_
     status = data_of(project, "plan", "status")
     assert (status["state"], status["error"], status["steps"]) == ("complete", None, [])
     assert status["decisions"][-1]["type"] == "user_intervention"
-    assert status["decisions"][-1]["chosen"] == "keep: during step 1, pause 1: added first"
+    assert status["decisions"][-1]["chosen"] == "keep: +1 file: first"
     applied = data_of(project, "plan", "apply", "--yes", "latest")
     assert [each["file"] for each in applied["changes"]] == ["first"]
     assert (project.app / "version.txt").exists()
@@ -107,7 +107,7 @@ def test_it_is_asked_first(project: Project, went_wrong: str) -> None:
     assert (refused.exit_code, "Add --yes" in refused.stderr) == (2, True)
     no = on_terminal(project, "plan", "keep", went_wrong, answers=[("[y/N]", "n")])
     said = " ".join(no.shown.split())
-    assert f"Make {went_wrong} (during step 1, pause 1: added first) the result: 3 files will be" in said
+    assert f"Make {went_wrong} (+1 file: first) the result: 3 files will be" in said
     assert "Nothing is run. Keep it? [y/N]" in said
     assert (no.exit_code, in_sandbox(project)) == (4, AFTER)
     assert on_terminal(project, "plan", "keep", went_wrong, answers=[("[y/N]", "y")]).exit_code == 0

@@ -47,12 +47,12 @@ _VERBS = (
         _roll_back,
     ),
     Verb(
-        Entry("keep", "make its files the complete result", lambda h, p, m: h.can_roll_back(p, m.group)),
-        _keep,
-    ),
-    Verb(
         Entry("restore files", "choose them; everything else stays", lambda h, p, _: h.can_roll_back(p), True),
         _restore,
+    ),
+    Verb(
+        Entry("keep", "make its files the complete result", lambda h, p, m: h.can_roll_back(p, m.group)),
+        _keep,
     ),
 )
 
