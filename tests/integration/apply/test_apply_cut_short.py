@@ -261,6 +261,7 @@ def is_done(desk: Desk, plan: Plan, back: bool) -> bool:
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["apply", "unapply"])
+@pytest.mark.unmeasured
 def test_killed_around_the_change_of_the_index_it_is_as_before_to_the_last_byte(
     desk: Desk, home_somewhere: Path, back: bool
 ):
@@ -371,6 +372,7 @@ def test_an_index_that_was_kept_and_cannot_be_removed_keeps_no_apply_from_being_
     assert moment > 3
 
 
+@pytest.mark.unmeasured
 def test_a_kept_index_goes_with_the_next_command_of_another_plan_on_the_folder(desk: Desk, home_somewhere: Path):
     plan, other = desk.run(app="echo more >> a.txt"), desk.run(app="echo more >> b.txt")
     desk.keep()
@@ -385,6 +387,7 @@ def test_a_kept_index_goes_with_the_next_command_of_another_plan_on_the_folder(d
     assert found
 
 
+@pytest.mark.unmeasured
 def test_what_the_user_stages_for_the_first_time_while_it_begins_is_kept(desk: Desk, home_somewhere: Path):
     """There was no index when the journal was written, and there is one when it is locked."""
     shutil.rmtree(desk.app)
@@ -410,6 +413,7 @@ def test_what_the_user_stages_for_the_first_time_while_it_begins_is_kept(desk: D
     assert undone > 1
 
 
+@pytest.mark.unmeasured
 def test_an_index_that_is_reached_through_a_symlink_stays_so(desk: Desk, home_somewhere: Path):
     index = desk.app / ".git" / "index"
     plan = desk.run(app="echo more >> a.txt")

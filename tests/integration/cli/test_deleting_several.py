@@ -180,6 +180,7 @@ def test_a_plan_that_is_in_use_or_in_which_something_was_cut_short_is_never_prun
         assert [plan.plan_id for plan in found] == [idle]
 
 
+@pytest.mark.unmeasured
 def test_prune_that_is_killed_is_finished_by_the_next(project: Project) -> None:
     first = applied(project)
 

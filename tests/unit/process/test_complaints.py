@@ -39,6 +39,7 @@ def test_a_name_is_heard_once_and_all_of_them_in_their_order() -> None:
     assert heard(*lines) == ("/a", "/b", "/c")
 
 
+@pytest.mark.unmeasured
 def test_what_complains_without_end_is_not_kept_without_end() -> None:
     complaints = Complaints()
     for number in range(1000):
