@@ -631,6 +631,8 @@ class StepRun(Record, frozen=True, kw_only=True):
     """These effects were undone; None before that was tried."""
     group_after_id: str | None = None
     """Of a call in a session: the group with what it changed; None if it changed nothing."""
+    call_id: str | None = None
+    """Of a call in a session: as the agent calls it."""
     started_at: datetime
     finished_at: datetime | None = None
 

@@ -20,13 +20,15 @@ class Indexes:
         self.folder = folder
         self._recent = recent
         self._loaded: dict[Path, TreeIndex] = {}
+        self.real: set[Path] = set()
+        """The folders that are no sandboxes but the user's own."""
 
     def of(self, sandbox: Path) -> TreeIndex:
         """The index of a sandbox, loaded if this process has not used it yet. Refused if the sandbox is missing."""
         index = self._loaded.get(sandbox)
         if index is None:
             # A real folder is never changed by looking at it.
-            index = TreeIndex(sandbox, self._recent, opens_up=sandbox.is_relative_to(self.folder.parent))
+            index = TreeIndex(sandbox, self._recent, opens_up=sandbox not in self.real)
             if not is_there(sandbox):
                 raise index.missing()
             index.load(self.file_of(sandbox))

@@ -16,7 +16,7 @@ from holdfast.content.directory_cache import RecentDirectories
 from holdfast.content.garbage import Claims, collect
 from holdfast.content.store import ObjectStore
 from holdfast.errors import CheckpointNotFoundError, ContentError, HoldfastError, SandboxError
-from holdfast.model import Phase, Unheld, now
+from holdfast.model import Phase, Resource, Unheld, now
 from holdfast.sandbox.bulk import CopySink
 from holdfast.snapshot.indexes import Indexes
 from holdfast.snapshot.looks import Looks
@@ -66,6 +66,13 @@ class CheckpointManager:
         self.reader = StateReader(objects, recent)
         self.indexes, self.trackers, self.looks = Indexes(index_folder, recent), Trackers(), Looks()
         self._stagings = Stagings()
+
+    def place_of(self, resource: Resource) -> Path:
+        """Where the sandbox of a resource is, or the folder itself if it is in place."""
+        path = Path(resource.sandbox_path)
+        if resource.is_in_place:
+            self.indexes.real.add(path)
+        return path
 
     def sibling(self, lent: Mapping[Path, Lent] | None = None) -> CheckpointManager:
         """Another manager on the same content, for another thread."""

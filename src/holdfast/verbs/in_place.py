@@ -105,6 +105,10 @@ class InPlace:
                 return plan
         return self._made(info, name or _name(info))
 
+    def begin_own(self) -> Plan:
+        """The session of what a person and their programs write; refused if the folder cannot be recorded."""
+        return self.begin(SessionInfo())
+
     def _made(self, info: SessionInfo, name: str) -> Plan:
         parts, store = self._parts, self._store
         parts.refuse_read_only()
@@ -191,9 +195,16 @@ class InPlace:
 
     # Undoing
 
-    def undo_preview(self, target: Target | None = None, *, session: str | None = None, force: bool = False) -> Undo:
+    def undo_preview(
+        self,
+        target: Target | None = None,
+        *,
+        session: str | None = None,
+        only: Sequence[str] = (),
+        force: bool = False,
+    ) -> Undo:
         """What undoing would do; changes nothing, and refuses what undoing would refuse."""
-        plan, wish = self._wish(target or LastCall(), session, ())
+        plan, wish = self._wish(target or LastCall(), session, only)
         plan = self._locking.idle(self._locking.UNDO, plan.plan_id)
         undo = decide(plan, wish, self._service, force=force)
         refuse_conflicts(undo)

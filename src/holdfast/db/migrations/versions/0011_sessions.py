@@ -13,6 +13,7 @@ down_revision = "0010"
 def upgrade() -> None:
     op.execute("ALTER TABLE plan ADD COLUMN session TEXT")
     op.execute("ALTER TABLE step_run ADD COLUMN group_after_id TEXT")
+    op.execute("ALTER TABLE step_run ADD COLUMN call_id TEXT")
 
 
 def downgrade() -> None:
@@ -20,4 +21,4 @@ def downgrade() -> None:
     # What earlier versions do not know is not left for them to misread: they would take the folder for a sandbox.
     op.execute("DELETE FROM plan WHERE session IS NOT NULL")
     drop_columns("plan", "session")
-    drop_columns("step_run", "group_after_id")
+    drop_columns("step_run", "group_after_id", "call_id")
