@@ -170,9 +170,10 @@ def carry_out(undo: Undo, lease: Lease, service: CheckpointService) -> UndoResul
     links = links_to_make(service.manager.reader.state(undo.wanted).links, [each.path for each in undo.differences])
     change = RealChange(resource, undo.differences, links)
     marked = _marked(plan, undo, service)
-    plan = change_real_files(plan, lease, service, UndoEntry, [change], records=marked)
+    entry = {"moment": wish.moment, "title": wish.title, "target_group_id": wish.target.group_id}
+    plan = change_real_files(plan, lease, service, UndoEntry, [change], records=marked, more=entry)
     service.sandboxes.look_again(plan)
-    plan = record_outcome(service.store.get(Plan, plan.plan_id), lease, service, wish)
+    plan = record_outcome(service.store.get(Plan, plan.plan_id), lease, service)
     at, commits = plan.last_checkpoint_id or "", undo.has_other_commits
     return UndoResult(plan, wish.calls, undo.changes, commits, kept.checkpoint_id, at)
 
@@ -194,10 +195,15 @@ def _marked(plan: Plan, undo: Undo, service: CheckpointService) -> list[Record]:
     return [*records, done.changed(active_decisions=active)]
 
 
-def record_outcome(plan: Plan, lease: Lease, service: CheckpointService, wish: Wish) -> Plan:
-    """Take the group of the files as they are now."""
+def record_outcome(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
+    """Take the group of the files as the last undo left them, unless that was done: its process may have died."""
+    operation = service.store.operations.latest_done(plan.plan_id, OperationKind.UNDO)
+    head = service.store.find(CheckpointGroup, plan.head_group_id or "", sound_only=True)
+    if operation is None or head is None or head.created_at > operation.created_at:
+        return plan
+    entry = UndoEntry.of(operation)
     occasion = Occasion(
-        (wish.moment,), source=wish.moment.value, title=wish.title, restored_group_id=wish.target.group_id
+        (entry.moment,), source=entry.moment.value, title=entry.title, restored_group_id=entry.target_group_id
     )
     return service.create_checkpoint(plan, lease, occasion)
 

@@ -34,7 +34,7 @@ from holdfast.sessions.blame import Blamed, blame
 from holdfast.sessions.calls import Call, Prompt, calls_of, prompts_of
 from holdfast.sessions.folder import resource_of
 from holdfast.sessions.recording import Recording
-from holdfast.sessions.undoing import Undo, UndoResult, Wish, carry_out, decide, refuse_conflicts
+from holdfast.sessions.undoing import Undo, UndoResult, Wish, carry_out, decide, record_outcome, refuse_conflicts
 from holdfast.sessions.wishes import LastCall, Target, ToCheckpoint, wish_to_redo, wish_to_undo
 from holdfast.system.ids import new_id
 from holdfast.system.machine import process_of
@@ -139,7 +139,7 @@ class InPlace:
     def recording(self, plan_id: str) -> Iterator[tuple[Plan, Recording]]:
         """Record in a session, under its lease; what a dead process left in the folder is undone first."""
         with self._locking.recovered(self._locking.RECORD, plan_id) as (plan, lease):
-            yield plan, Recording(self._service, lease)
+            yield record_outcome(plan, lease, self._service), Recording(self._service, lease)
 
     def unfinished(self, plan_id: str) -> list[StepRun]:
         """The calls of a session that have begun and not ended, as far as is known."""
@@ -255,6 +255,7 @@ class InPlace:
             self._locking.recovered(self._locking.UNDO, plan.plan_id) as (plan, lease),
             self._service.sandboxes.looking(),
         ):
+            plan = record_outcome(plan, lease, self._service)
             undo = decide(plan, wish, self._service, force=force)
             refuse_conflicts(undo)
             if confirm is not None:
