@@ -1,1 +1,1 @@
-"""The guard of a folder: a small resident process that records what agents and people do there."""
+"""The resident process of one project folder, and how hooks reach it."""
