@@ -49,6 +49,8 @@ def _stop_below(top: int, going_on: ExitStack) -> bool:
         for each in new:
             seen.add(each)
             _stop(each, deadline, going_on)
+        if time.monotonic() > deadline:
+            raise _cannot_be_paused(top, "it starts others all the time")
     return len(seen) > 1
 
 
