@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import cached_property, wraps
 from pathlib import Path
@@ -75,6 +75,10 @@ class Invocation:
     def open(self) -> Holdfast:
         """Holdfast, open until the reply has been shown: for a command that reads while it shows."""
         return self._stack.enter_context(self.opened())
+
+    def until_the_end(self, context: AbstractContextManager[object]) -> None:
+        """Leave the context after the reply has been shown."""
+        self._stack.enter_context(context)
 
     @contextmanager
     def opened(self) -> Iterator[Holdfast]:

@@ -52,6 +52,7 @@ _COMMANDS = {
     "blame": ("blame:blame", "Show who changed a file: which call of which agent, or you."),
     "guard": ("guard:group", "Record what happens in your folder, also without an agent."),
     "checkpoint": ("checkpoint:group", "List, show, take, delete and check checkpoints."),
+    "mark": ("mark:mark", "From inside of a sandbox: take a checkpoint with a label."),
     "config": ("config:group", "Show and change settings."),
     "doctor": ("doctor:doctor", "Check everything Holdfast stores; change nothing."),
     "completion": ("completion:completion", "Print the script that turns on completion in your shell."),

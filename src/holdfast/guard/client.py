@@ -108,7 +108,8 @@ def _all_input(deadline: Deadline) -> bytes:
     """Standard input to its end; nothing if it is closed."""
     poll = select.poll()
     poll.register(0, select.POLLIN)
-    pieces, size = [], 0
+    pieces: list[bytes] = []
+    size = 0
     while True:
         if not poll.poll(deadline.left * 1000):
             raise Unreachable("the agent did not end its message")

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from holdfast.agents.hooks.event import HookAnswer, HookEvent, HookKind, Reply
 from holdfast.config.loading import home_directory
 from holdfast.errors import HoldfastError
-from holdfast.guard.places import GuardPlaces
-from holdfast.guard.server import Job, Request, Server
+from holdfast.guard.server import Job, Server
+from holdfast.guard.wire import HOOK, RECORD, STATUS, STOP, Request, socket_name, sockets_folder
 
 if TYPE_CHECKING:
     from holdfast.guard.sessions import Sessions
@@ -65,27 +65,30 @@ class Guard:
 
     # What is asked for
 
-    def _job_for(self, request: Request) -> tuple[Job, float]:
-        match request.verb:
-            case "HOOK":
-                return self._hook(request)
-            case "STATUS":
-                return Job(self._status), _PATIENCE_SECONDS
-            case "RECORD":
-                self._records_writes = True
-                return Job(self._settle), _PATIENCE_SECONDS
-            case "STOP":
-                return Job(self._stop), _PATIENCE_SECONDS
-        raise ValueError(f"unknown: {request.verb}")
+    def _job_for(self, request: Request, pid: int | None) -> tuple[Job, float]:
+        if request.verb == HOOK:
+            return self._hook(request, pid)
+        if request.verb == RECORD:
+            self._records_writes = True
+        jobs = {STATUS: self._status, RECORD: self._settle, STOP: self._stop}
+        return Job(jobs.get(request.verb, _unknown)), _PATIENCE_SECONDS
 
-    def _hook(self, request: Request) -> tuple[Job, float]:
+    def _hook(self, request: Request, pid: int | None) -> tuple[Job, float]:
         from holdfast.agents.hooks.adapters import adapter_for
+        from holdfast.guard.seen import note_seen
 
-        adapter = adapter_for(request.word)
-        event = adapter.event(request.payload)
+        try:
+            adapter = adapter_for(request.agent)
+            event = adapter.event(request.payload)
+        except HoldfastError as error:
+            # Nothing is known of it, so nothing is held up by it either.
+            reply = Reply(stderr=f"holdfast: {_words_of(error)}\n")
+            return Job(lambda: reply, reply=reply), 0
+        with suppress(OSError):
+            note_seen(self._home, self._folder, event.agent, event.kind)
 
         def hear() -> Reply:
-            return adapter.reply(event, self._heard_answer(event, request.pid))
+            return adapter.reply(event, self._heard_answer(event, pid))
 
         patience = _PATIENCE_SECONDS if event.kind in _WAITED_FOR else _PROMPT_SECONDS
         return Job(hear, reply=adapter.reply(event, self._late_answer(event))), patience
@@ -158,6 +161,10 @@ class Guard:
             self._heard = self._sessions.heard()
 
 
+def _unknown() -> Reply:
+    return Reply(exit_code=1, stderr="holdfast: this guard does not know what was asked.\n")
+
+
 def _words_of(error: Exception) -> str:
     if isinstance(error, HoldfastError):
         return f"{error.message} {error.hint}".strip()
@@ -166,14 +173,15 @@ def _words_of(error: Exception) -> str:
 
 def main(arguments: list[str]) -> int:
     folder, home = Path(arguments[0]), home_directory(os.environ)
-    places = GuardPlaces(home, folder)
-    places.make_directory()
-    with places.lock.open("a") as lock:
+    sockets = sockets_folder(home)
+    sockets.mkdir(parents=True, exist_ok=True, mode=0o700)
+    name = socket_name(folder)
+    with (sockets / name).with_suffix(".lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return 0  # one is running already
-        listener = _listener_at(places.socket)
+        listener = _listener_at(sockets / name)
         guard = Guard(folder, home, listener, records_writes=RECORD_WRITES in arguments)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: guard.stop())
@@ -181,7 +189,7 @@ def main(arguments: list[str]) -> int:
             guard.run()
         finally:
             with suppress(OSError):
-                places.socket.unlink()
+                (sockets / name).unlink()
     return 0
 
 

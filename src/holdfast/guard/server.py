@@ -1,7 +1,6 @@
 """The guard's socket: takes what is said at it, and has one thread do it in that order.
 
-A request is a line ``VERB WORD BYTES`` and so many bytes, the answer a line ``EXIT OUT ERR`` and so many bytes of
-output and of errors. What no agent has to wait for is answered at once, and done before anything that comes later.
+What no agent has to wait for is answered at once, and done before anything that comes later.
 """
 
 from __future__ import annotations
@@ -14,26 +13,16 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
 
 import msgspec
 
 from holdfast.agents.hooks.event import Reply
+from holdfast.guard.wire import Answer, Request, WireError, read_request
 
-_MOST_BYTES = 64 << 20
-_MOST_LINE_BYTES = 200
 _REQUEST_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
 _PEER = struct.Struct("3i")
 _ROOT = 0
-
-
-class Request(NamedTuple):
-    verb: str
-    word: str
-    payload: bytes
-    pid: int | None
-    """The process that asks, if it can be seen from here."""
 
 
 class Job(msgspec.Struct):
@@ -46,9 +35,9 @@ class Job(msgspec.Struct):
 
 
 class Server:
-    """``serve`` makes a job of a request, and says for how long it is waited for."""
+    """``serve`` makes a job of a request of a process, and says for how long it is waited for."""
 
-    def __init__(self, listener: socket.socket, serve: Callable[[Request], tuple[Job, float]]) -> None:
+    def __init__(self, listener: socket.socket, serve: Callable[[Request, int | None], tuple[Job, float]]) -> None:
         self._listener, self._serve = listener, serve
         self._jobs: queue.Queue[Job | None] = queue.Queue()
         self._used_at = time.monotonic()
@@ -96,18 +85,20 @@ class Server:
             threading.Thread(target=self._talk, args=(connection,), name="holdfast-guard", daemon=True).start()
 
     def _talk(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError, ValueError):
+        with connection, suppress(OSError, WireError):
             pid, user = peer_of(connection)
             if user not in (os.geteuid(), _ROOT):
                 return
             connection.settimeout(_REQUEST_SECONDS)
-            request = read_request(connection, pid)
+            request = read_request(connection)
+            if request is None:
+                return
             self.note_use()
-            job, patience = self._serve(request)
+            job, patience = self._serve(request, pid or None)
             self._jobs.put(job)
             job.is_done.wait(patience)
             connection.settimeout(_REQUEST_SECONDS)
-            connection.sendall(encoded(job.reply))
+            connection.sendall(_answer_of(job.reply).encoded())
             self.note_use()
 
 
@@ -117,20 +108,6 @@ def peer_of(connection: socket.socket) -> tuple[int, int]:
     return pid, user
 
 
-def read_request(connection: socket.socket, pid: int) -> Request:
-    """One request; a ValueError if it is none."""
-    file = connection.makefile("rb")
-    line = file.readline(_MOST_LINE_BYTES)
-    verb, word, size = line.decode("ascii").split()
-    wanted = int(size)
-    if not 0 <= wanted <= _MOST_BYTES:
-        raise ValueError("too much")
-    payload = file.read(wanted)
-    if len(payload) != wanted:
-        raise ValueError("it ends too soon")
-    return Request(verb, word, payload, pid or None)
-
-
-def encoded(reply: Reply) -> bytes:
+def _answer_of(reply: Reply) -> Answer:
     out, err = (text.encode("utf-8", "surrogateescape") for text in (reply.stdout, reply.stderr))
-    return b"%d %d %d\n" % (reply.exit_code, len(out), len(err)) + out + err
+    return Answer(reply.exit_code, out, err)

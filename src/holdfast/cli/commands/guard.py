@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -84,11 +85,10 @@ def stop(invocation: Invocation) -> Reply:
 def status(invocation: Invocation) -> Reply:
     """Show whether a guard is there for this folder, and what it does."""
     from holdfast.guard import asking
-    from holdfast.guard.places import GuardPlaces
 
     with invocation.opened() as holdfast:
         folder = holdfast.project_root
-        found = asking.status_of(GuardPlaces(holdfast.home, folder).socket)
+        found = asking.status_of(holdfast.home, folder)
 
     def show(screen: Screen) -> None:
         if found is None:
@@ -124,7 +124,8 @@ def list_guards(invocation: Invocation) -> Reply:
     from holdfast.guard import asking
 
     with invocation.opened() as holdfast:
-        found = list(asking.running(holdfast.home))
+        folders = {plan.resources[0].path for plan in holdfast.plans_newest_first(everywhere=True) if plan.is_session}
+        found = list(asking.running(holdfast.home, map(Path, sorted(folders))))
 
     def show(screen: Screen) -> None:
         if not found:
