@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from holdfast import CallBegun, CallEnded, Holdfast, SessionInfo
+from holdfast import CallBegun, CallEnded, Holdfast, Recording, SessionInfo
 from holdfast.agents.hooks.event import HookAnswer, HookEvent, HookKind
 from holdfast.guard.agent_process import agent_process
 from holdfast.model import CheckpointGroup, Moment, Plan, RunStatus, StepRun
@@ -34,8 +34,13 @@ class OpenSession:
         self.head: str | None = None
         """The group that was recorded last; another one was made by a person."""
         self.is_begun = False
+        self.untold: list[StepRun] = []
+        """Calls of which no hook will say that they have ended."""
 
-    def begin(self, run: StepRun) -> None:
+    def begin(self, run: StepRun, *, is_end_untold: bool) -> None:
+        if is_end_untold:
+            self.untold.append(run)
+            return
         for other in self.running:
             self.beside.setdefault(other.run_id, []).append(run)
             self.beside.setdefault(run.run_id, []).append(other)
@@ -71,6 +76,7 @@ class Sessions:
             if not session.is_begun:
                 plan = recording.begin(plan)
                 session.is_begun = True
+            plan = self._end_untold(session, plan, recording)
             match event.kind:
                 case HookKind.PROMPT:
                     plan = recording.interrupt(plan, self._taken_out(session))
@@ -81,7 +87,7 @@ class Sessions:
                 case HookKind.BEFORE_TOOL:
                     begun = _begun(event, session, self._in_place.folder)
                     plan, run = recording.before(plan, begun, session.prompt_id, session.running)
-                    session.begin(run)
+                    session.begin(run, is_end_untold=event.is_end_untold)
                     session.decisions[event.call_id] = run.decision_id or ""
                 case HookKind.AFTER_TOOL:
                     ended = CallEnded(RunStatus.FAILED if event.is_failed else RunStatus.SUCCEEDED, event.result)
@@ -132,6 +138,12 @@ class Sessions:
             session = self._open[key] = OpenSession(self._in_place.begin(info).plan_id)
             session.running = self._in_place.unfinished(session.plan_id)
         return session
+
+    def _end_untold(self, session: OpenSession, plan: Plan, recording: Recording) -> Plan:
+        ended, session.untold = session.untold, []
+        for run in ended:
+            plan = recording.after(plan, run, CallEnded(RunStatus.SUCCEEDED))
+        return plan
 
     def _watch(self, plan: Plan) -> None:
         if not self._is_watched:
