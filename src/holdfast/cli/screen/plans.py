@@ -130,6 +130,12 @@ def undo_commands(plan: Plan) -> list[Next]:
     ]
 
 
+def command_to_go_back(plan: Plan, checkpoint: str) -> Next:
+    if plan.is_session:
+        return Next("go back", f"holdfast undo {checkpoint}")
+    return Next("roll back", f"holdfast plan rollback {plan.plan_id} {checkpoint}")
+
+
 def commands_below_checkpoints(holdfast: Holdfast, plan: Plan, *, has_checkpoints: bool) -> list[Next]:
     if plan.is_session:
         showing = Next("show one", f"holdfast checkpoint show --plan {plan.plan_id} CHECKPOINT")
@@ -137,5 +143,5 @@ def commands_below_checkpoints(holdfast: Holdfast, plan: Plan, *, has_checkpoint
     if not has_checkpoints:
         return [Next("run it", f"holdfast plan execute {holdfast.root_of(plan).plan_id}")]
     showing = Next("show one", f"holdfast checkpoint show --plan {plan.plan_id} CHECKPOINT")
-    rolling_back = Next("roll back", f"holdfast plan rollback {plan.plan_id} CHECKPOINT")
+    rolling_back = command_to_go_back(plan, "CHECKPOINT")
     return [showing, rolling_back] if holdfast.can_roll_back(plan) else [showing]

@@ -7,7 +7,8 @@ import click
 from holdfast.cli.completion import complete_plan
 from holdfast.cli.data import full_checkpoint_data
 from holdfast.cli.invocation import Invocation, command
-from holdfast.cli.output import Next, Reply, Screen, show_next
+from holdfast.cli.output import Reply, Screen, show_next
+from holdfast.cli.screen.plans import command_to_go_back
 
 
 @command(
@@ -25,8 +26,9 @@ def create_checkpoint(invocation: Invocation, label: str | None, plan: str) -> R
         raise click.BadParameter("it is empty; give a name, or leave it out.", param_hint="--label")
     with invocation.opened() as holdfast:
         view = holdfast.create_checkpoint(plan, label)
-        can_roll_back = holdfast.can_roll_back(holdfast.find_plan(view.checkpoint.plan_id), view.group)
-    back = Next("roll back", f"holdfast plan rollback {view.checkpoint.plan_id} {view.display_id}")
+        owner = holdfast.find_plan(view.checkpoint.plan_id)
+        can_roll_back = holdfast.can_roll_back(owner, view.group)
+    back = command_to_go_back(owner, view.display_id)
 
     def show(screen: Screen) -> None:
         screen.line(("Checkpoint ", "strong"), (view.checkpoint.checkpoint_id, "id"))
