@@ -148,7 +148,7 @@ class Recording:
     def written(self, plan: Plan) -> Plan:
         """Record what a person, or a program of theirs, wrote since the last checkpoint; nothing if that is nothing."""
         head = plan.head_group_id
-        call = CallBegun("you", "")
+        call = CallBegun("", "")
         decision = self._call_decision(plan, call, None)
         number = self._next_number(plan)
         occasion = Occasion(

@@ -112,7 +112,10 @@ def redo(invocation: Invocation, yes: bool, dry_run: bool, force: bool, session:
 
         confirm = invocation.asking(question, yes)
         result = holdfast.in_place.redo(session=session, force=force, confirm=confirm)
-        return _reply(holdfast, unless_declined(result), "Redone", [Next("take that back", "holdfast undo --call N")])
+        done = unless_declined(result)
+        first = min((call.number for call in done.calls), default=None)
+        again = [] if first is None else [Next("take that back", f"holdfast undo --call {first}")]
+        return _reply(holdfast, done, "Redone", again)
 
 
 def _target(

@@ -49,8 +49,10 @@ def state_span(plan: Plan) -> tuple[str, str]:
 def state_spans(plan: Plan) -> list[Span]:
     """How far the plan is, or whether the session goes on."""
     if plan.is_session:
+        is_own = plan.session is not None and not plan.session.agent
         going_on = plan.state is PlanState.PROCESSING
-        return [f"session of {session_name(plan)}, ", ("going on", "warn") if going_on else ("ended", "good")]
+        word = ("going on", "warn") if going_on else ("ended", "good")
+        return [f"session of {session_name(plan)}", *([] if is_own else [", ", word])]
     return [f"{plan.phase} / ", state_span(plan), f", {steps_text(plan)}"]
 
 
@@ -122,6 +124,13 @@ def after_interrupted_program(plan: Plan) -> list[Next]:
     ]
 
 
+def back_to(plan: Plan, checkpoint: str) -> Next:
+    """How to go back to that checkpoint."""
+    if plan.is_session:
+        return Next("go back", f"holdfast undo {checkpoint}")
+    return Next("roll back", f"holdfast plan rollback {plan.plan_id} {checkpoint}")
+
+
 def undo_commands(plan: Plan) -> list[Next]:
     return [
         Next("undo last", f"holdfast undo --session {plan.plan_id}"),
@@ -137,5 +146,4 @@ def commands_below_checkpoints(holdfast: Holdfast, plan: Plan, *, has_checkpoint
     if not has_checkpoints:
         return [Next("run it", f"holdfast plan execute {holdfast.root_of(plan).plan_id}")]
     showing = Next("show one", f"holdfast checkpoint show --plan {plan.plan_id} CHECKPOINT")
-    rolling_back = Next("roll back", f"holdfast plan rollback {plan.plan_id} CHECKPOINT")
-    return [showing, rolling_back] if holdfast.can_roll_back(plan) else [showing]
+    return [showing, back_to(plan, "CHECKPOINT")] if holdfast.can_roll_back(plan) else [showing]
