@@ -69,6 +69,7 @@ class Recording:
         if plan.head_group_id is None:
             return self._service.create_checkpoint(plan, self._lease, occasion)
         self._save(plan)
+        self._service.prune_checkpoints(plan, self._lease, plan.policy.retention)  # what became too old meanwhile
         return plan
 
     def prompt(self, plan: Plan, text: str) -> tuple[Plan, Decision]:

@@ -49,10 +49,10 @@ def state_span(plan: Plan) -> tuple[str, str]:
 def state_spans(plan: Plan) -> list[Span]:
     """How far the plan is, or whether the session goes on."""
     if plan.is_session:
-        is_own = plan.session is not None and not plan.session.agent
-        going_on = plan.state is PlanState.PROCESSING
-        word = ("going on", "warn") if going_on else ("ended", "good")
-        return [f"session of {session_name(plan)}", *([] if is_own else [", ", word])]
+        who = f"session of {session_name(plan)}"
+        if plan.session is None or not plan.session.agent:
+            return [who]  # it never ends
+        return [f"{who}, ", ("going on", "warn") if plan.state is PlanState.PROCESSING else ("ended", "good")]
     return [f"{plan.phase} / ", state_span(plan), f", {steps_text(plan)}"]
 
 
