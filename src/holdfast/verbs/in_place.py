@@ -175,6 +175,11 @@ class InPlace:
         """The calls of a session, by default of the one in which something happened last."""
         return calls_of(self._store, plan or self.session())
 
+    def last_changed_at(self) -> datetime | None:
+        """When the last call ended, of those in force that changed something."""
+        last = self._last_change()
+        return None if last is None else last[0]
+
     def prompts(self, plan: Plan) -> list[Prompt]:
         return prompts_of(self._store.decisions.of(plan.plan_id, sound_only=True))
 
@@ -294,15 +299,17 @@ class InPlace:
 
     def _session_for(self, target: Target, session: str | None) -> Plan:
         """Without a word about the session, the last call that changed something is meant, whoever made it."""
-        if session is not None or not isinstance(target, LastCall):
-            return self.session(session)
-        last = [
+        last = self._last_change() if session is None and isinstance(target, LastCall) else None
+        return self.session(session) if last is None else last[1]
+
+    def _last_change(self) -> tuple[datetime, Plan] | None:
+        found = [
             (call.finished_at or call.started_at, plan)
             for plan in self.sessions()
             for call in self.calls(plan)
             if call.changed_something and not call.is_undone
         ]
-        return max(last, key=lambda each: each[0])[1] if last else self.session()
+        return max(found, key=lambda each: each[0], default=None)
 
     def _redo_wish(self, session: str | None) -> tuple[Plan, Wish]:
         self._refuse_running()
