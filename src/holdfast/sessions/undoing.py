@@ -86,6 +86,8 @@ class Undo(msgspec.Struct, frozen=True):
 
 class UndoResult(msgspec.Struct, frozen=True):
     plan: Plan
+    moment: Moment
+    """``UNDO`` or ``REDO``."""
     calls: tuple[Call, ...]
     changes: tuple[FileChange, ...]
     has_other_commits: bool
@@ -190,7 +192,7 @@ def carry_out(undo: Undo, lease: Lease, service: CheckpointService) -> UndoResul
     service.sandboxes.look_again(plan)
     plan = record_outcome(service.store.get(Plan, plan.plan_id), lease, service)
     at, commits = plan.last_checkpoint_id or "", undo.has_other_commits
-    return UndoResult(plan, wish.calls, undo.changes, commits, kept.checkpoint_id, at)
+    return UndoResult(plan, wish.moment, wish.calls, undo.changes, commits, kept.checkpoint_id, at)
 
 
 def _marked(plan: Plan, undo: Undo, service: CheckpointService) -> list[Record]:

@@ -9,6 +9,7 @@ from itertools import islice
 
 import msgspec
 
+from holdfast.agents.conversation import command_to_go_on
 from holdfast.checkpoints.manual import take_manual_checkpoint
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.db.store import Store
@@ -269,6 +270,13 @@ class InPlace:
                 self._service.sandboxes.look_again(plan)  # the answer may have taken long
                 undo = decide(plan, wish, self._service, force=force)
             return carry_out(undo, lease, self._service)
+
+    def how_to_go_on(self, result: UndoResult) -> str | None:
+        """The command that continues the agent's conversation from before what was undone, if it has one."""
+        info, first = result.plan.session, next(iter(result.calls), None)
+        if info is None or first is None or result.moment is not Moment.UNDO:
+            return None
+        return command_to_go_on(info.agent, info.session_id, info.transcript, first.call_id)
 
     def _wish(self, target: Target, session: str | None, only: Sequence[str]) -> tuple[Plan, Wish]:
         plan, checkpoint = self._meant(target, session)

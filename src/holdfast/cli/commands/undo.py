@@ -91,7 +91,12 @@ def undo(
 
         confirm = invocation.asking(question, yes)
         result = in_place.undo(target, session=session, only=only, force=force, confirm=confirm)
-        return _reply(holdfast, unless_declined(result), "Undone", [Next("take that back", "holdfast redo")])
+        done = unless_declined(result)
+        talking = in_place.how_to_go_on(done)
+        commands = [Next("take that back", "holdfast redo")]
+        if talking is not None:
+            commands.append(Next("conversation", talking))
+        return _reply(holdfast, done, "Undone", commands)
 
 
 @command(
