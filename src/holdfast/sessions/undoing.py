@@ -29,7 +29,6 @@ from holdfast.model import (
     Plan,
     Record,
     Resource,
-    ResourceType,
     StepRun,
     numbers_of,
     ranges_of,
@@ -145,9 +144,8 @@ def _merged(
         states = {resource.name: present}
         selected = select_paths(plan, service, wish.target, states, wish.only)
         return grafted_states(service, batch, wish.target, states, selected)[resource.name], ()
-    has_git = resource.type is ResourceType.GIT
     ways = (Way(wish.target.states[resource.name], present),) if wish.is_exact else wish.ways
-    found = reverted(service.manager.reader, batch, present, ways, has_git=has_git, wins=force)
+    found = reverted(service.manager.reader, batch, present, ways, wins=force)
     conflicts = () if force else tuple(UndoConflict(shown(each.path), each.reason) for each in found.conflicts)
     return found.state, conflicts
 
