@@ -48,6 +48,7 @@ _COMMANDS = {
     "run": ("run:run", "Run any program in a sandbox, with checkpoints while it works."),
     "log": ("log:log", "Show the timeline of a plan as a graph."),
     "checkpoint": ("checkpoint:group", "List, show, take, delete and check checkpoints."),
+    "agents": ("agents:group", "Let coding agents tell Holdfast what they do."),
     "config": ("config:group", "Show and change settings."),
     "doctor": ("doctor:doctor", "Check everything Holdfast stores; change nothing."),
     "completion": ("completion:completion", "Print the script that turns on completion in your shell."),

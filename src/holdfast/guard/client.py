@@ -60,7 +60,7 @@ def _not_found(error: OSError) -> Unreachable:
 
 def _repository_around(current: bytes) -> bytes:
     folder = current
-    while not os.path.lexists(os.path.join(folder, b".git")):
+    while not os.path.exists(os.path.join(folder, b".git")):
         above = os.path.dirname(folder)
         if above == folder:
             return current
@@ -108,7 +108,8 @@ def _all_input(deadline: Deadline) -> bytes:
     """Standard input to its end; nothing if it is closed."""
     poll = select.poll()
     poll.register(0, select.POLLIN)
-    pieces, size = [], 0
+    pieces: list[bytes] = []
+    size = 0
     while True:
         if not poll.poll(deadline.left * 1000):
             raise Unreachable("the agent did not end its message")
