@@ -53,6 +53,7 @@ _COMMANDS = {
     "guard": ("guard:group", "Record what happens in your folder, also without an agent."),
     "checkpoint": ("checkpoint:group", "List, show, take, delete and check checkpoints."),
     "mark": ("mark:mark", "From inside of a sandbox: take a checkpoint with a label."),
+    "agents": ("agents:group", "Let coding agents tell Holdfast what they do."),
     "config": ("config:group", "Show and change settings."),
     "doctor": ("doctor:doctor", "Check everything Holdfast stores; change nothing."),
     "completion": ("completion:completion", "Print the script that turns on completion in your shell."),
