@@ -130,8 +130,14 @@ class UnapplyEntry(RealFilesEntry, frozen=True, kw_only=True):
     kind = OperationKind.UNAPPLY
 
 
+class UndoEntry(RealFilesEntry, frozen=True, kw_only=True):
+    """The files of a session's folder; git's own files in it are changed like all others."""
+
+    kind = OperationKind.UNDO
+
+
 _ENTRY_OF: dict[OperationKind, type[Entry]] = {
-    each.kind: each for each in (RollbackEntry, RestorePathsEntry, ApplyEntry, UnapplyEntry)
+    each.kind: each for each in (RollbackEntry, RestorePathsEntry, ApplyEntry, UnapplyEntry, UndoEntry)
 }
 
 

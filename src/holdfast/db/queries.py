@@ -308,13 +308,14 @@ class OperationRecords(Queries):
         return self._records.select(Operation, where, plan_id, *parameters, order=order, sound_only=True)
 
     def unfinished_changes(self, store_id: str) -> list[Operation]:
-        """Every apply and unapply that is running or was interrupted, of the plans with that content store.
+        """Every change of real files that is running or was interrupted, of the plans with that content store.
 
         Damaged ones are left out: marks on the real files tell what those did.
         """
         of_store = "SELECT 1 FROM plan WHERE plan.plan_id = operation.plan_id AND plan.store_id = ?"
-        where = f"state = ? AND kind IN (?, ?) AND EXISTS ({of_store})"
-        parameters = (OperationState.BEGUN, OperationKind.APPLY, OperationKind.UNAPPLY, store_id)
+        where = f"state = ? AND kind IN (?, ?, ?) AND EXISTS ({of_store})"
+        kinds = (OperationKind.APPLY, OperationKind.UNAPPLY, OperationKind.UNDO)
+        parameters = (OperationState.BEGUN, *kinds, store_id)
         return self._records.select(Operation, where, *parameters, order="created_at, operation_id", sound_only=True)
 
     def applied(self, plan_id: str) -> Operation | None:

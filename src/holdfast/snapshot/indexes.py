@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
 from holdfast.content.directory_cache import RecentDirectories
+from holdfast.content.format import digest_of
 from holdfast.snapshot.scan.index import TreeIndex
-from holdfast.system.place import is_there
+from holdfast.system.place import is_ours, is_there
+
+_NAME_BYTES = 16
 
 
 class Indexes:
@@ -21,7 +25,8 @@ class Indexes:
         """The index of a sandbox, loaded if this process has not used it yet. Refused if the sandbox is missing."""
         index = self._loaded.get(sandbox)
         if index is None:
-            index = TreeIndex(sandbox, self._recent)
+            # A real folder is never changed by looking at it.
+            index = TreeIndex(sandbox, self._recent, opens_up=sandbox.is_relative_to(self.folder.parent))
             if not is_there(sandbox):
                 raise index.missing()
             index.load(self.file_of(sandbox))
@@ -29,7 +34,10 @@ class Indexes:
         return index
 
     def file_of(self, sandbox: Path) -> Path:
-        return self.folder / f"{sandbox.parent.name}-{sandbox.name}.index"
+        """A real folder can have any name, so its index is named by a digest."""
+        if is_ours(sandbox):
+            return self.folder / f"{sandbox.parent.name}-{sandbox.name}.index"
+        return self.folder / f"in-place-{digest_of(os.fsencode(sandbox))[:_NAME_BYTES].hex()}.index"
 
     def take_over(self, sandbox: Path, file: Path) -> None:
         """Continue with the index of a tree that was moved here, if there is one."""

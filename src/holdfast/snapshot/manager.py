@@ -33,7 +33,7 @@ from holdfast.snapshot.taken import TakenSnapshot
 from holdfast.snapshot.trackers import Trackers
 from holdfast.snapshot.unstored import UnstoredTree
 from holdfast.system.ids import new_id
-from holdfast.system.place import in_home, relative_to_home
+from holdfast.system.place import in_home, is_ours, relative_to_home
 
 if TYPE_CHECKING:
     from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
@@ -374,7 +374,7 @@ class CheckpointManager:
 @cache
 def _sandbox_at(path: Path) -> str:
     """The name under which a sandbox's content is counted; moving the home does not change it."""
-    return f"{path.parent.name}/{path.name}"
+    return f"{path.parent.name}/{path.name}" if is_ours(path) else str(path)
 
 
 def _unheld(index: TreeIndex) -> tuple[Unheld, ...]:

@@ -29,8 +29,10 @@ _SCAN_TRIES = 3
 
 
 class TreeIndex:
-    def __init__(self, root: Path, recent: RecentDirectories) -> None:
+    def __init__(self, root: Path, recent: RecentDirectories, *, opens_up: bool = True) -> None:
+        """``opens_up``: directories that are closed to us are made accessible while they are read."""
         self.root, self.name = root, root.name
+        self._opens_up = opens_up
         self._recent = recent
         self.state: bytes | None = None
         self._finding: str | None = ""
@@ -101,7 +103,7 @@ class TreeIndex:
 
     def descend(self) -> Descent:
         try:
-            return Descent(self.root, is_sandbox=True)
+            return Descent(self.root, opens_up=self._opens_up, is_sandbox=True)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise self.missing() from error
         except OSError as error:
