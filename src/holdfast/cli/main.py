@@ -50,6 +50,7 @@ _COMMANDS = {
     "checkpoint": ("checkpoint:group", "List, show, take, delete and check checkpoints."),
     "config": ("config:group", "Show and change settings."),
     "doctor": ("doctor:doctor", "Check everything Holdfast stores; change nothing."),
+    "mcp": ("mcp:mcp", "Serve this project's checkpoints to a client of the Model Context Protocol."),
     "completion": ("completion:completion", "Print the script that turns on completion in your shell."),
     "demo": ("demo:demo", "See Holdfast at work, in a temporary folder."),
 }

@@ -1,7 +1,7 @@
-"""The folders of a saver: their files as moments, each recorded in a session of Holdfast's, and brought back from it.
+"""The folders of a saver: their files as moments, recorded in a session of each folder, and brought back from it.
 
-Every folder has a session of its own. A moment that graphs name has a label, so it is not pruned; once no graph names it
-any more it is deleted. What is decided from the records of graphs is done while no other process changes them.
+A moment that graphs name has a label, so it is not pruned; once no graph names it any more, it is deleted. What is
+decided from the records of graphs is done while no other process changes them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ folders that belong to it; a moment is recorded before the row that names it.
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -127,8 +126,8 @@ class GraphRecords:
         with self._lock, translated_errors(self._path):
             return self._connection.execute(sql, parameters).fetchall()
 
-    def _execute(self, sql: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
-        return self._connection.execute(sql, parameters)
+    def _execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
+        self._connection.execute(sql, parameters)
 
     # Checkpoints
 
@@ -199,7 +198,9 @@ class GraphRecords:
             "WHERE thread_id = ? AND namespace = ? AND checkpoint_id = ? ORDER BY task_path, task_id, number"
         )
         rows = self._rows(sql, msgspec.structs.astuple(key))
-        return [Write(*first, (kind, data)) for *first, kind, data in rows]
+        return [
+            Write(task_id, number, path, channel, (kind, data)) for task_id, number, path, channel, kind, data in rows
+        ]
 
     # Deleting and copying
 
@@ -234,7 +235,8 @@ class GraphRecords:
             for table in _OF_CHECKPOINT:
                 names = [row[1] for row in self._rows(f"PRAGMA table_info({table})") if row[1] != "thread_id"]
                 listed = ", ".join(names)
-                sql = f"INSERT OR REPLACE INTO {table} (thread_id, {listed}) SELECT ?, {listed} FROM {table} WHERE thread_id = ?"
+                copied = f"SELECT ?, {listed} FROM {table} WHERE thread_id = ?"
+                sql = f"INSERT OR REPLACE INTO {table} (thread_id, {listed}) {copied}"
                 self._execute(sql, (target_id, source_id))
 
     # Folders

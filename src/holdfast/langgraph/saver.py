@@ -1,21 +1,21 @@
-"""HoldfastSaver: a checkpointer for LangGraph whose checkpoints hold the graph's state and the files of folders together.
+"""HoldfastSaver: a checkpointer for LangGraph whose checkpoints hold the state of a graph and the files of folders.
 
 Which files belong to a checkpoint. A run begins with ``get_tuple``; the files as they are then belong to the first
 checkpoint that it saves. Each later checkpoint gets the files as they are when it is saved, which is right with
-``durability="sync"``: otherwise LangGraph saves while the next nodes already run, and a warning says so. A checkpoint of
-``update_state`` gets the files of the checkpoint that it updates, because no node ran in between.
+``durability="sync"``: otherwise LangGraph saves while the next nodes already run, and a warning says so. A checkpoint
+of ``update_state`` gets the files of the checkpoint that it updates, because no node ran in between.
 
 When files are restored. Only when a run begins at a checkpoint that its config names (replay and fork), and only in
-folders that the saver last knew at another moment than that checkpoint's. So a run that goes on where the last one ended
-leaves alone what the person changed since. What is in the folders is always kept in a moment first.
+folders that the saver last knew at another moment than that checkpoint's. So a run that goes on where the last one
+ended leaves alone what the person changed since. What is in the folders is always kept in a moment first.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
+import secrets
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -50,8 +50,8 @@ T = TypeVar("T")
 class HoldfastSaver(BaseCheckpointSaver[str]):
     """Give it to ``compile(checkpointer=...)``; close it, or use it in a ``with`` block.
 
-    ``folders``: whose files belong to the checkpoints; they must not lie in each other. ``home``: by default that of the
-    command line, ``$HOLDFAST_HOME``.
+    ``folders``: whose files belong to the checkpoints; they must not lie in each other. ``home``: by default that of
+    the command line, ``$HOLDFAST_HOME``.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         return None if found is None else self._tuple(found)
 
     def _begin_run(self, thread_id: str, namespace: str, named: GraphCheckpoint | None) -> None:
-        """Restore the files of the checkpoint that the run names, if it goes back; note the files that it begins with."""
+        """Restore the files of the checkpoint that the run names, if it goes back; note which files it begins with."""
         if named is not None and not namespace:
             self._folders.go_to(named.moments)
             for path in self._folders.without_moment(named.moments):
@@ -142,11 +142,12 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     def _tuple(self, found: GraphCheckpoint) -> CheckpointTuple:
         key = found.key
-        body = self.serde.loads_typed(found.body)
         values = {name: self.serde.loads_typed(typed) for name, typed in self._records.values(key).items()}
+        body: Checkpoint = self.serde.loads_typed(found.body)
+        body["channel_values"] = values
         return CheckpointTuple(
             config=_config(key),
-            checkpoint={**body, "channel_values": values},
+            checkpoint=body,
             metadata=self.serde.loads_typed(found.metadata),
             parent_config=_config(Key(key.thread_id, key.namespace, found.parent_id)) if found.parent_id else None,
             pending_writes=[
@@ -215,8 +216,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         if is_run and not self._warned and config["configurable"].get(_DURABILITY) != "sync":
             self._warned = True
             warnings.warn(
-                'The graph runs without durability="sync", so the files of a checkpoint may already be those of a later '
-                "step.",
+                'The graph runs without durability="sync": the files of a checkpoint may be those of a later step.',
                 stacklevel=2,
             )
 
@@ -233,15 +233,17 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
         """Versions with a random end: two branches from one checkpoint must not have equal ones."""
         number = int(str(current).partition(".")[0]) if current is not None else 0
-        return f"{number + 1:032}.{random.random():016}"  # nosec B311 # it only tells branches apart
+        return f"{number + 1:032}.{secrets.token_hex(8)}"
 
     # Deleting and copying. Moments that no checkpoint names any more are deleted after the rows that did.
 
     def delete_thread(self, thread_id: str) -> None:
-        self._deleting(lambda: self._records.delete_thread(thread_id))
+        self._records.delete_thread(thread_id)
+        self._folders.delete_unnamed()
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        self._deleting(lambda: self._records.delete(self._records.of_runs(run_ids)))
+        self._records.delete(self._records.of_runs(run_ids))
+        self._folders.delete_unnamed()
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         self._records.copy_thread(source_thread_id, target_thread_id)
@@ -252,11 +254,12 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             raise ValueError(f"there is no strategy {strategy!r} to prune with: it is keep_latest or delete")
         for thread_id in thread_ids:
             if strategy == "delete":
-                self.delete_thread(thread_id)
+                self._records.delete_thread(thread_id)
             else:
-                self._deleting(lambda thread_id=thread_id: self._records.delete(self._superseded(thread_id)))
+                self._records.delete(self._superseded(thread_id))
+        self._folders.delete_unnamed()
 
-    def _superseded(self, thread_id: str) -> list[Key]:
+    def _superseded(self, thread_id: str) -> Sequence[Key]:
         found = list(self._records.newest_first(thread_id, None, None, None))
         kept: set[Key] = set()
         for namespace in {each.key.namespace for each in found}:
@@ -273,10 +276,6 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             kept.add(parent.key)
             at, steps = parent, steps - 1
         return kept
-
-    def _deleting(self, delete: Callable[[], None]) -> None:
-        delete()
-        self._folders.delete_unnamed()
 
     # The same for asyncio: each in a thread, because a database and folders are waited for
 

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-_MOST_LISTED = 60
+MOST_LISTED = 200
+"""How many files a result lists; it says how many there are."""
+_MOST_SHOWN = 60
 _MOST_PATCH_CHARACTERS = 40_000
 """Clients cut longer results, or refuse them."""
 
@@ -27,9 +29,8 @@ class Moment(msgspec.Struct, frozen=True):
     is_undone: bool = False
 
     def text(self) -> str:
-        notes = [f"label {self.label}"] if self.label else []
-        notes += [word for word, is_so in (("failed", self.is_failed), ("undone", self.is_undone)) if is_so]
-        return f"{self.id}  {self.at}  {self.title}{f' ({", ".join(notes)})' if notes else ''}"
+        notes = [word for word, is_so in (("failed", self.is_failed), ("undone", self.is_undone)) if is_so]
+        return f"{self.id}  {self.at}  {self.title}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 class Timeline(msgspec.Struct, frozen=True):
@@ -52,24 +53,28 @@ class File(msgspec.Struct, frozen=True):
 
     def text(self) -> str:
         lines = f"  +{self.added_lines} -{self.removed_lines}" if self.added_lines or self.removed_lines else ""
-        return f"{self.change}  {self.path}{lines}{f'  ({self.note})' if self.note else ''}"
+        return f"{self.change}  {self.path}{lines}" + (f"  ({self.note})" if self.note else "")
 
 
 class Shown(msgspec.Struct, frozen=True):
     moment: Moment
     files: Annotated[tuple[File, ...], Meta(description="What changed since the moment before it.")]
+    total: Annotated[int, Meta(description="How many files; not all of many are listed.")]
 
     def text(self) -> str:
-        about = [f"{name}: {value}" for name, value in (("prompt", self.moment.prompt), ("call", self.moment.call)) if value]
-        return "\n".join([self.moment.text(), *about, *_listed(self.files, "No file changed since the moment before.")])
+        moment = self.moment
+        about = [f"{name}: {value}" for name, value in (("prompt", moment.prompt), ("call", moment.call)) if value]
+        listed = _listed(self.files, self.total) or ["No file changed since the moment before."]
+        return "\n".join([moment.text(), *about, *listed])
 
 
 class Difference(msgspec.Struct, frozen=True):
     files: tuple[File, ...]
+    total: Annotated[int, Meta(description="How many files; not all of many are listed.")]
     is_cut: Annotated[bool, Meta(description="Not all patches fit; ask for single paths.")] = False
 
     def text(self) -> str:
-        lines = _listed(self.files, "Nothing differs.")
+        lines = _listed(self.files, self.total) or ["Nothing differs."]
         lines += [each.patch for each in self.files if each.patch]
         return "\n".join([*lines, *(["Not all patches are shown: ask for single paths."] if self.is_cut else [])])
 
@@ -82,14 +87,6 @@ class Change(msgspec.Struct, frozen=True):
         return f"{self.action}  {self.path}"
 
 
-class Conflict(msgspec.Struct, frozen=True):
-    path: str
-    reason: str
-
-    def text(self) -> str:
-        return f"{self.path}: {self.reason}"
-
-
 class Taken(msgspec.Struct, frozen=True):
     moment: Moment
 
@@ -100,12 +97,9 @@ class Taken(msgspec.Struct, frozen=True):
 class Changed(msgspec.Struct, frozen=True):
     """What was done to the folder, or would be."""
 
-    is_done: Annotated[bool, Meta(description="False: nothing was changed.")]
+    is_done: Annotated[bool, Meta(description="false: nothing was changed.")]
     changes: tuple[Change, ...] = ()
-    conflicts: Annotated[
-        tuple[Conflict, ...],
-        Meta(description="Files that were changed since and cannot be merged; nothing is done while there are any."),
-    ] = ()
+    total: Annotated[int, Meta(description="How many files; not all of many are listed.")] = 0
     kept_checkpoint: Annotated[str, Meta(description="The checkpoint of the files as they were before.")] = ""
     confirmation_token: Annotated[
         str, Meta(description="For rewind with dry_run=false: allows exactly this change, once.")
@@ -113,37 +107,41 @@ class Changed(msgspec.Struct, frozen=True):
     note: str = ""
 
     def text(self) -> str:
-        head = "Done." if self.is_done else "Nothing was changed."
-        lines = [head, *_listed(self.changes, "No file differs." if not self.conflicts else "")]
-        lines += ["These cannot be merged:", *_listed(self.conflicts, "")] if self.conflicts else []
+        lines = [self._head(), self.listing(), self.note]
         lines += [f"The files as they were before are kept in {self.kept_checkpoint}."] if self.kept_checkpoint else []
         lines += [f"confirmation_token: {self.confirmation_token}"] if self.confirmation_token else []
-        return "\n".join([line for line in lines if line] + ([self.note] if self.note else []))
+        return "\n".join(filter(None, lines))
 
+    def _head(self) -> str:
+        if self.is_done:
+            return "Done."
+        return "Nothing is changed yet. This would be:" if self.changes else "Nothing was changed."
 
-Result = Timeline | Shown | Difference | Taken | Changed
+    def listing(self) -> str:
+        return "\n".join(_listed(self.changes, self.total))
 
 
 def without_long_patches(files: Sequence[File]) -> Difference:
     """The files with as many patches as a client takes."""
-    room, kept = _MOST_PATCH_CHARACTERS, []
-    for each in files:
+    room, kept, is_cut = _MOST_PATCH_CHARACTERS, [], len(files) > MOST_LISTED
+    for each in files[:MOST_LISTED]:
         fits = len(each.patch) <= room
         room -= len(each.patch) if fits else 0
+        is_cut = is_cut or not fits
         kept.append(each if fits else msgspec.structs.replace(each, patch=""))
-    return Difference(tuple(kept), is_cut=any(a.patch != b.patch for a, b in zip(files, kept, strict=True)))
+    return Difference(tuple(kept), len(files), is_cut)
 
 
-def _listed(items: Sequence[File | Change | Conflict], otherwise: str) -> list[str]:
-    lines = [each.text() for each in items[:_MOST_LISTED]]
-    more = len(items) - _MOST_LISTED
-    return [*lines, f"and {more} more"] if more > 0 else lines or [otherwise]
+def _listed(items: Sequence[File | Change], total: int) -> list[str]:
+    lines = [each.text() for each in items[:_MOST_SHOWN]]
+    return [*lines, f"and {total - len(lines):,} more"] if total > len(lines) else lines
 
 
 def schema_of(kind: type[Any]) -> dict[str, Any]:
     """The JSON Schema of a struct, in one piece: some clients do not follow references."""
-    ((_, ), parts) = msgspec.json.schema_components([kind], ref_template="{name}")
-    return _in_one_piece(parts[kind.__name__], parts)
+    _, parts = msgspec.json.schema_components([kind], ref_template="{name}")
+    whole: dict[str, Any] = _in_one_piece(parts[kind.__name__], parts)
+    return whole
 
 
 def _in_one_piece(schema: Any, parts: dict[str, Any]) -> Any:

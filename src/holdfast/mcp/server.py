@@ -53,9 +53,9 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 
 class Server:
-    def __init__(self, stdio: Stdio, tools: Toolset, version: str) -> None:
+    def __init__(self, stdio: Stdio, tools: Toolset) -> None:
         self._stdio, self._tools = stdio, tools
-        self._info = {"name": NAME, "title": "Holdfast", "version": version}
+        self._info = {"name": NAME, "title": "Holdfast", "version": _version()}
         self._client = Client()
         self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._open: dict[Id, _Waiting] = {}
@@ -229,6 +229,15 @@ def _call(waiting: _Waiting, client: Client, server: Server) -> Call:
         notify=server.notify,
         is_cancelled=waiting.cancelled.is_set,
     )
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(NAME)
+    except PackageNotFoundError:
+        return "(run from source)"
 
 
 def _cacheable() -> dict[str, Any]:
