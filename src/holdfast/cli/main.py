@@ -56,6 +56,7 @@ _COMMANDS = {
     "agents": ("agents:group", "Let coding agents tell Holdfast what they do."),
     "config": ("config:group", "Show and change settings."),
     "doctor": ("doctor:doctor", "Check everything Holdfast stores; change nothing."),
+    "mcp": ("mcp:mcp", "Serve this project's checkpoints to a client of the Model Context Protocol."),
     "completion": ("completion:completion", "Print the script that turns on completion in your shell."),
     "demo": ("demo:demo", "See Holdfast at work, in a temporary folder."),
 }
