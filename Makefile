@@ -65,9 +65,10 @@ faults: $(INSTALLED)  ## the whole fault campaign (an hour; goes on where it was
 agents: $(INSTALLED)  ## install the six coding agents into build/agents, and try each under holdfast run (needs npm and tmux)
 	@$(BIN)/python -m tools.agents $(FLAGS)
 
-bench: $(INSTALLED)  ## measure checkpoints beside git, restic and borg, then whole commands (an hour; see docs/performance.md)
+bench: $(INSTALLED)  ## measure checkpoints beside git, restic and borg, then whole commands and their start (an hour; see docs/performance.md)
 	@$(BIN)/python -m benchmarks.compare $(FLAGS)
 	@$(BIN)/python -m benchmarks.whole_commands $(COMMAND_FLAGS)
+	@$(BIN)/python -m benchmarks.command_line $(START_FLAGS)
 
 docs: $(INSTALLED)  ## make the generated pages and the site of the documentation, in site/
 	@$(BIN)/python -m tools.docs.commands
