@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from tools.scripted_model import ScriptedModel, Turn, serving
@@ -209,6 +210,8 @@ AGENTS = (
 
 def install(agents: Sequence[Agent]) -> None:
     """Install what is missing; the newest versions, because these are the ones that people have."""
+    if shutil.which("tmux") is None:
+        sys.exit("The agents are tried on a terminal, too: install tmux first.")
     BUILD.mkdir(parents=True, exist_ok=True)
     for agent in agents:
         if (agent.folder / agent.command[0]).exists():
@@ -318,20 +321,12 @@ class Terminal:
     """A command on a terminal of its own, 120 columns wide."""
 
     def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
-        self._name = f"holdfast-agents-{os.getpid()}"
+        self._name = f"holdfast-{folder.parents[1].name}"  # of its own: a server that ends still accepts commands
         # tmux runs what it starts in the environment of its server.
         words = ["env", "-i", *(f"{name}={value}" for name, value in environment.items()), *command]
-        self._start = [
-            "new-session",
-            "-d",
-            "-x",
-            "120",
-            "-y",
-            "50",
-            "-c",
-            str(folder),
-            f"{shlex.join(words)}; sleep 600",
-        ]
+        # So that its last words can be read, also if it has ended before the last key.
+        shell = f"trap : INT; {shlex.join(words)}; while :; do sleep 60; done"
+        self._start = ("new-session", "-d", "-x", "120", "-y", "50", "-c", str(folder), shell)
 
     def __enter__(self) -> Terminal:
         self._tmux(*self._start)
@@ -373,18 +368,16 @@ def main(names: Sequence[str]) -> int:
     agents = [each for each in AGENTS if not names or each.name in names]
     install(agents)
     failed = 0
-    for agent in agents:
-        for way, problems in (("once", _tried(agent, Trial.problems)), ("typed", _typed(agent))):
-            failed += bool(problems)
-            verdict = "not tried" if problems is None else "failed" if problems else "ok"
-            sys.stdout.write("\n  ".join([f"{agent.name:<10}{way:<7}{verdict}", *(problems or ())]) + "\n")
-            sys.stdout.flush()
+    for agent, (way, try_it) in product(agents, _WAYS):
+        problems = _tried(agent, try_it)
+        failed += bool(problems)
+        verdict = "failed" if problems else "ok"
+        sys.stdout.write("\n  ".join([f"{agent.name:<10}{way:<7}{verdict}", *problems]) + "\n")
+        sys.stdout.flush()
     return 1 if failed else 0
 
 
-def _typed(agent: Agent) -> list[str] | None:
-    """None without tmux."""
-    return _tried(agent, Trial.problems_when_typed) if shutil.which("tmux") else None
+_WAYS = (("once", Trial.problems), ("typed", Trial.problems_when_typed))
 
 
 def _tried(agent: Agent, try_it: Callable[[Trial], list[str]]) -> list[str]:

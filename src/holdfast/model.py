@@ -273,6 +273,13 @@ class Unheld(Record, frozen=True, kw_only=True):
     reason: str
 
 
+class Unprotected(StrEnum):
+    """What happens to a tool of an agent if no checkpoint can be taken before it."""
+
+    BLOCK = "block"
+    WARN = "warn"
+
+
 class CopyLimit(Record, frozen=True, kw_only=True):
     """How much of what git ignores is copied into a sandbox without being asked for; None is no limit."""
 

@@ -13,6 +13,7 @@ from holdfast.db.access import Access, first
 from holdfast.db.tables import HALF_DONE_RUNS
 from holdfast.model import (
     Decision,
+    DecisionType,
     Operation,
     OperationKind,
     OperationState,
@@ -200,6 +201,10 @@ class DecisionRecords(Queries):
 
     def corrections(self, plan_id: str) -> list[Decision]:
         return self._records.select(Decision, "plan_id = ? AND is_correction = 1", plan_id, order="sequence")
+
+    def of_type(self, plan_id: str, kind: DecisionType) -> list[Decision]:
+        where = "plan_id = ? AND type = ?"
+        return self._records.select(Decision, where, plan_id, kind, order="sequence", sound_only=True)
 
     def of_step(self, plan_id: str, step_index: int) -> list[Decision]:
         where = "plan_id = ? AND step_index = ?"

@@ -115,7 +115,7 @@ static char *repository_around(char *current)
     for (;;) {
         struct stat status;
         char *mark = joined(folder, ".git");
-        int is_there = lstat(mark, &status) == 0;
+        int is_there = stat(mark, &status) == 0;
         char *slash = strrchr(folder, '/');
         free(mark);
         if (is_there)

@@ -60,7 +60,7 @@ def _not_found(error: OSError) -> Unreachable:
 
 def _repository_around(current: bytes) -> bytes:
     folder = current
-    while not os.path.lexists(os.path.join(folder, b".git")):
+    while not os.path.exists(os.path.join(folder, b".git")):
         above = os.path.dirname(folder)
         if above == folder:
             return current

@@ -33,9 +33,14 @@ _IDLE_SECONDS = 30 * 60.0
 _SETTLE_SECONDS = 2.0
 _PATIENCE_SECONDS = 55.0
 """How long an agent waits for the checkpoint before a call; below the limits of the agents themselves."""
-_PROMPT_SECONDS = 0.2
+_PROMPT_SECONDS = 0.15
 """How long a prompt is held up at most: if something takes longer, it goes on meanwhile."""
-_WAITED_FOR = frozenset((HookKind.BEFORE_TOOL, HookKind.AFTER_TOOL))
+_PATIENCE_WITH = {
+    HookKind.BEFORE_TOOL: _PATIENCE_SECONDS,
+    HookKind.AFTER_TOOL: _PATIENCE_SECONDS,
+    HookKind.PROMPT: _PROMPT_SECONDS,
+}
+"""For how long an agent is held up by what it says; everything else is only taken note of."""
 
 
 class Guard:
@@ -90,8 +95,7 @@ class Guard:
         def hear() -> Reply:
             return adapter.reply(event, self._heard_answer(event, pid))
 
-        patience = _PATIENCE_SECONDS if event.kind in _WAITED_FOR else _PROMPT_SECONDS
-        return Job(hear, reply=adapter.reply(event, self._late_answer(event))), patience
+        return Job(hear, reply=adapter.reply(event, self._late_answer(event))), _PATIENCE_WITH.get(event.kind, 0.0)
 
     def _heard_answer(self, event: HookEvent, pid: int | None) -> HookAnswer:
         assert self._sessions is not None

@@ -55,7 +55,7 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        return f"call {self.number}: {self.tool} {self.what}".rstrip()
+        return f"call {self.number}: {self.tool} {self.what}".rstrip() if self.tool else f"change {self.number}"
 
     def overlaps(self, other: Call) -> bool:
         """Whether both ran at the same time, so that it is unknown which of them changed what."""

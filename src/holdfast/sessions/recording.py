@@ -69,6 +69,7 @@ class Recording:
         if plan.head_group_id is None:
             return self._service.create_checkpoint(plan, self._lease, occasion)
         self._save(plan)
+        self._service.prune_checkpoints(plan, self._lease, plan.policy.retention)  # what became too old meanwhile
         return plan
 
     def prompt(self, plan: Plan, text: str) -> tuple[Plan, Decision]:
@@ -148,7 +149,7 @@ class Recording:
     def written(self, plan: Plan) -> Plan:
         """Record what a person, or a program of theirs, wrote since the last checkpoint; nothing if that is nothing."""
         head = plan.head_group_id
-        call = CallBegun("you", "")
+        call = CallBegun("", "")
         decision = self._call_decision(plan, call, None)
         number = self._next_number(plan)
         occasion = Occasion(

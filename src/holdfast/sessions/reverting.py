@@ -32,6 +32,8 @@ class Way(msgspec.Struct, frozen=True):
 
     before: str
     after: str
+    unheld: frozenset[str] = frozenset()
+    """What the state before could not hold: it is no reason to delete what is there now."""
 
 
 class Reverted(msgspec.Struct, frozen=True):
@@ -46,7 +48,7 @@ def joined(ways: Sequence[Way]) -> list[Way]:
         if way.before == way.after:
             continue
         if found and found[-1].after == way.before:
-            found[-1] = Way(found[-1].before, way.after)
+            found[-1] = Way(found[-1].before, way.after, found[-1].unheld)
         else:
             found.append(way)
     return found

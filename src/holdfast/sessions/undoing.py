@@ -12,7 +12,6 @@ import msgspec
 
 from holdfast.apply.real_change import RealChange
 from holdfast.apply.real_files import change_real_files
-from holdfast.apply.undo import changed_plan, when_done
 from holdfast.checkpoints.changes import visible_of_user, with_other_commits
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.service import CheckpointService
@@ -38,8 +37,9 @@ from holdfast.names import name_text
 from holdfast.rollback.paths import grafted_states, select_paths
 from holdfast.sessions.calls import Call
 from holdfast.sessions.reverting import Way, reverted
+from holdfast.snapshot.restore.decide import unheld_name
 from holdfast.snapshot.selection import links_to_make
-from holdfast.system.directories import shown
+from holdfast.system.directories import ancestors, shown
 
 _MOST_LISTED = 10
 
@@ -85,6 +85,8 @@ class Undo(msgspec.Struct, frozen=True):
 
 class UndoResult(msgspec.Struct, frozen=True):
     plan: Plan
+    moment: Moment
+    """``UNDO`` or ``REDO``."""
     calls: tuple[Call, ...]
     changes: tuple[FileChange, ...]
     has_other_commits: bool
@@ -105,7 +107,12 @@ def decide(plan: Plan, wish: Wish, service: CheckpointService, *, force: bool = 
         present = service.sandboxes.states_now(plan)[resource.name]
         wanted, conflicts = _merged(plan, batch, service, present, wish, force=force)
         batch.commit()
-        differences = tuple(reader.differences(reader.state(present), reader.state(wanted)))
+        unheld = _unheld_names(resource, wish)
+        differences = tuple(
+            each
+            for each in reader.differences(reader.state(present), reader.state(wanted))
+            if each.new is not None or not _is_unheld(each.path, unheld)
+        )
     seen = visible_of_user(plan, {resource.name: differences})[resource.name]
     return Undo(
         plan=plan,
@@ -117,6 +124,16 @@ def decide(plan: Plan, wish: Wish, service: CheckpointService, *, force: bool = 
         has_other_commits=bool(with_other_commits(plan, {resource.name: differences})),
         conflicts=conflicts,
     )
+
+
+def _unheld_names(resource: Resource, wish: Wish) -> frozenset[str]:
+    """The paths that the states to go back to could not hold: their absence does not mean deletion."""
+    of_target = (each.path for each in wish.target.unheld.get(resource.name, ()))
+    return frozenset(of_target).union(*(way.unheld for way in wish.ways))
+
+
+def _is_unheld(path: bytes, unheld: frozenset[str]) -> bool:
+    return any(unheld_name(each) in unheld for each in (path, *ancestors(path)) if each)
 
 
 def _merged(
@@ -154,10 +171,11 @@ def refuse_conflicts(undo: Undo) -> None:
     )
 
 
-def carry_out(undo: Undo, lease: Lease, service: CheckpointService) -> UndoResult:
+def carry_out(undo: Undo, lease: Lease, service: CheckpointService, refuse: Callable[[], None]) -> UndoResult:
     """Change the folder as it was decided: all of it, or nothing. Call it in the look in which it was decided.
 
-    A file that was written since then is not replaced: if it was to be changed, nothing is.
+    A file that was written since then is not replaced: if it was to be changed, nothing is. ``refuse`` is called when
+    no other process records or changes the folder any more, and raises if a call has begun in it since.
     """
     plan, wish, resource = undo.plan, undo.wish, folder_of(undo.plan)
     refuse_conflicts(undo)
@@ -169,11 +187,11 @@ def carry_out(undo: Undo, lease: Lease, service: CheckpointService) -> UndoResul
     change = RealChange(resource, undo.differences, links)
     marked = _marked(plan, undo, service)
     entry = {"moment": wish.moment, "title": wish.title, "target_group_id": wish.target.group_id}
-    plan = change_real_files(plan, lease, service, UndoEntry, [change], records=marked, more=entry)
+    plan = change_real_files(plan, lease, service, UndoEntry, [change], records=marked, more=entry, refuse=refuse)
     service.sandboxes.look_again(plan)
     plan = record_outcome(service.store.get(Plan, plan.plan_id), lease, service)
     at, commits = plan.last_checkpoint_id or "", undo.has_other_commits
-    return UndoResult(plan, wish.calls, undo.changes, commits, kept.checkpoint_id, at)
+    return UndoResult(plan, wish.moment, wish.calls, undo.changes, commits, kept.checkpoint_id, at)
 
 
 def _marked(plan: Plan, undo: Undo, service: CheckpointService) -> list[Record]:
@@ -189,8 +207,7 @@ def _marked(plan: Plan, undo: Undo, service: CheckpointService) -> list[Record]:
         records += [each.model_copy(update={"is_superseded": is_undo}) for each in (run, decision)]
     before = set(numbers_of(plan.active_decisions))
     active = ranges_of(before - numbers if is_undo else before | numbers)
-    done = changed_plan(plan, when_done(OperationKind.UNDO, is_partial=False))
-    return [*records, done.changed(active_decisions=active)]
+    return [*records, plan.changed(active_decisions=active)]
 
 
 def record_outcome(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
@@ -208,7 +225,7 @@ def record_outcome(plan: Plan, lease: Lease, service: CheckpointService) -> Plan
 
 def way_of(call: Call, service: CheckpointService, resource: Resource) -> Way:
     """What a call changed; refused if the checkpoints around it are no longer kept."""
-    states = []
+    groups = []
     for group_id in (call.before_id, call.after_id or call.before_id):
         group = service.store.find(CheckpointGroup, group_id, sound_only=True) if group_id else None
         if group is None:
@@ -216,8 +233,9 @@ def way_of(call: Call, service: CheckpointService, resource: Resource) -> Way:
                 f"The checkpoints around {call.title} are no longer kept, so it cannot be undone by itself.",
                 hint="`holdfast log` lists the moments that are kept; `holdfast undo CHECKPOINT` goes back to one.",
             )
-        states.append(group.states[resource.name])
-    return Way(states[0], states[1])
+        groups.append(group)
+    unheld = frozenset(each.path for each in groups[0].unheld.get(resource.name, ()))
+    return Way(groups[0].states[resource.name], groups[1].states[resource.name], unheld)
 
 
 Confirm = Callable[[Undo], bool]

@@ -9,6 +9,8 @@ from itertools import islice
 
 import msgspec
 
+from holdfast.agents.conversation import command_to_go_on
+from holdfast.apply.real_folders import reading
 from holdfast.checkpoints.manual import take_manual_checkpoint
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.db.store import Store
@@ -54,6 +56,10 @@ class FolderMoment(msgspec.Struct, frozen=True):
     """The call whose outcome it is."""
     is_before: bool
     """It is the moment before a call: what changed there, somebody else changed."""
+
+
+_WishIn = Callable[[Plan], Wish]
+"""Makes the wish of a session as it is now, when its lease is held."""
 
 
 class InPlace:
@@ -137,8 +143,14 @@ class InPlace:
 
     @contextmanager
     def recording(self, plan_id: str) -> Iterator[tuple[Plan, Recording]]:
-        """Record in a session, under its lease; what a dead process left in the folder is undone first."""
-        with self._locking.recovered(self._locking.RECORD, plan_id) as (plan, lease):
+        """Record in a session, under its lease; what a dead process left in the folder is undone first.
+
+        Meanwhile no other process changes the folder, so that nothing half done is recorded.
+        """
+        with (
+            self._locking.recovered(self._locking.RECORD, plan_id) as (plan, lease),
+            reading(plan.resources, self._service),
+        ):
             yield record_outcome(plan, lease, self._service), Recording(self._service, lease)
 
     def unfinished(self, plan_id: str) -> list[StepRun]:
@@ -163,7 +175,10 @@ class InPlace:
         """Take a checkpoint of the folder as it is now, in the session in which something happened last."""
         found = self.sessions()
         plan = max(found, key=lambda each: each.updated_at) if found else self.begin(SessionInfo())
-        with self._locking.recovered(self._locking.RECORD, plan.plan_id) as (plan, lease):
+        with (
+            self._locking.recovered(self._locking.RECORD, plan.plan_id) as (plan, lease),
+            reading(plan.resources, self._service),
+        ):
             if plan.head_group_id is None:
                 plan = Recording(self._service, lease).begin(plan)
             plan = take_manual_checkpoint(plan, lease, self._service, label)
@@ -174,6 +189,11 @@ class InPlace:
     def calls(self, plan: Plan | None = None) -> list[Call]:
         """The calls of a session, by default of the one in which something happened last."""
         return calls_of(self._store, plan or self.session())
+
+    def last_changed_at(self) -> datetime | None:
+        """When the last call ended, of those in force that changed something."""
+        last = self._last_change()
+        return None if last is None else last[0]
 
     def prompts(self, plan: Plan) -> list[Prompt]:
         return prompts_of(self._store.decisions.of(plan.plan_id, sound_only=True))
@@ -203,12 +223,9 @@ class InPlace:
         only: Sequence[str] = (),
         force: bool = False,
     ) -> Undo:
-        """What undoing would do; changes nothing, and refuses what undoing would refuse."""
-        plan, wish = self._wish(target or LastCall(), session, only)
-        plan = self._locking.idle(self._locking.UNDO, plan.plan_id)
-        undo = decide(plan, wish, self._service, force=force)
-        refuse_conflicts(undo)
-        return undo
+        """What undoing would do; changes nothing in the folder, and refuses what undoing would refuse."""
+        self._end_calls_of_dead_agents()
+        return self._preview(*self._undo_wish(target or LastCall(), session, only), force)
 
     def undo(
         self,
@@ -220,22 +237,17 @@ class InPlace:
         confirm: Callable[[Undo], bool] | None = None,
     ) -> UndoResult | Declined:
         """Undo calls in the folder. ``only``: restore just these paths from the checkpoint that ``target`` names."""
-        plan, wish = self._wish(target or LastCall(), session, only)
-        return self._change(plan, wish, force, confirm)
+        self._end_calls_of_dead_agents()
+        return self._change(*self._undo_wish(target or LastCall(), session, only), force, confirm)
 
     def redo_preview(self, *, session: str | None = None, force: bool = False) -> Undo:
-        plan, wish = self._redo_wish(session)
-        plan = self._locking.idle(self._locking.UNDO, plan.plan_id)
-        undo = decide(plan, wish, self._service, force=force)
-        refuse_conflicts(undo)
-        return undo
+        return self._preview(*self._redo_wish(session), force)
 
     def redo(
         self, *, session: str | None = None, force: bool = False, confirm: Callable[[Undo], bool] | None = None
     ) -> UndoResult | Declined:
         """Bring back what the last undo took away, as far as that was not done yet."""
-        plan, wish = self._redo_wish(session)
-        return self._change(plan, wish, force, confirm)
+        return self._change(*self._redo_wish(session), force, confirm)
 
     def restore_paths(
         self,
@@ -247,15 +259,24 @@ class InPlace:
         """Restore single files or folders from a checkpoint; ``redo`` takes that back."""
         return self.undo(ToCheckpoint(checkpoint), only=paths, confirm=confirm)
 
+    def _preview(self, plan: Plan, wish_in: _WishIn, force: bool) -> Undo:
+        self._refuse_running()
+        plan = self._locking.idle(self._locking.UNDO, plan.plan_id)
+        undo = decide(plan, wish_in(plan), self._service, force=force)
+        refuse_conflicts(undo)
+        return undo
+
     def _change(
-        self, plan: Plan, wish: Wish, force: bool, confirm: Callable[[Undo], bool] | None
+        self, plan: Plan, wish_in: _WishIn, force: bool, confirm: Callable[[Undo], bool] | None
     ) -> UndoResult | Declined:
+        self._refuse_running()
         with (
             self._parts.reserve.given_up_if_full(),
             self._locking.recovered(self._locking.UNDO, plan.plan_id) as (plan, lease),
             self._service.sandboxes.looking(),
         ):
             plan = record_outcome(plan, lease, self._service)
+            wish = wish_in(plan)  # another process may have undone something until now
             undo = decide(plan, wish, self._service, force=force)
             refuse_conflicts(undo)
             if confirm is not None:
@@ -263,18 +284,28 @@ class InPlace:
                     return Declined()
                 self._service.sandboxes.look_again(plan)  # the answer may have taken long
                 undo = decide(plan, wish, self._service, force=force)
-            return carry_out(undo, lease, self._service)
+            return carry_out(undo, lease, self._service, self._refuse_running)
 
-    def _wish(self, target: Target, session: str | None, only: Sequence[str]) -> tuple[Plan, Wish]:
+    def how_to_go_on(self, result: UndoResult) -> str | None:
+        """The command that continues the agent's conversation from before what was undone, if it has one."""
+        info, first = result.plan.session, next(iter(result.calls), None)
+        if info is None or first is None or result.moment is not Moment.UNDO:
+            return None
+        return command_to_go_on(info.agent, info.session_id, info.transcript, first.call_id)
+
+    def _undo_wish(self, target: Target, session: str | None, only: Sequence[str]) -> tuple[Plan, _WishIn]:
         plan, checkpoint = self._meant(target, session)
-        self._refuse_running()
-        if only:
-            assert checkpoint is not None
-            group = self._store.get(CheckpointGroup, checkpoint.group_id)
-            title = f"restored {', '.join(map(name_text, only))} from {checkpoint.checkpoint_id}"
-            return plan, Wish(Moment.UNDO, title, (), (), group, only=tuple(only))
-        others = [call for other in self.sessions() if other.plan_id != plan.plan_id for call in self.calls(other)]
-        return plan, wish_to_undo(plan, target, self._service, others, checkpoint)
+
+        def wish_in(plan: Plan) -> Wish:
+            if only:
+                assert checkpoint is not None
+                group = self._store.get(CheckpointGroup, checkpoint.group_id)
+                title = f"restored {', '.join(map(name_text, only))} from {checkpoint.checkpoint_id}"
+                return Wish(Moment.UNDO, title, (), (), group, only=tuple(only))
+            others = [call for other in self.sessions() if other.plan_id != plan.plan_id for call in self.calls(other)]
+            return wish_to_undo(plan, target, self._service, others, checkpoint)
+
+        return plan, wish_in
 
     def _meant(self, target: Target, session: str | None) -> tuple[Plan, Checkpoint | None]:
         if not isinstance(target, ToCheckpoint):
@@ -294,23 +325,39 @@ class InPlace:
 
     def _session_for(self, target: Target, session: str | None) -> Plan:
         """Without a word about the session, the last call that changed something is meant, whoever made it."""
-        if session is not None or not isinstance(target, LastCall):
-            return self.session(session)
-        last = [
+        last = self._last_change() if session is None and isinstance(target, LastCall) else None
+        return self.session(session) if last is None else last[1]
+
+    def _last_change(self) -> tuple[datetime, Plan] | None:
+        found = [
             (call.finished_at or call.started_at, plan)
             for plan in self.sessions()
             for call in self.calls(plan)
             if call.changed_something and not call.is_undone
         ]
-        return max(last, key=lambda each: each[0])[1] if last else self.session()
+        return max(found, key=lambda each: each[0], default=None)
 
-    def _redo_wish(self, session: str | None) -> tuple[Plan, Wish]:
-        self._refuse_running()
+    def _redo_wish(self, session: str | None) -> tuple[Plan, _WishIn]:
         plans = [self.session(session)] if session is not None else self.sessions()
         found = [(plan, wish) for plan in plans if (wish := wish_to_redo(plan, self._service)) is not None]
         if not found:
-            raise StateError("Nothing was undone that is not back already.", hint="`holdfast log` shows what happened.")
-        return max(found, key=lambda each: each[1].target.created_at)
+            raise _nothing_to_redo()
+        plan = max(found, key=lambda each: each[1].target.created_at)[0]
+
+        def wish_in(plan: Plan) -> Wish:
+            wish = wish_to_redo(plan, self._service)
+            if wish is None:
+                raise _nothing_to_redo()
+            return wish
+
+        return plan, wish_in
+
+    def _end_calls_of_dead_agents(self) -> None:
+        """What is in the folder now is the work of calls that no agent is left to end."""
+        for plan in self.sessions():
+            if self.unfinished(plan.plan_id) and not is_alive(plan):
+                with self.recording(plan.plan_id) as (current, recording):
+                    recording.interrupt(current, self.unfinished(plan.plan_id))
 
     def _refuse_running(self) -> None:
         """While a call runs, it is unknown what it is going to change."""
@@ -321,6 +368,10 @@ class InPlace:
                         f"{call.title} of {_name(plan.session)} is running in this folder; nothing was changed.",
                         hint="Wait until it has ended, or stop the agent; then run the command again.",
                     )
+
+
+def _nothing_to_redo() -> StateError:
+    return StateError("Nothing was undone that is not back already.", hint="`holdfast log` shows what happened.")
 
 
 def is_alive(plan: Plan) -> bool:

@@ -58,6 +58,8 @@ def _who(each: Blamed) -> str:
         return f"undo or redo, in the session of {session_name(each.plan)}"
     if not each.calls:
         return _YOU
+    if not each.calls[0].tool:
+        return f"{_YOU}, change {each.calls[0].number}"
     calls = ", together with ".join(f"call {call.number}: {call.tool} {name_text(call.what)}" for call in each.calls)
     return f"{session_name(each.plan)}, {calls}"
 

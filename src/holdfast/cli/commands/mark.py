@@ -15,7 +15,7 @@ from holdfast.cli.output import Reply, Screen
     "mark",
     examples=(
         ('holdfast mark "tests green"', "A program of a plan gives the present moment a name."),
-        ('make test && holdfast mark "tests green"', "In the shell of a coding agent."),
+        ('holdfast mark "tests green" --format json', "The same, with the id of the checkpoint for a program."),
     ),
 )
 @click.argument("text", metavar="TEXT")

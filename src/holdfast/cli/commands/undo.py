@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.commands.plan.unapply import undo_apply
 from holdfast.cli.completion import complete_checkpoint
 from holdfast.cli.data import changes_data, plan_data
 from holdfast.cli.invocation import Invocation, command, unless_declined, yes_option
 from holdfast.cli.output import NOTHING_CHANGED, Next, Reply, Screen, counted, show_next
 from holdfast.cli.screen.sessions import call_data, session_name, show_calls, show_changes
 from holdfast.errors import UsageError
-from holdfast.model import FileChange, Plan
+from holdfast.model import FileChange, Plan, PlanState
 
 if TYPE_CHECKING:
     from holdfast import Call, CallNumber, Holdfast, LastCall, OnlyCall, PromptNumber, ToCheckpoint, Undo, UndoResult
@@ -52,7 +53,7 @@ _dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what w
     multiple=True,
     help="With a checkpoint: restore only this file or folder. May be repeated.",
 )
-@click.argument("checkpoint", metavar="[CHECKPOINT_ID]", required=False, shell_complete=complete_checkpoint)
+@click.argument("checkpoint", metavar="[CHECKPOINT_ID|PLAN_ID]", required=False, shell_complete=complete_checkpoint)
 def undo(
     invocation: Invocation,
     yes: bool,
@@ -71,12 +72,17 @@ def undo(
     Without arguments, the last call that changed something is taken back. With a checkpoint, everything that agents did
     after it. Text in which you changed other lines meanwhile is merged; what cannot be merged is listed, and nothing is
     changed. The present files are kept in a checkpoint first, so `holdfast redo` takes every undo back.
+
+    If the last that changed your folder was the apply of a plan, or if you name a plan, its apply is undone.
     """
     target = _target(from_call, only_call, prompt, checkpoint, exact=exact, only=only)
     if not dry_run:
         invocation.refuse_to_guess(yes)
     with invocation.opened() as holdfast:
         in_place = holdfast.in_place
+        applied = _applied(holdfast, target, session)
+        if applied is not None:
+            return undo_apply(invocation, holdfast, applied, yes=yes, dry_run=dry_run)
         if dry_run:
             return _preview_reply(in_place.undo_preview(target, session=session, only=only, force=force), "undo")
 
@@ -85,7 +91,12 @@ def undo(
 
         confirm = invocation.asking(question, yes)
         result = in_place.undo(target, session=session, only=only, force=force, confirm=confirm)
-        return _reply(holdfast, unless_declined(result), "Undone", [Next("take that back", "holdfast redo")])
+        done = unless_declined(result)
+        talking = in_place.how_to_go_on(done)
+        commands = [Next("take that back", "holdfast redo")]
+        if talking is not None:
+            commands.append(Next("conversation", talking))
+        return _reply(holdfast, done, "Undone", commands)
 
 
 @command(
@@ -112,7 +123,30 @@ def redo(invocation: Invocation, yes: bool, dry_run: bool, force: bool, session:
 
         confirm = invocation.asking(question, yes)
         result = holdfast.in_place.redo(session=session, force=force, confirm=confirm)
-        return _reply(holdfast, unless_declined(result), "Redone", [Next("take that back", "holdfast undo --call N")])
+        done = unless_declined(result)
+        first = min((call.number for call in done.calls), default=None)
+        again = [] if first is None else [Next("take that back", f"holdfast undo --call {first}")]
+        return _reply(holdfast, done, "Redone", again)
+
+
+def _applied(holdfast: Holdfast, target: Target, session: str | None) -> str | None:
+    """The plan whose apply is meant: the one that is named, or the last if it changed the folder after all calls."""
+    from holdfast import LastCall, NotFoundError, ToCheckpoint
+
+    if session is not None:
+        return None
+    if isinstance(target, ToCheckpoint):
+        try:
+            plan = holdfast.find_plan(target.reference)
+        except NotFoundError:
+            return None
+        return None if plan.is_session else plan.plan_id
+    if not isinstance(target, LastCall):
+        return None
+    plans = [plan for plan in holdfast.plans_newest_first() if plan.state is PlanState.APPLIED]
+    last = max(plans, key=lambda plan: plan.updated_at, default=None)
+    called = holdfast.in_place.last_changed_at()
+    return None if last is None or (called is not None and called > last.updated_at) else last.plan_id
 
 
 def _target(

@@ -49,8 +49,10 @@ def state_span(plan: Plan) -> tuple[str, str]:
 def state_spans(plan: Plan) -> list[Span]:
     """How far the plan is, or whether the session goes on."""
     if plan.is_session:
-        going_on = plan.state is PlanState.PROCESSING
-        return [f"session of {session_name(plan)}, ", ("going on", "warn") if going_on else ("ended", "good")]
+        who = f"session of {session_name(plan)}"
+        if plan.session is None or not plan.session.agent:
+            return [who]  # it never ends
+        return [f"{who}, ", ("going on", "warn") if plan.state is PlanState.PROCESSING else ("ended", "good")]
     return [f"{plan.phase} / ", state_span(plan), f", {steps_text(plan)}"]
 
 
@@ -122,18 +124,19 @@ def after_interrupted_program(plan: Plan) -> list[Next]:
     ]
 
 
+def back_to(plan: Plan, checkpoint: str) -> Next:
+    """How to go back to that checkpoint."""
+    if plan.is_session:
+        return Next("go back", f"holdfast undo {checkpoint}")
+    return Next("roll back", f"holdfast plan rollback {plan.plan_id} {checkpoint}")
+
+
 def undo_commands(plan: Plan) -> list[Next]:
     return [
         Next("undo last", f"holdfast undo --session {plan.plan_id}"),
         Next("go back", "holdfast undo CHECKPOINT"),
         Next("calls", f"holdfast plan tree {plan.plan_id}"),
     ]
-
-
-def command_to_go_back(plan: Plan, checkpoint: str) -> Next:
-    if plan.is_session:
-        return Next("go back", f"holdfast undo {checkpoint}")
-    return Next("roll back", f"holdfast plan rollback {plan.plan_id} {checkpoint}")
 
 
 def commands_below_checkpoints(holdfast: Holdfast, plan: Plan, *, has_checkpoints: bool) -> list[Next]:
@@ -143,5 +146,4 @@ def commands_below_checkpoints(holdfast: Holdfast, plan: Plan, *, has_checkpoint
     if not has_checkpoints:
         return [Next("run it", f"holdfast plan execute {holdfast.root_of(plan).plan_id}")]
     showing = Next("show one", f"holdfast checkpoint show --plan {plan.plan_id} CHECKPOINT")
-    rolling_back = command_to_go_back(plan, "CHECKPOINT")
-    return [showing, rolling_back] if holdfast.can_roll_back(plan) else [showing]
+    return [showing, back_to(plan, "CHECKPOINT")] if holdfast.can_roll_back(plan) else [showing]

@@ -42,7 +42,8 @@ def call_data(call: Call) -> dict[str, Any]:
 
 def show_calls(screen: Screen, calls: Sequence[Call]) -> None:
     for call in calls:
-        screen.line((f"call {call.number:>3}  ", "id"), f"{call.tool} {name_text(call.what)}".rstrip())
+        word = "call" if call.tool else "change"
+        screen.line((f"{word} {call.number:>3}  ", "id"), f"{call.tool} {name_text(call.what)}".rstrip())
 
 
 def show_changes(screen: Screen, changes: Sequence[FileChange]) -> None:

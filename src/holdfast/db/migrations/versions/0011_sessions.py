@@ -18,7 +18,6 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     refuse_while_in_use()
-    # What earlier versions do not know is not left for them to misread: they would take the folder for a sandbox.
-    op.execute("DELETE FROM plan WHERE session IS NOT NULL")
+    # Refused while there are sessions: an earlier version would take their real folders for sandboxes.
     drop_columns("plan", "session")
     drop_columns("step_run", "group_after_id", "call_id")
