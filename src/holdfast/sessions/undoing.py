@@ -231,7 +231,8 @@ def way_of(call: Call, service: CheckpointService, resource: Resource) -> Way:
         if group is None:
             raise NotFoundError(
                 f"The checkpoints around {call.title} are no longer kept, so it cannot be undone by itself.",
-                hint="`holdfast log` lists the moments that are kept; `holdfast undo CHECKPOINT` goes back to one.",
+                hint="`holdfast log` lists the moments that are kept; `holdfast undo CHECKPOINT --exact` goes back to "
+                "one, and also takes back what you changed since.",
             )
         groups.append(group)
     unheld = frozenset(each.path for each in groups[0].unheld.get(resource.name, ()))

@@ -10,7 +10,6 @@ from itertools import islice
 import msgspec
 
 from holdfast.agents.conversation import command_to_go_on
-from holdfast.apply.real_folders import reading
 from holdfast.checkpoints.manual import take_manual_checkpoint
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.db.store import Store
@@ -22,7 +21,6 @@ from holdfast.model import (
     Decision,
     Moment,
     Plan,
-    PlanState,
     Policy,
     Revision,
     SessionInfo,
@@ -38,6 +36,7 @@ from holdfast.sessions.folder import resource_of
 from holdfast.sessions.recording import Recording
 from holdfast.sessions.undoing import Undo, UndoResult, Wish, carry_out, decide, record_outcome, refuse_conflicts
 from holdfast.sessions.wishes import LastCall, Target, ToCheckpoint, wish_to_redo, wish_to_undo
+from holdfast.system import folder_lock
 from holdfast.system.ids import new_id
 from holdfast.system.machine import process_of
 from holdfast.views.checkpoints import CheckpointViews
@@ -149,7 +148,7 @@ class InPlace:
         """
         with (
             self._locking.recovered(self._locking.RECORD, plan_id) as (plan, lease),
-            reading(plan.resources, self._service),
+            folder_lock.reading([self.folder]),
         ):
             yield record_outcome(plan, lease, self._service), Recording(self._service, lease)
 
@@ -177,7 +176,7 @@ class InPlace:
         plan = max(found, key=lambda each: each.updated_at) if found else self.begin(SessionInfo())
         with (
             self._locking.recovered(self._locking.RECORD, plan.plan_id) as (plan, lease),
-            reading(plan.resources, self._service),
+            folder_lock.reading([self.folder]),
         ):
             if plan.head_group_id is None:
                 plan = Recording(self._service, lease).begin(plan)
@@ -362,12 +361,12 @@ class InPlace:
     def _refuse_running(self) -> None:
         """While a call runs, it is unknown what it is going to change."""
         for plan in self.sessions():
-            for call in self.calls(plan):
-                if call.is_running and plan.state is PlanState.PROCESSING and is_alive(plan):
-                    raise ConflictError(
-                        f"{call.title} of {_name(plan.session)} is running in this folder; nothing was changed.",
-                        hint="Wait until it has ended, or stop the agent; then run the command again.",
-                    )
+            if self.unfinished(plan.plan_id) and is_alive(plan):
+                call = next(each for each in self.calls(plan) if each.is_running)
+                raise ConflictError(
+                    f"{call.title} of {_name(plan.session)} is running in this folder; nothing was changed.",
+                    hint="Wait until it has ended, or stop the agent; then run the command again.",
+                )
 
 
 def _nothing_to_redo() -> StateError:
