@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from itertools import islice
 
@@ -14,11 +15,12 @@ from holdfast.checkpoints.manual import take_manual_checkpoint
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.db.store import Store
 from holdfast.errors import ConflictError, NotFoundError, StateError
-from holdfast.locking import Locking
+from holdfast.locking import Locking, Verb
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
     Decision,
+    Lease,
     Moment,
     Plan,
     Policy,
@@ -42,6 +44,7 @@ from holdfast.system.machine import process_of
 from holdfast.views.checkpoints import CheckpointViews
 from holdfast.views.timeline import CheckpointView
 
+_PAUSE_SECONDS = 0.02
 _MOST_MOMENTS = 200
 """How many checkpoints of a session are kept."""
 
@@ -67,6 +70,8 @@ class InPlace:
     def __init__(self, parts: Parts, plans: Plans, locking: Locking, views: CheckpointViews) -> None:
         self._parts, self._plans, self._locking, self._views = parts, plans, locking, views
         self.folder = parts.project_root
+        self.patience_seconds = 5.0
+        """How long to wait for another process that records or undoes something in the same session."""
 
     @property
     def _store(self) -> Store:
@@ -147,10 +152,26 @@ class InPlace:
         Meanwhile no other process changes the folder, so that nothing half done is recorded.
         """
         with (
-            self._locking.recovered(self._locking.RECORD, plan_id) as (plan, lease),
+            self._held(self._locking.RECORD, plan_id) as (plan, lease),
             folder_lock.reading([self.folder]),
         ):
             yield record_outcome(plan, lease, self._service), Recording(self._service, lease)
+
+    @contextmanager
+    def _held(self, verb: Verb, plan_id: str) -> Iterator[tuple[Plan, Lease]]:
+        """Its lease; hooks and undos take one only for moments, so they wait for each other."""
+        with ExitStack() as held:
+            yield self._entered(held, verb, plan_id)
+
+    def _entered(self, held: ExitStack, verb: Verb, plan_id: str) -> tuple[Plan, Lease]:
+        deadline = time.monotonic() + self.patience_seconds
+        while True:
+            try:
+                return held.enter_context(self._locking.recovered(verb, plan_id))
+            except ConflictError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_SECONDS)
 
     def unfinished(self, plan_id: str) -> list[StepRun]:
         """The calls of a session that have begun and not ended, as far as is known."""
@@ -175,7 +196,7 @@ class InPlace:
         found = self.sessions()
         plan = max(found, key=lambda each: each.updated_at) if found else self.begin(SessionInfo())
         with (
-            self._locking.recovered(self._locking.RECORD, plan.plan_id) as (plan, lease),
+            self._held(self._locking.RECORD, plan.plan_id) as (plan, lease),
             folder_lock.reading([self.folder]),
         ):
             if plan.head_group_id is None:
@@ -223,7 +244,7 @@ class InPlace:
         force: bool = False,
     ) -> Undo:
         """What undoing would do; changes nothing in the folder, and refuses what undoing would refuse."""
-        self._end_calls_of_dead_agents()
+        self._settle()
         return self._preview(*self._undo_wish(target or LastCall(), session, only), force)
 
     def undo(
@@ -236,16 +257,18 @@ class InPlace:
         confirm: Callable[[Undo], bool] | None = None,
     ) -> UndoResult | Declined:
         """Undo calls in the folder. ``only``: restore just these paths from the checkpoint that ``target`` names."""
-        self._end_calls_of_dead_agents()
+        self._settle()
         return self._change(*self._undo_wish(target or LastCall(), session, only), force, confirm)
 
     def redo_preview(self, *, session: str | None = None, force: bool = False) -> Undo:
+        self._settle()
         return self._preview(*self._redo_wish(session), force)
 
     def redo(
         self, *, session: str | None = None, force: bool = False, confirm: Callable[[Undo], bool] | None = None
     ) -> UndoResult | Declined:
         """Bring back what the last undo took away, as far as that was not done yet."""
+        self._settle()
         return self._change(*self._redo_wish(session), force, confirm)
 
     def restore_paths(
@@ -271,7 +294,7 @@ class InPlace:
         self._refuse_running()
         with (
             self._parts.reserve.given_up_if_full(),
-            self._locking.recovered(self._locking.UNDO, plan.plan_id) as (plan, lease),
+            self._held(self._locking.UNDO, plan.plan_id) as (plan, lease),
             self._service.sandboxes.looking(),
         ):
             plan = record_outcome(plan, lease, self._service)
@@ -351,12 +374,13 @@ class InPlace:
 
         return plan, wish_in
 
-    def _end_calls_of_dead_agents(self) -> None:
-        """What is in the folder now is the work of calls that no agent is left to end."""
+    def _settle(self) -> None:
+        """Put right what was cut short. What no agent is left to end has ended: what is there now is its work."""
         for plan in self.sessions():
-            if self.unfinished(plan.plan_id) and not is_alive(plan):
+            dead = [] if is_alive(plan) else self.unfinished(plan.plan_id)
+            if dead or self._store.operations.unfinished(plan.plan_id):
                 with self.recording(plan.plan_id) as (current, recording):
-                    recording.interrupt(current, self.unfinished(plan.plan_id))
+                    recording.interrupt(current, dead)
 
     def _refuse_running(self) -> None:
         """While a call runs, it is unknown what it is going to change."""

@@ -174,6 +174,7 @@ def test_two_undos_at_once_undo_one_call_each(agent: Agent, place: Place) -> Non
     for name in "123":
         agent.does(name, lambda name=name: _write(place, name))  # type: ignore[misc]
     other = place.open().in_place
+    other.patience_seconds = 0
 
     def confirm(_: object) -> bool:
         with pytest.raises(ConflictError):
