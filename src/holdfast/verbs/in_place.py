@@ -53,8 +53,6 @@ class FolderMoment(msgspec.Struct, frozen=True):
     plan: Plan
     call: Call | None
     """The call whose outcome it is."""
-    is_before: bool
-    """It is the moment before a call: what changed there, somebody else changed."""
 
 
 class InPlace:
@@ -192,7 +190,7 @@ class InPlace:
             timeline = self._views.timeline(plan.plan_id, moments=limit)
             for each in islice(timeline.newest_first(), limit):
                 call = after.get(each.group.group_id)
-                found.append(FolderMoment(each.checkpoints[0], plan, call, call is None))
+                found.append(FolderMoment(each.checkpoints[0], plan, call))
         return sorted(found, key=lambda each: _when(each.view), reverse=True)[:limit]
 
     def blame(self, path: str) -> list[Blamed]:
