@@ -62,12 +62,13 @@ benchmark: $(INSTALLED)  ## count the work, and compare it with the last release
 faults: $(INSTALLED)  ## the whole fault campaign (an hour; goes on where it was stopped; FLAGS="--every 25": a part of it)
 	@$(BIN)/python -m tests.faults.campaign $(FLAGS)
 
-agents: $(INSTALLED)  ## install the six coding agents into build/agents, and try each under holdfast run (needs npm)
+agents: $(INSTALLED)  ## install the six coding agents into build/agents, and try each under holdfast run (needs npm and tmux)
 	@$(BIN)/python -m tools.agents $(FLAGS)
 
-bench: $(INSTALLED)  ## measure checkpoints beside git, restic and borg, then whole commands (an hour; see docs/performance.md)
+bench: $(INSTALLED)  ## measure checkpoints beside git, restic and borg, then whole commands and their start (an hour; see docs/performance.md)
 	@$(BIN)/python -m benchmarks.compare $(FLAGS)
 	@$(BIN)/python -m benchmarks.whole_commands $(COMMAND_FLAGS)
+	@$(BIN)/python -m benchmarks.command_line $(START_FLAGS)
 
 docs: $(INSTALLED)  ## make the generated pages and the site of the documentation, in site/
 	@$(BIN)/python -m tools.docs.commands

@@ -310,7 +310,7 @@ KEYS: Mapping[str, Key] = {
             "exclude",
             Kind("list of patterns", _list_from_text, checked_patterns, takes_patterns=True),
             (),
-            "Ignored and untracked files that are left out of sandboxes; in the syntax of a .gitignore.",
+            "Ignored and untracked files that are left out of sandboxes, and any that sessions in place do not keep.",
         ),
         Key(
             "sandbox.copy-ignored-limit",

@@ -1,9 +1,9 @@
 """What is said on the socket of a folder's process, and where that socket is.
 
-A request is ``HOOK AGENT SIZE`` and a newline, then SIZE bytes: what the agent said. ``STATUS 0 0`` and ``STOP 0 0``
-ask the process itself. An answer is ``CODE OUT ERR`` and a newline, then OUT bytes for standard output and ERR bytes
-for standard error. Each connection carries one request. The clients of hooks (``client.py``, ``_client.c``) say the
-same.
+A request is ``HOOK AGENT SIZE`` and a newline, then SIZE bytes: what the agent said. ``STATUS 0 0``, ``RECORD 0 0``
+and ``STOP 0 0`` ask the process itself. An answer is ``CODE OUT ERR`` and a newline, then OUT bytes for standard output
+and ERR bytes for standard error. Each connection carries one request. The clients of hooks (``client.py``,
+``_client.c``) say the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.guard.client import LARGEST_BYTES, name_of
 
-HOOK, STATUS, STOP = "HOOK", "STATUS", "STOP"
+HOOK, STATUS, RECORD, STOP = "HOOK", "STATUS", "RECORD", "STOP"
 NO_AGENT = "0"
 """Stands for the agent in a request that is no hook's."""
 _FOLDER = "guards"
