@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tomllib
 from datetime import UTC, datetime
@@ -281,6 +282,14 @@ def test_only_the_hook_before_a_tool_blocks_and_only_if_that_is_wanted(
     assert ("onFailure" in json.dumps(hooks)) == (agent == CLAUDE and program is PROGRAM)
 
 
+@pytest.mark.parametrize(("program", "code"), [(PROGRAM, 2), (OTHER, 127)])
+def test_a_client_that_is_gone_blocks_a_tool_as_well(user: User, program: HookProgram, code: int) -> None:
+    user.install(GEMINI, program=program)
+    hooks = json.loads((user.home / SETTINGS[GEMINI]).read_text())["hooks"]
+    command = hooks["BeforeTool"][0]["hooks"][0]["command"]
+    assert subprocess.run(["sh", "-c", command], capture_output=True, check=False).returncode == code
+
+
 def test_a_path_with_a_space_is_one_word_for_a_shell(user: User) -> None:
     user.install(GEMINI)
     hooks = json.loads((user.home / SETTINGS[GEMINI]).read_text())["hooks"]
@@ -320,7 +329,7 @@ def test_trust_in_codex_is_taken_out_of_a_file_that_was_changed_since(user: User
 
 
 def test_trust_is_refused_if_codex_does_not_list_the_hooks(user: User) -> None:
-    user.has("codex", "#!/bin/sh\ncat > /dev/null\n")
+    user.has("codex", '#!/bin/sh\nread a; read b; read c\necho \'{"id": 2, "result": {"data": []}}\'\n')
     with pytest.raises(StateError, match="does not list them"):
         install([CODEX], Scope.USER, user.place, PROGRAM, trust=True)
 
