@@ -12,8 +12,10 @@ import resource
 import subprocess
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.report import write_between_markers
 from holdfast.app import Holdfast
 from holdfast.model import Checkpoint, CheckpointGroup, CheckpointMetadata, Decision, Phase, Plan, Revision, now
 from holdfast.system.ids import new_id
@@ -29,9 +31,10 @@ OURS = {
     "holdfast plan list --limit 20": [PROGRAM, "plan", "list", "--limit", "20"],
     "holdfast checkpoint list": [PROGRAM, "checkpoint", "list"],
     "holdfast log": [PROGRAM, "log"],
+    "holdfast checkpoint create": [PROGRAM, "checkpoint", "create", "latest"],
+    "holdfast plan rollback --dry-run": [PROGRAM, "plan", "rollback", "--dry-run", "latest", "start"],
 }
-ALLOWED = 3
-"""Times the interpreter with click; asked for of --help and plan status."""
+_BEGIN, _END = "<!-- command line: begin -->", "<!-- command line: end -->"
 
 
 def fill(project: Path, home: Path, plans: int, checkpoints: int) -> None:
@@ -96,6 +99,7 @@ def main() -> None:
     parser.add_argument("--plans", type=int, default=1000)
     parser.add_argument("--checkpoints", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--output", type=Path, help="folder of performance.md, which then gets the result")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         project, home = Path(folder) / "project", Path(folder) / "home"
@@ -104,9 +108,14 @@ def main() -> None:
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         figures = {name: cpu_ms(words, project, environment, chosen.rounds) for name, words in (BARE | OURS).items()}
     base = figures["python -c 'import click'"]
-    lines = ["| command | ms CPU | times the interpreter with click |", "|---|---|---|"]
+    command = f"python -m benchmarks.command_line {' '.join(sys.argv[1:])}".strip()
+    lines = [f"Measured on {datetime.now(UTC).date().isoformat()} with `{command}`.", ""]
+    lines += ["| command | ms CPU | times the interpreter with click |", "|---|---|---|"]
     lines += [f"| `{name}` | {figure:.0f} | {figure / base:.1f} |" for name, figure in figures.items()]
-    sys.stdout.write("\n".join(lines) + "\n")
+    text = "\n".join(lines)
+    sys.stdout.write(text + "\n")
+    if chosen.output is not None:
+        write_between_markers(chosen.output / "performance.md", text, _BEGIN, _END)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.decisions.correct import CorrectionPreview, CorrectionResult, CorrectionService
     from holdfast.decisions.explain import Explanation
     from holdfast.decisions.tree import DecisionCheckpoint, DecisionNode, DecisionTree
+    from holdfast.door.asking import mark
     from holdfast.errors import CheckpointNotFoundError, HoldfastError, NotFoundError
     from holdfast.execution.executor import AfterInterruption, Choices, ExecutionResult, PlanExecutor
     from holdfast.execution.resume import ResumePreview
@@ -109,6 +110,7 @@ __all__ = [
     "UndoResult",
     "VerifyResult",
     "checkpoint_title",
+    "mark",
 ]
 
 _MODULES = {
@@ -126,6 +128,7 @@ _MODULES = {
     "decisions.tree": ("DecisionCheckpoint", "DecisionNode", "DecisionTree"),
     "verbs.deleting": ("DeletedPlans", "DeletionPreview"),
     "verbs.in_place": ("FolderMoment", "InPlace"),
+    "door.asking": ("mark",),
     "errors": ("CheckpointNotFoundError", "HoldfastError", "NotFoundError"),
     "execution.executor": ("AfterInterruption", "Choices", "ExecutionResult", "PlanExecutor"),
     "execution.resume": ("ResumePreview",),

@@ -273,6 +273,13 @@ class Unheld(Record, frozen=True, kw_only=True):
     reason: str
 
 
+class Unprotected(StrEnum):
+    """What happens to a tool of an agent if no checkpoint can be taken before it."""
+
+    BLOCK = "block"
+    WARN = "warn"
+
+
 class CopyLimit(Record, frozen=True, kw_only=True):
     """How much of what git ignores is copied into a sandbox without being asked for; None is no limit."""
 
@@ -631,6 +638,8 @@ class StepRun(Record, frozen=True, kw_only=True):
     """These effects were undone; None before that was tried."""
     group_after_id: str | None = None
     """Of a call in a session: the group with what it changed; None if it changed nothing."""
+    call_id: str | None = None
+    """Of a call in a session: as the agent calls it."""
     started_at: datetime
     finished_at: datetime | None = None
 

@@ -127,7 +127,7 @@ class GroupRecorder:
                     sandbox_id=sandbox_ref(plan, resource),
                     plan_id=plan.plan_id,
                     phase=plan.phase,
-                    path=Path(resource.sandbox_path),
+                    path=self._manager.place_of(resource),
                     metadata={"reason": occasion.reason, "triggers": list(occasion.triggers)},
                     previous_state=known.get(resource.name),
                     thorough=Moment.POST_EXECUTE in occasion.triggers,

@@ -13,6 +13,7 @@ from holdfast.db.access import Access, first
 from holdfast.db.tables import HALF_DONE_RUNS
 from holdfast.model import (
     Decision,
+    DecisionType,
     Operation,
     OperationKind,
     OperationState,
@@ -201,6 +202,10 @@ class DecisionRecords(Queries):
     def corrections(self, plan_id: str) -> list[Decision]:
         return self._records.select(Decision, "plan_id = ? AND is_correction = 1", plan_id, order="sequence")
 
+    def of_type(self, plan_id: str, kind: DecisionType) -> list[Decision]:
+        where = "plan_id = ? AND type = ?"
+        return self._records.select(Decision, where, plan_id, kind, order="sequence", sound_only=True)
+
     def of_step(self, plan_id: str, step_index: int) -> list[Decision]:
         where = "plan_id = ? AND step_index = ?"
         return self._records.select(Decision, where, plan_id, step_index, order="sequence")
@@ -317,6 +322,11 @@ class OperationRecords(Queries):
         kinds = (OperationKind.APPLY, OperationKind.UNAPPLY, OperationKind.UNDO)
         parameters = (OperationState.BEGUN, *kinds, store_id)
         return self._records.select(Operation, where, *parameters, order="created_at, operation_id", sound_only=True)
+
+    def latest_done(self, plan_id: str, kind: OperationKind) -> Operation | None:
+        where = "plan_id = ? AND state = ? AND kind = ?"
+        order = "created_at DESC, operation_id DESC"
+        return first(self._records.select(Operation, where, plan_id, OperationState.DONE, kind, order=order, limit=1))
 
     def applied(self, plan_id: str) -> Operation | None:
         """The apply that brought the plan's result into the real files, if it was not undone."""

@@ -186,6 +186,7 @@ TABLES = (
             Column("compensation", optional=True, is_later=True),
             Column("is_compensated", Kind.BOOLEAN, optional=True, is_later=True),
             Column("group_after_id", optional=True, is_later=True),
+            Column("call_id", optional=True, is_later=True),
         ),
         constraints=(_OF_PLAN,),
         indexes=(

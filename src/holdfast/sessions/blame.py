@@ -76,8 +76,8 @@ def _blamed(before: _Seen, seen: _Seen, calls: Sequence[Call]) -> Blamed:
     at, group = seen.group.created_at, seen.group
     is_undo = not {Moment.UNDO.value, Moment.REDO.value}.isdisjoint(group.triggers)
     # What was seen before a call began was there already; what was seen at its end may be its work.
+    if is_undo:
+        return Blamed(at, did, seen.plan, group, (), is_undo=True)
+    ran = [call for call in calls if call.started_at < at and (call.finished_at is None or call.finished_at > at)]
     own = [call for call in calls if call.after_id == group.group_id]
-    if is_undo or not own:
-        return Blamed(at, did, seen.plan, group, (), is_undo)
-    others = [call for call in calls if call not in own and own[0].overlaps(call) and call.changed_something]
-    return Blamed(at, did, seen.plan, group, tuple(own + others))
+    return Blamed(at, did, seen.plan, group, tuple(own + [call for call in ran if call not in own]))

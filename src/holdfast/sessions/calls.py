@@ -38,6 +38,8 @@ class Call(msgspec.Struct, frozen=True):
     parent_decision_id: str | None
     """The prompt, or the call of a subagent that made this one."""
     run_id: str
+    call_id: str | None
+    """As the agent calls it."""
     before_id: str | None
     """The group with the files as they were before it."""
     after_id: str | None
@@ -53,7 +55,7 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        return f"call {self.number}: {self.tool} {self.what}".rstrip()
+        return f"call {self.number}: {self.tool} {self.what}".rstrip() if self.tool else f"change {self.number}"
 
     def overlaps(self, other: Call) -> bool:
         """Whether both ran at the same time, so that it is unknown which of them changed what."""
@@ -102,6 +104,7 @@ def _call(run: StepRun, decision: Decision, prompt_number: int | None) -> Call:
         decision_id=decision.decision_id,
         parent_decision_id=decision.parent_decision_id,
         run_id=run.run_id,
+        call_id=run.call_id,
         before_id=run.group_before_id,
         after_id=run.group_after_id,
     )

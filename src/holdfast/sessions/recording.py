@@ -44,6 +44,8 @@ class CallBegun(msgspec.Struct, frozen=True):
     tool: str
     what: str = ""
     """The command, or the paths."""
+    call_id: str = ""
+    """As the agent calls it."""
     inside: str | None = None
     """The decision of the call of a subagent that makes this one; None for one that follows from the prompt."""
 
@@ -67,6 +69,7 @@ class Recording:
         if plan.head_group_id is None:
             return self._service.create_checkpoint(plan, self._lease, occasion)
         self._save(plan)
+        self._service.prune_checkpoints(plan, self._lease, plan.policy.retention)  # what became too old meanwhile
         return plan
 
     def prompt(self, plan: Plan, text: str) -> tuple[Plan, Decision]:
@@ -87,7 +90,10 @@ class Recording:
         self._save(decision, plan)
         return plan
 
-    def before(self, plan: Plan, call: CallBegun, parent: str | None) -> tuple[Plan, StepRun]:
+    def before(
+        self, plan: Plan, call: CallBegun, parent: str | None, running: Sequence[StepRun] = ()
+    ) -> tuple[Plan, StepRun]:
+        """``running``: calls that have not ended, and may have changed something already."""
         decision = self._call_decision(plan, call, parent)
         number = self._next_number(plan)
         run = StepRun(
@@ -98,12 +104,13 @@ class Recording:
             step=_name(call),
             attempt=plan.attempt,
             decision_id=decision.decision_id,
+            call_id=call.call_id or None,
             started_at=now(),
         )
         occasion = Occasion(
             (Trigger.ON_TOOL_WRITE,),
             source=call.tool,
-            title=f"before call {number}: {_name(call)}",
+            title=f"{_during(running)}before call {number}: {_name(call)}",
             decision_id=decision.decision_id,
         )
         plan = self._take(plan.decided(decision.sequence, decision.sequence), occasion, [decision])
@@ -111,12 +118,13 @@ class Recording:
         self._save(run)
         return plan, run
 
-    def after(self, plan: Plan, run: StepRun, ended: CallEnded) -> Plan:
+    def after(self, plan: Plan, run: StepRun, ended: CallEnded, beside: Sequence[StepRun] = ()) -> Plan:
+        """``beside``: calls that ran at the same time, so that it is unknown which of them changed what."""
         head = plan.head_group_id
         occasion = Occasion(
             (Trigger.ON_TOOL_WRITE_COMPLETE,),
             source=run.step.partition(" ")[0],
-            title=f"call {run.step_index + 1}: {run.step}",
+            title=_title(run, beside),
             decision_id=run.decision_id,
         )
         output = ended.output[-_LONGEST_OUTPUT:]
@@ -141,7 +149,7 @@ class Recording:
     def written(self, plan: Plan) -> Plan:
         """Record what a person, or a program of theirs, wrote since the last checkpoint; nothing if that is nothing."""
         head = plan.head_group_id
-        call = CallBegun("you", "")
+        call = CallBegun("", "")
         decision = self._call_decision(plan, call, None)
         number = self._next_number(plan)
         occasion = Occasion(
@@ -219,6 +227,24 @@ class Recording:
 
 def _name(call: CallBegun) -> str:
     return f"{call.tool} {shortened(call.what)}".rstrip()
+
+
+def _during(running: Sequence[StepRun]) -> str:
+    return f"during {_calls(running)}, " if running else ""
+
+
+def _title(run: StepRun, beside: Sequence[StepRun]) -> str:
+    if not beside:
+        return f"call {run.step_index + 1}: {run.step}"
+    together = sorted((run, *beside), key=lambda each: each.step_index)
+    return f"{_calls(together)}, at the same time: {', '.join(each.step for each in together)}"
+
+
+def _calls(runs: Sequence[StepRun]) -> str:
+    numbers = [str(each.step_index + 1) for each in runs]
+    if len(numbers) == 1:
+        return f"call {numbers[0]}"
+    return f"calls {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
 def _source(plan: Plan) -> str:

@@ -12,7 +12,6 @@ import msgspec
 
 from holdfast.apply.real_change import RealChange
 from holdfast.apply.real_files import change_real_files
-from holdfast.apply.undo import changed_plan, when_done
 from holdfast.checkpoints.changes import visible_of_user, with_other_commits
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.service import CheckpointService
@@ -30,7 +29,6 @@ from holdfast.model import (
     Plan,
     Record,
     Resource,
-    ResourceType,
     StepRun,
     numbers_of,
     ranges_of,
@@ -39,8 +37,9 @@ from holdfast.names import name_text
 from holdfast.rollback.paths import grafted_states, select_paths
 from holdfast.sessions.calls import Call
 from holdfast.sessions.reverting import Way, reverted
+from holdfast.snapshot.restore.decide import unheld_name
 from holdfast.snapshot.selection import links_to_make
-from holdfast.system.directories import shown
+from holdfast.system.directories import ancestors, shown
 
 _MOST_LISTED = 10
 
@@ -86,6 +85,8 @@ class Undo(msgspec.Struct, frozen=True):
 
 class UndoResult(msgspec.Struct, frozen=True):
     plan: Plan
+    moment: Moment
+    """``UNDO`` or ``REDO``."""
     calls: tuple[Call, ...]
     changes: tuple[FileChange, ...]
     has_other_commits: bool
@@ -106,7 +107,12 @@ def decide(plan: Plan, wish: Wish, service: CheckpointService, *, force: bool = 
         present = service.sandboxes.states_now(plan)[resource.name]
         wanted, conflicts = _merged(plan, batch, service, present, wish, force=force)
         batch.commit()
-        differences = tuple(reader.differences(reader.state(present), reader.state(wanted)))
+        unheld = _unheld_names(resource, wish)
+        differences = tuple(
+            each
+            for each in reader.differences(reader.state(present), reader.state(wanted))
+            if each.new is not None or not _is_unheld(each.path, unheld)
+        )
     seen = visible_of_user(plan, {resource.name: differences})[resource.name]
     return Undo(
         plan=plan,
@@ -120,6 +126,16 @@ def decide(plan: Plan, wish: Wish, service: CheckpointService, *, force: bool = 
     )
 
 
+def _unheld_names(resource: Resource, wish: Wish) -> frozenset[str]:
+    """The paths that the states to go back to could not hold: their absence does not mean deletion."""
+    of_target = (each.path for each in wish.target.unheld.get(resource.name, ()))
+    return frozenset(of_target).union(*(way.unheld for way in wish.ways))
+
+
+def _is_unheld(path: bytes, unheld: frozenset[str]) -> bool:
+    return any(unheld_name(each) in unheld for each in (path, *ancestors(path)) if each)
+
+
 def _merged(
     plan: Plan, batch: Batch, service: CheckpointService, present: str, wish: Wish, *, force: bool
 ) -> tuple[str, tuple[UndoConflict, ...]]:
@@ -128,9 +144,8 @@ def _merged(
         states = {resource.name: present}
         selected = select_paths(plan, service, wish.target, states, wish.only)
         return grafted_states(service, batch, wish.target, states, selected)[resource.name], ()
-    has_git = resource.type is ResourceType.GIT
     ways = (Way(wish.target.states[resource.name], present),) if wish.is_exact else wish.ways
-    found = reverted(service.manager.reader, batch, present, ways, has_git=has_git, wins=force)
+    found = reverted(service.manager.reader, batch, present, ways, wins=force)
     conflicts = () if force else tuple(UndoConflict(shown(each.path), each.reason) for each in found.conflicts)
     return found.state, conflicts
 
@@ -170,11 +185,12 @@ def carry_out(undo: Undo, lease: Lease, service: CheckpointService) -> UndoResul
     links = links_to_make(service.manager.reader.state(undo.wanted).links, [each.path for each in undo.differences])
     change = RealChange(resource, undo.differences, links)
     marked = _marked(plan, undo, service)
-    plan = change_real_files(plan, lease, service, UndoEntry, [change], records=marked)
+    entry = {"moment": wish.moment, "title": wish.title, "target_group_id": wish.target.group_id}
+    plan = change_real_files(plan, lease, service, UndoEntry, [change], records=marked, more=entry)
     service.sandboxes.look_again(plan)
-    plan = record_outcome(service.store.get(Plan, plan.plan_id), lease, service, wish)
+    plan = record_outcome(service.store.get(Plan, plan.plan_id), lease, service)
     at, commits = plan.last_checkpoint_id or "", undo.has_other_commits
-    return UndoResult(plan, wish.calls, undo.changes, commits, kept.checkpoint_id, at)
+    return UndoResult(plan, wish.moment, wish.calls, undo.changes, commits, kept.checkpoint_id, at)
 
 
 def _marked(plan: Plan, undo: Undo, service: CheckpointService) -> list[Record]:
@@ -190,21 +206,25 @@ def _marked(plan: Plan, undo: Undo, service: CheckpointService) -> list[Record]:
         records += [each.model_copy(update={"is_superseded": is_undo}) for each in (run, decision)]
     before = set(numbers_of(plan.active_decisions))
     active = ranges_of(before - numbers if is_undo else before | numbers)
-    done = changed_plan(plan, when_done(OperationKind.UNDO, is_partial=False))
-    return [*records, done.changed(active_decisions=active)]
+    return [*records, plan.changed(active_decisions=active)]
 
 
-def record_outcome(plan: Plan, lease: Lease, service: CheckpointService, wish: Wish) -> Plan:
-    """Take the group of the files as they are now."""
+def record_outcome(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
+    """Take the group of the files as the last undo left them, unless that was done: its process may have died."""
+    operation = service.store.operations.latest_done(plan.plan_id, OperationKind.UNDO)
+    head = service.store.find(CheckpointGroup, plan.head_group_id or "", sound_only=True)
+    if operation is None or head is None or head.created_at > operation.created_at:
+        return plan
+    entry = UndoEntry.of(operation)
     occasion = Occasion(
-        (wish.moment,), source=wish.moment.value, title=wish.title, restored_group_id=wish.target.group_id
+        (entry.moment,), source=entry.moment.value, title=entry.title, restored_group_id=entry.target_group_id
     )
     return service.create_checkpoint(plan, lease, occasion)
 
 
 def way_of(call: Call, service: CheckpointService, resource: Resource) -> Way:
     """What a call changed; refused if the checkpoints around it are no longer kept."""
-    states = []
+    groups = []
     for group_id in (call.before_id, call.after_id or call.before_id):
         group = service.store.find(CheckpointGroup, group_id, sound_only=True) if group_id else None
         if group is None:
@@ -212,8 +232,9 @@ def way_of(call: Call, service: CheckpointService, resource: Resource) -> Way:
                 f"The checkpoints around {call.title} are no longer kept, so it cannot be undone by itself.",
                 hint="`holdfast log` lists the moments that are kept; `holdfast undo CHECKPOINT` goes back to one.",
             )
-        states.append(group.states[resource.name])
-    return Way(states[0], states[1])
+        groups.append(group)
+    unheld = frozenset(each.path for each in groups[0].unheld.get(resource.name, ()))
+    return Way(groups[0].states[resource.name], groups[1].states[resource.name], unheld)
 
 
 Confirm = Callable[[Undo], bool]

@@ -142,7 +142,8 @@ def _ways(outer: Sequence[Call], way_of_call: Callable[[Call], Way]) -> Iterable
 def _way_of_cluster(cluster: Sequence[Call], way_of_call: Callable[[Call], Way]) -> Way:
     changing = [each for each in cluster if each.changed_something] or cluster[:1]
     last = max(changing, key=lambda call: call.finished_at or call.started_at)
-    return Way(way_of_call(cluster[0]).before, way_of_call(last).after)
+    first = way_of_call(cluster[0])
+    return Way(first.before, way_of_call(last).after, first.unheld)
 
 
 def _refuse_overlap(calls: Sequence[Call], others: Iterable[Call]) -> None:
@@ -187,7 +188,7 @@ def _redo(plan: Plan, service: CheckpointService, undone: CheckpointGroup, left:
     gone = _numbers(left) - _numbers(undone)
     ids = {each.decision_id for each in store.decisions.numbered(plan.plan_id, sorted(gone))}
     calls = tuple(each for each in calls_of(store, plan) if each.decision_id in ids)
-    way = Way(before=left.states[name], after=undone.states[name])
+    way = Way(left.states[name], undone.states[name], frozenset(each.path for each in left.unheld.get(name, ())))
     return Wish(Moment.REDO, f"redo {_words(calls) if calls else 'what was undone'}", (way,), calls, left)
 
 

@@ -9,6 +9,7 @@ from itertools import islice
 
 import msgspec
 
+from holdfast.agents.conversation import command_to_go_on
 from holdfast.checkpoints.manual import take_manual_checkpoint
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.db.store import Store
@@ -34,7 +35,7 @@ from holdfast.sessions.blame import Blamed, blame
 from holdfast.sessions.calls import Call, Prompt, calls_of, prompts_of
 from holdfast.sessions.folder import resource_of
 from holdfast.sessions.recording import Recording
-from holdfast.sessions.undoing import Undo, UndoResult, Wish, carry_out, decide, refuse_conflicts
+from holdfast.sessions.undoing import Undo, UndoResult, Wish, carry_out, decide, record_outcome, refuse_conflicts
 from holdfast.sessions.wishes import LastCall, Target, ToCheckpoint, wish_to_redo, wish_to_undo
 from holdfast.system.ids import new_id
 from holdfast.system.machine import process_of
@@ -105,6 +106,10 @@ class InPlace:
                 return plan
         return self._made(info, name or _name(info))
 
+    def begin_own(self) -> Plan:
+        """The session of what a person and their programs write; refused if the folder cannot be recorded."""
+        return self.begin(SessionInfo())
+
     def _made(self, info: SessionInfo, name: str) -> Plan:
         parts, store = self._parts, self._store
         parts.refuse_read_only()
@@ -135,7 +140,7 @@ class InPlace:
     def recording(self, plan_id: str) -> Iterator[tuple[Plan, Recording]]:
         """Record in a session, under its lease; what a dead process left in the folder is undone first."""
         with self._locking.recovered(self._locking.RECORD, plan_id) as (plan, lease):
-            yield plan, Recording(self._service, lease)
+            yield record_outcome(plan, lease, self._service), Recording(self._service, lease)
 
     def unfinished(self, plan_id: str) -> list[StepRun]:
         """The calls of a session that have begun and not ended, as far as is known."""
@@ -171,6 +176,11 @@ class InPlace:
         """The calls of a session, by default of the one in which something happened last."""
         return calls_of(self._store, plan or self.session())
 
+    def last_changed_at(self) -> datetime | None:
+        """When the last call ended, of those in force that changed something."""
+        last = self._last_change()
+        return None if last is None else last[0]
+
     def prompts(self, plan: Plan) -> list[Prompt]:
         return prompts_of(self._store.decisions.of(plan.plan_id, sound_only=True))
 
@@ -191,9 +201,16 @@ class InPlace:
 
     # Undoing
 
-    def undo_preview(self, target: Target | None = None, *, session: str | None = None, force: bool = False) -> Undo:
+    def undo_preview(
+        self,
+        target: Target | None = None,
+        *,
+        session: str | None = None,
+        only: Sequence[str] = (),
+        force: bool = False,
+    ) -> Undo:
         """What undoing would do; changes nothing, and refuses what undoing would refuse."""
-        plan, wish = self._wish(target or LastCall(), session, ())
+        plan, wish = self._wish(target or LastCall(), session, only)
         plan = self._locking.idle(self._locking.UNDO, plan.plan_id)
         undo = decide(plan, wish, self._service, force=force)
         refuse_conflicts(undo)
@@ -244,6 +261,7 @@ class InPlace:
             self._locking.recovered(self._locking.UNDO, plan.plan_id) as (plan, lease),
             self._service.sandboxes.looking(),
         ):
+            plan = record_outcome(plan, lease, self._service)
             undo = decide(plan, wish, self._service, force=force)
             refuse_conflicts(undo)
             if confirm is not None:
@@ -252,6 +270,13 @@ class InPlace:
                 self._service.sandboxes.look_again(plan)  # the answer may have taken long
                 undo = decide(plan, wish, self._service, force=force)
             return carry_out(undo, lease, self._service)
+
+    def how_to_go_on(self, result: UndoResult) -> str | None:
+        """The command that continues the agent's conversation from before what was undone, if it has one."""
+        info, first = result.plan.session, next(iter(result.calls), None)
+        if info is None or first is None or result.moment is not Moment.UNDO:
+            return None
+        return command_to_go_on(info.agent, info.session_id, info.transcript, first.call_id)
 
     def _wish(self, target: Target, session: str | None, only: Sequence[str]) -> tuple[Plan, Wish]:
         plan, checkpoint = self._meant(target, session)
@@ -282,15 +307,17 @@ class InPlace:
 
     def _session_for(self, target: Target, session: str | None) -> Plan:
         """Without a word about the session, the last call that changed something is meant, whoever made it."""
-        if session is not None or not isinstance(target, LastCall):
-            return self.session(session)
-        last = [
+        last = self._last_change() if session is None and isinstance(target, LastCall) else None
+        return self.session(session) if last is None else last[1]
+
+    def _last_change(self) -> tuple[datetime, Plan] | None:
+        found = [
             (call.finished_at or call.started_at, plan)
             for plan in self.sessions()
             for call in self.calls(plan)
             if call.changed_something and not call.is_undone
         ]
-        return max(last, key=lambda each: each[0])[1] if last else self.session()
+        return max(found, key=lambda each: each[0], default=None)
 
     def _redo_wish(self, session: str | None) -> tuple[Plan, Wish]:
         self._refuse_running()

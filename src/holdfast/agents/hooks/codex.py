@@ -41,7 +41,7 @@ class Codex:
         sent = decoded(payload, self.name)
         event = event_of(sent, self.name, _KINDS.get(text(sent, "hook_event_name"), HookKind.OTHER))
         if event.tool != _PATCH:
-            return event
+            return msgspec.structs.replace(event, is_end_untold=event.what.startswith(_PATCH))
         paths = absolute(_PATCHED.findall(text(fields(sent, "tool_input"), "command")), event.folder)
         return msgspec.structs.replace(event, paths=paths, what=one_line(", ".join(paths)) or event.what)
 

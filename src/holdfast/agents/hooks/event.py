@@ -42,6 +42,8 @@ class HookEvent(msgspec.Struct, frozen=True):
     """The tool is known never to write."""
     result: str = ""
     """The end of what the tool put out."""
+    is_end_untold: bool = False
+    """No hook says when the call ends: it is over at the next hook of the session."""
     is_failed: bool = False
     duration_ms: int | None = None
     parent_call_id: str = ""

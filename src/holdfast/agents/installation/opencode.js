@@ -2,13 +2,19 @@
 // Written by `holdfast agents install opencode`, removed by `holdfast agents uninstall opencode`.
 import { spawn } from "node:child_process"
 
-const CLIENT = ["@HOLDFAST@"]
-const AGENT = "opencode"
+const CLIENT = ["@CLIENT@"]
+const ON_FAILURE = "@ON_FAILURE@"
+// After so many seconds the client gives up, and says so.
+const LIMITS = "@LIMITS@"
 
 // Runs the client with the payload on its standard input, without a shell. It has a time limit of its own.
 function ask(payload, directory) {
+  const isTool = payload.event.startsWith("tool.")
+  const limit = isTool ? LIMITS.tool : payload.event === "dispose" ? LIMITS.end : LIMITS.other
+  const policy = payload.event === "tool.execute.before" ? ON_FAILURE : "warn"
+  const words = [...CLIENT, "--limit", String(limit), "--on-failure", policy]
   return new Promise((resolve) => {
-    const child = spawn(CLIENT[0], CLIENT.slice(1), { cwd: directory, stdio: ["pipe", "pipe", "pipe"] })
+    const child = spawn(words[0], words.slice(1), { cwd: directory, stdio: ["pipe", "pipe", "pipe"] })
     const out = []
     const err = []
     child.stdout.on("data", (piece) => out.push(piece))
@@ -54,7 +60,7 @@ export const Holdfast = async ({ client, directory, worktree }) => {
   function stopIfBlocked(reply) {
     if (reply.code === 2) throw new Error(reply.stderr.trim() || "Holdfast blocked this tool.")
     // The client itself is missing or was killed: what is to be done then was settled at installation.
-    if (reply.code !== 0 && "@ON_FAILURE@" === "block") {
+    if (reply.code !== 0 && ON_FAILURE === "block") {
       throw new Error(`Holdfast could not be started, so this tool was not run: ${reply.stderr.trim()}`)
     }
   }

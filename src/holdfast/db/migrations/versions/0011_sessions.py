@@ -13,11 +13,11 @@ down_revision = "0010"
 def upgrade() -> None:
     op.execute("ALTER TABLE plan ADD COLUMN session TEXT")
     op.execute("ALTER TABLE step_run ADD COLUMN group_after_id TEXT")
+    op.execute("ALTER TABLE step_run ADD COLUMN call_id TEXT")
 
 
 def downgrade() -> None:
     refuse_while_in_use()
-    # What earlier versions do not know is not left for them to misread: they would take the folder for a sandbox.
-    op.execute("DELETE FROM plan WHERE session IS NOT NULL")
+    # Refused while there are sessions: an earlier version would take their real folders for sandboxes.
     drop_columns("plan", "session")
-    drop_columns("step_run", "group_after_id")
+    drop_columns("step_run", "group_after_id", "call_id")
