@@ -62,7 +62,7 @@ benchmark: $(INSTALLED)  ## count the work, and compare it with the last release
 faults: $(INSTALLED)  ## the whole fault campaign (an hour; goes on where it was stopped; FLAGS="--every 25": a part of it)
 	@$(BIN)/python -m tests.faults.campaign $(FLAGS)
 
-agents: $(INSTALLED)  ## install the six coding agents into build/agents, and try each under holdfast run (needs npm)
+agents: $(INSTALLED)  ## install the six coding agents into build/agents, and try each under holdfast run (needs npm and tmux)
 	@$(BIN)/python -m tools.agents $(FLAGS)
 
 bench: $(INSTALLED)  ## measure checkpoints beside git, restic and borg, then whole commands and their start (an hour; see docs/performance.md)
@@ -80,7 +80,7 @@ lock: $(INSTALLED)  ## renew both locks after a change of dependencies (FLAGS=--
 
 clean:  ## remove everything that the other targets made
 	rm -rf $(VENV) build dist site .asv .hypothesis .import_linter_cache .mypy_cache .nox .pytest_cache .ruff_cache
-	rm -rf src/*.egg-info src/holdfast/*.so
+	rm -rf src/*.egg-info src/holdfast/*.so src/holdfast/guard/hook-client
 	find src tests tools features robot benchmarks noxfile.py -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Two stamps: a change of the lock makes a new environment, so that nothing unlocked is left in it;
@@ -95,6 +95,6 @@ $(LOCKED): requirements.lock
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
 	@touch $@
 
-$(INSTALLED): $(LOCKED) pyproject.toml setup.py src/holdfast/system/_calls.c
+$(INSTALLED): $(LOCKED) pyproject.toml setup.py src/holdfast/system/_calls.c src/holdfast/guard/_client.c
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@

@@ -11,7 +11,7 @@ from holdfast.config.keys import KEYS, Key
 from holdfast.config.loading import load_settings
 from holdfast.db.tables import TABLES
 from holdfast.model import Moment, Step, Trigger
-from holdfast.planfile.format import plan_file_schema
+from holdfast.planfile import plan_file_schema
 from tools.docs import commands
 from tools.docs.pages import DOCS, ROOT
 

@@ -57,6 +57,7 @@ NAMES = {
     "UnapplyPreview": "apply.unapply",
     "VerifyResult": "checkpoints.service",
     "checkpoint_title": "checkpoints.titles",
+    "mark": "door.asking",
 }
 
 

@@ -182,7 +182,8 @@ def forget_indexes(resources: Iterable[Resource]) -> None:
 
     What cannot be removed now is removed by a later command: nothing depends on it.
     """
-    for folder in {Path(resource.sandbox_path).parent for resource in resources}:
+    # Beside a folder in place are files of the user.
+    for folder in {Path(resource.sandbox_path).parent for resource in resources if not resource.is_in_place}:
         _remove_kept(folder, f"{_INDEX}*")
 
 

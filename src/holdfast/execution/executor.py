@@ -11,12 +11,14 @@ import msgspec
 from holdfast.checkpoints.missing import make_recorded_sandboxes
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.service import CheckpointService
+from holdfast.door.listening import Door, listening
 from holdfast.errors import HoldfastError, LeaseLostError
 from holdfast.events import Event, InSubplan, Listener, SeenAtOwnPath
 from holdfast.execution.beginning import Beginning
 from holdfast.execution.conflicts import refuse_unresolved, restore_waiting
 from holdfast.execution.divided import DividedStep
 from holdfast.execution.failure import FailureHandling
+from holdfast.execution.folders import door_place
 from holdfast.execution.recorder import ExecutionRecorder
 from holdfast.execution.result import ExecutionResult
 from holdfast.execution.rollbacks import Compensator, Rollbacks
@@ -54,11 +56,15 @@ class PlanExecutor:
         choices: Choices | None = None,
         listener: Listener | None = None,
         cancelled: threading.Event | None = None,
+        door: Door | None = None,
     ) -> None:
-        """``sandboxes``: those that are to be made and were found to fit on the disk, by resource."""
+        """``sandboxes``: those that are to be made and were found to fit on the disk, by resource.
+
+        ``door``: that of the whole plan, for a subplan.
+        """
         self._service, self._runner, self._sandboxes = service, runner, sandboxes or {}
         self._choices, self._listener = choices or Choices(), listener
-        self._cancelled = cancelled or threading.Event()
+        self._cancelled, self._door = cancelled or threading.Event(), door
 
     def execute(self, plan: Plan, lease: Lease) -> ExecutionResult:
         """Run what remains. A failed step is a result; an error is raised if the plan cannot be run safely."""
@@ -97,9 +103,10 @@ class PlanExecutor:
                 plan = beginning.take_first_checkpoint(plan)
             except Stopped:
                 return self.record_stopped_at_start(standing.plan, recorder.lease)
-            calls, records = ToolCalls(recorder, self._runner, self._cancelled), StepRecords(recorder)
+            door = self._door or watch.enter_context(listening(door_place(plan)))
+            calls, records = ToolCalls(recorder, self._runner, self._cancelled, door), StepRecords(recorder)
             failures = FailureHandling(recorder, rollbacks)
-            execute_subplan = self._subplans_under(recorder, rollbacks)
+            execute_subplan = self._subplans_under(recorder, rollbacks, door)
             divided = DividedStep(recorder, records, execute_subplan, self._cancelled, begun.divided)
             steps = StepExecutor(self._runner.tools, records, calls, failures)
             result = _run_remaining(
@@ -118,7 +125,7 @@ class PlanExecutor:
             recorder.tell(notice)
         return plan, notice
 
-    def _subplans_under(self, recorder: ExecutionRecorder, rollbacks: Rollbacks) -> ExecuteSubplan:
+    def _subplans_under(self, recorder: ExecutionRecorder, rollbacks: Rollbacks, door: Door | None) -> ExecuteSubplan:
         def execute_subplan(subplan: Plan, service: CheckpointService) -> Plan:
             def tell(event: Event) -> None:
                 recorder.tell(InSubplan(subplan, event))
@@ -129,6 +136,7 @@ class PlanExecutor:
                 choices=self._choices,
                 listener=tell,
                 cancelled=self._cancelled,
+                door=door,
             )
             with watched_by(None if self._listener is None else tell):
                 result = executor.execute(subplan, recorder.lease)

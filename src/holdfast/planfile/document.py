@@ -12,7 +12,7 @@ import yaml
 
 from holdfast.errors import PlanFileError
 from holdfast.names import name_text
-from holdfast.planfile.names import shortened
+from holdfast.planfile.unstored import shortened
 
 KeyPath = tuple[str | int, ...]
 

@@ -19,8 +19,7 @@ from holdfast.model import (
     Trigger,
 )
 from holdfast.planfile.format import DecisionEntry, PlanFile, PolicyEntry, StepEntry
-from holdfast.planfile.names import LONGEST_DERIVED_NAME, shortened
-from holdfast.planfile.plan_draft import PlanDraft, ResourceDraft
+from holdfast.planfile.unstored import LONGEST_DERIVED_NAME, PlanDraft, ResourceDraft, shortened
 
 
 def draft_of(plan_file: PlanFile, folders: Mapping[str, Path], source_file: Path | None, defaults: Policy) -> PlanDraft:

@@ -23,7 +23,7 @@ from holdfast.checkpoints.triggers import TRIGGER_NAMES, parse_triggers
 from holdfast.errors import ConfigError
 from holdfast.model import SHELL_TOOL, DecisionType, MergeStrategy, OnFailure, ResourceType
 from holdfast.planfile.document import KeyPath
-from holdfast.planfile.names import LONGEST_RESOURCE_NAME
+from holdfast.planfile.unstored import LONGEST_RESOURCE_NAME
 from holdfast.process.environment import LONGEST_TIMEOUT_SECONDS
 
 """File names are made of it together with an id and more, and file systems limit a name to 255 bytes, some to 143."""

@@ -24,9 +24,8 @@ from holdfast.planfile.format import (
     StepsFile,
     keys_at,
 )
-from holdfast.planfile.names import LONGEST_RESOURCE_NAME, shortened
-from holdfast.planfile.plan_draft import PlanDraft
 from holdfast.planfile.source import Source, read_source
+from holdfast.planfile.unstored import LONGEST_RESOURCE_NAME, PlanDraft, shortened
 from holdfast.planfile.values import Values
 from holdfast.process.environment import resource_variable
 

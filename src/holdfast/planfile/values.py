@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.names import name_text
 from holdfast.planfile.document import DEEPEST_LEVEL, MOST_VALUES, Document, KeyPath, Place
-from holdfast.planfile.names import shortened
+from holdfast.planfile.unstored import shortened
 
 
 @dataclass

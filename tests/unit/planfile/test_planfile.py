@@ -22,9 +22,7 @@ from holdfast.model import (
     Step,
     Trigger,
 )
-from holdfast.planfile.format import plan_file_schema
-from holdfast.planfile.loading import load_plan_file, load_steps_file
-from holdfast.planfile.plan_draft import PlanDraft
+from holdfast.planfile import PlanDraft, load_plan_file, load_steps_file, plan_file_schema
 
 HEAD = "name: n\nresources: {app: {type: directory, path: app}}\n"
 STEPS = "steps: [{run: make}]\n"

@@ -25,9 +25,7 @@ from holdfast.model import (
     Subplan,
     Trigger,
 )
-from holdfast.planfile.format import plan_file_schema
-from holdfast.planfile.loading import load_plan_file
-from holdfast.planfile.plan_draft import PlanDraft, ResourceDraft
+from holdfast.planfile import PlanDraft, ResourceDraft, load_plan_file, plan_file_schema
 
 pytestmark = pytest.mark.unmeasured
 FOLDERS = ("one", "two", "three")

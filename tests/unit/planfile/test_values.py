@@ -12,9 +12,7 @@ import yaml
 
 from holdfast.errors import PlanFileError
 from holdfast.model import OnFailure, Policy, ResourceType
-from holdfast.planfile import content, format  # noqa: A004 - the module
-from holdfast.planfile.loading import load_plan_file, plan_from
-from holdfast.planfile.plan_draft import PlanDraft
+from holdfast.planfile import PlanDraft, content, format, load_plan_file, plan_from  # noqa: A004 - the module
 from tests.unit.planfile.test_planfile import CONTRACT
 
 APP = {"app": {"type": "directory", "path": "app"}}

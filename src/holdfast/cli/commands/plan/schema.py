@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.cli.invocation import Invocation, command
 from holdfast.cli.output import Reply
-from holdfast.planfile.format import plan_file_schema
+from holdfast.planfile import plan_file_schema
 
 
 @command(
