@@ -109,7 +109,7 @@ class GitRepository(msgspec.Struct, frozen=True):
         """The settings of the repository, and after them those of this work tree alone."""
         items = self._items("config", "--local", "--includes", "--list", "-z")
         # Git creates that file with the first setting, and fails if it is asked to list settings before.
-        if self.is_set("extensions.worktreeConfig") and (self.git_dir / "config.worktree").exists():
+        if (self.git_dir / "config.worktree").exists() and self.is_set("extensions.worktreeConfig"):
             items += self._items("config", "--worktree", "--includes", "--list", "-z")
         pairs = []
         for item in items:
