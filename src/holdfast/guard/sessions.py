@@ -61,7 +61,9 @@ class Sessions:
         self._holdfast, self._in_place = holdfast, holdfast.in_place
         self._open: dict[tuple[str, str], OpenSession] = {}
         self._watching = ExitStack()
-        self._is_watched = False
+        self._watched: Plan | None = None
+        """A session of the folder; all of them have the same one."""
+        self._is_remembered = True
 
     def close(self) -> None:
         self._watching.close()
@@ -131,12 +133,13 @@ class Sessions:
 
     def heard(self) -> object:
         """A value that changes whenever the folder does; None as long as it is not watched."""
-        sessions = self._in_place.sessions() if self._is_watched else []
-        return self._holdfast.service.sandboxes.heard(sessions[0]) if sessions else None
+        return self._holdfast.service.sandboxes.heard(self._watched) if self._watched is not None else None
 
     def remember(self) -> None:
-        """Keep what is known of the folder for the next process."""
-        self._holdfast.service.manager.remember()
+        """Keep what is known of the folder for the next process, which otherwise would read every file again."""
+        if not self._is_remembered:
+            self._holdfast.service.manager.remember()
+            self._is_remembered = True
 
     def _session_for(self, event: HookEvent, pid: int | None) -> OpenSession:
         key = (event.agent, event.session_id)
@@ -170,9 +173,10 @@ class Sessions:
         return plan
 
     def _watch(self, plan: Plan) -> None:
-        if not self._is_watched:
+        self._is_remembered = False
+        if self._watched is None:
             self._watching.enter_context(self._holdfast.service.sandboxes.watching(plan))
-            self._is_watched = True
+            self._watched = plan
 
     def _changed_by_person(self, session: OpenSession, plan: Plan) -> str:
         """What undo and redo did in this session since it was heard of last, in a sentence for the agent."""
