@@ -238,6 +238,8 @@ def test_a_broken_file_is_named_with_its_line_and_no_agent_is_changed(user: User
     with pytest.raises(ConfigError, match=rf"{path.name}:3 cannot be edited"):
         user.install(*AGENTS)
     assert contents(user.home) == before
+    with pytest.raises(ConfigError, match=rf"{path.name}:3 cannot be edited"):
+        user.uninstall(agent)
     (found,) = statuses([agent], user.place, PROGRAM, {})
     assert found.places[0].state is State.BROKEN
     assert ":3 " in found.obstacles[0]
@@ -326,6 +328,20 @@ def test_trust_in_codex_is_taken_out_of_a_file_that_was_changed_since(user: User
     config.write_text(f'model = "y"\n{config.read_text()}')
     user.uninstall(CODEX)
     assert tomllib.loads(config.read_text()) == {"model": "y", **tomllib.loads(theirs)}
+
+
+def test_trust_that_the_person_gave_in_codex_goes_with_the_hooks_and_that_in_other_hooks_stays(user: User) -> None:
+    theirs = {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "theirs"}]}]}}
+    hooks = user.write(".codex/hooks.json", json.dumps(theirs))
+    user.install(CODEX)
+    states = "".join(
+        f'[hooks.state."{hooks}:{place}"]\ntrusted_hash = "sha256:1"\n'
+        for place in ("pre_tool_use:0:0", "pre_tool_use:1:0", "stop:0:0")
+    )
+    config = user.write(".codex/config.toml", f'model = "x"\n\n{states}')
+    assert [change.path for each in user.uninstall(CODEX) for change in each.changes] == [config, hooks]
+    assert list(tomllib.loads(config.read_text())["hooks"]["state"]) == [f"{hooks}:pre_tool_use:0:0"]
+    assert json.loads(hooks.read_text()) == theirs
 
 
 def test_trust_is_refused_if_codex_does_not_list_the_hooks(user: User) -> None:
