@@ -404,8 +404,35 @@ def test_the_status_tells_what_keeps_hooks_from_running(user: User) -> None:
             gone,
             "hooksConfig.disabled names holdfast, so its hooks do not run",
             gone,
+            "gemini-cli does not trust this folder, so it ignores its hooks",
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    ("folders", "settings", "variables", "is_trusted"),
+    [
+        ({}, {}, {}, False),
+        ({"app": "TRUST_FOLDER"}, {}, {}, True),
+        ({"app": "DO_NOT_TRUST", ".": "TRUST_FOLDER"}, {}, {}, False),
+        ({".": "TRUST_FOLDER"}, {}, {}, True),
+        ({"other": "TRUST_PARENT"}, {}, {}, True),
+        ({"other": "TRUST_FOLDER"}, {}, {}, False),
+        ({}, {"security": {"folderTrust": {"enabled": False}}}, {}, True),
+        ({}, {}, {"GEMINI_CLI_TRUST_WORKSPACE": "true"}, True),
+    ],
+)
+def test_the_hooks_of_a_project_that_gemini_does_not_trust_are_told_not_to_run(
+    user: User, folders: dict[str, str], settings: dict[str, object], variables: dict[str, str], is_trusted: bool
+) -> None:
+    user.write(SETTINGS[GEMINI], json.dumps(settings))
+    said = {os.path.normpath(user.home / name): value for name, value in folders.items()}
+    user.write(".gemini/trustedFolders.json", json.dumps(said))
+    program = client_that_is_there(user)
+    user.install(GEMINI, program=program, scope=Scope.PROJECT)
+    place = Place(user.home, {**user.place.environment, **variables}, user.project, user.place.home)
+    (found,) = statuses([GEMINI], place, program, {})
+    assert (found.obstacles == ()) == is_trusted
 
 
 def test_the_plugin_of_claude_code_holds_the_hooks_and_the_server(tmp_path: Path) -> None:
