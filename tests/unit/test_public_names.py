@@ -58,6 +58,23 @@ NAMES = {
     "VerifyResult": "checkpoints.service",
     "checkpoint_title": "checkpoints.titles",
     "mark": "door.asking",
+    "Blamed": "sessions.blame",
+    "Call": "sessions.calls",
+    "Prompt": "sessions.calls",
+    "CallBegun": "sessions.recording",
+    "CallEnded": "sessions.recording",
+    "Recording": "sessions.recording",
+    "Undo": "sessions.undoing",
+    "UndoConflict": "sessions.undoing",
+    "UndoResult": "sessions.undoing",
+    "CallNumber": "sessions.wishes",
+    "LastCall": "sessions.wishes",
+    "OnlyCall": "sessions.wishes",
+    "PromptNumber": "sessions.wishes",
+    "ToCheckpoint": "sessions.wishes",
+    "FolderMoment": "verbs.in_place",
+    "InPlace": "verbs.in_place",
+    "SessionInfo": "model",
 }
 
 
