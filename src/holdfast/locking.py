@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from holdfast.checkpoints.history import goes_on_with_parent
+from holdfast.checkpoints.history import command_to_recover, goes_on_with_parent
 from holdfast.db.access import in_use
 from holdfast.db.lease import end_if_stopped, holder_of, leased, refuse_if_held
 from holdfast.db.store import Store
@@ -153,7 +153,7 @@ class Locking:
         operations = self._parts.store.operations
         plans = (plan, *self._plans.below(plan))
         begun = {operation.kind for each in plans for operation in operations.unfinished(each.plan_id)}
-        is_begun = not begun.isdisjoint((OperationKind.APPLY, OperationKind.UNAPPLY))
+        is_begun = not begun.isdisjoint((OperationKind.APPLY, OperationKind.UNAPPLY, OperationKind.UNDO))
         may_be_elsewhere = self._parts.is_shared and plan.head_group_id is not None and not has_sandbox(plan)
         return is_begun or may_be_elsewhere
 
@@ -228,7 +228,7 @@ def _refuse_cut_short(plan: Plan, root: Plan, store: Store) -> None:
     for operation in store.operations.unfinished(plan.plan_id):
         raise StateError(
             f"The {operation.kind.noun} of plan {plan.plan_id} was cut short.",
-            hint=f"Run `holdfast plan execute {root.plan_id}`: it recovers the plan first.",
+            hint=f"Run `{command_to_recover(root)}`: it recovers the plan first.",
         )
     if plan.state is PlanState.PROCESSING and not plan.is_session:
         raise StateError(

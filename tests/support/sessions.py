@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 from holdfast import CallBegun, CallEnded, Holdfast
 from holdfast.model import Plan, RunStatus, SessionInfo, StepRun
 from holdfast.verbs.in_place import InPlace
+from tests.integration.cli.project import Ended, called
 from tests.support.repositories import make_repository
 from tests.support.trees import Tree, compare, describe
 
@@ -100,7 +99,6 @@ class Place:
     def differs_from(self, tree: dict[bytes, object], *without: bytes) -> list[str]:
         return compare(tree, self.tree(*without))  # type: ignore[arg-type]
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """A command as a person types it, in the folder."""
-        command = [sys.executable, "-P", "-m", "holdfast", "--home", str(self.home), *words]
-        return subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)
+    def call(self, *words: str) -> Ended:
+        """A command as a person types it in the folder; in this process, which is faster."""
+        return called("--home", str(self.home), "--project", str(self.root), *words)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Any
@@ -44,16 +44,19 @@ def change_real_files(
     part: Part | None = None,
     records: Sequence[Record] = (),
     more: Mapping[str, Any] = MappingProxyType({}),
+    refuse: Callable[[], None] = lambda: None,
 ) -> Plan:
     """Change the files, index and branch of all resources, or of none; the records are saved with the end of it.
 
     ``part``: not all of the plan's result is applied, or the apply of such a part is undone. ``more``: fields of the
-    journal entry that only its kind has.
+    journal entry that only its kind has. ``refuse``: raises if the folders must not be changed; called when they are
+    locked.
     """
     resources = [each.resource for each in changes]
     with ExitStack() as ownership:
         try:
             ownership.enter_context(changing(resources, service))
+            refuse()
             plan, operation = _journal(plan, lease, service, entry_type, changes, part, more)
         except BaseException:  # nothing is changed yet
             with service.store.transaction(lease):

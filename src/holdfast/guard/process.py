@@ -23,6 +23,7 @@ from holdfast.config.loading import home_directory
 from holdfast.errors import HoldfastError
 from holdfast.guard.server import Job, Server
 from holdfast.guard.wire import HOOK, RECORD, STATUS, STOP, Request, socket_name, sockets_folder
+from holdfast.model import Unprotected
 
 if TYPE_CHECKING:
     from holdfast.guard.sessions import Sessions
@@ -60,6 +61,7 @@ class Guard:
 
         self._server.listen()
         with Holdfast.open(self._folder, home=self._home) as holdfast:
+            self._blocks = holdfast.settings.on_failure is Unprotected.BLOCK
             self._sessions = Sessions(holdfast)
             try:
                 if self._records_writes:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from holdfast import CallBegun, CallEnded, Holdfast, Recording, SessionInfo
 from holdfast.agents.hooks.event import HookAnswer, HookEvent, HookKind
+from holdfast.errors import NotFoundError
 from holdfast.guard.agent_process import agent_process
 from holdfast.model import CheckpointGroup, Moment, Plan, RunStatus, StepRun
 from holdfast.names import name_text
@@ -22,8 +23,8 @@ _PAGE = 20
 class OpenSession:
     """A session that an agent goes on with, as this process knows it."""
 
-    def __init__(self, plan_id: str) -> None:
-        self.plan_id = plan_id
+    def __init__(self, plan_id: str, info: SessionInfo) -> None:
+        self.plan_id, self.info = plan_id, info
         self.prompt_id: str | None = None
         self.running: list[StepRun] = []
         """The calls that have begun."""
@@ -45,6 +46,14 @@ class OpenSession:
             self.beside.setdefault(other.run_id, []).append(run)
             self.beside.setdefault(run.run_id, []).append(other)
         self.running.append(run)
+
+    def end(self, run: StepRun) -> None:
+        """Only when its end is recorded: if that fails, it is recorded with the next hook that ends calls."""
+        self.running = [other for other in self.running if other.run_id != run.run_id]
+        self.beside.pop(run.run_id, None)
+
+    def end_all(self) -> None:
+        self.running, self.beside = [], {}
 
 
 class Sessions:
@@ -69,17 +78,23 @@ class Sessions:
         """Record what was said; the answer tells the agent what a person changed meanwhile."""
         if event.kind is HookKind.OTHER:
             return HookAnswer()
-        session = self._session_for(event, pid)
+        try:
+            return self._hear(event, self._session_for(event, pid))
+        except NotFoundError:  # a person has deleted the session meanwhile
+            del self._open[event.agent, event.session_id]
+            return self._hear(event, self._session_for(event, pid))
+
+    def _hear(self, event: HookEvent, session: OpenSession) -> HookAnswer:
         with self._in_place.recording(session.plan_id) as (plan, recording):
             self._watch(plan)
             told = self._changed_by_person(session, plan)
             if not session.is_begun:
-                plan = recording.begin(plan)
+                plan = recording.begin(plan, session.info)
                 session.is_begun = True
             plan = self._end_untold(session, plan, recording)
             match event.kind:
                 case HookKind.PROMPT:
-                    plan = recording.interrupt(plan, self._taken_out(session))
+                    plan = self._interrupted(session, plan, recording)
                     plan, decision = recording.prompt(plan, event.prompt)
                     session.prompt_id = decision.decision_id
                 case HookKind.BEFORE_TOOL if event.reads_only:
@@ -92,11 +107,12 @@ class Sessions:
                 case HookKind.AFTER_TOOL:
                     ended = CallEnded(RunStatus.FAILED if event.is_failed else RunStatus.SUCCEEDED, event.result)
                     for run in _ended(event, session):
-                        plan = recording.after(plan, run, ended, session.beside.pop(run.run_id, ()))
+                        plan = recording.after(plan, run, ended, session.beside.get(run.run_id, ()))
+                        session.end(run)
                 case HookKind.TURN_END:
-                    plan = recording.interrupt(plan, self._taken_out(session))
+                    plan = self._interrupted(session, plan, recording)
                 case HookKind.SESSION_END:
-                    plan = recording.end(recording.interrupt(plan, self._taken_out(session)))
+                    plan = recording.end(self._interrupted(session, plan, recording))
                     session.is_begun = False
             session.head = plan.head_group_id
         return HookAnswer(tell=told)
@@ -135,24 +151,28 @@ class Sessions:
                 pid=process and process[0],
                 process_started_at=process and process[1],
             )
-            session = self._open[key] = OpenSession(self._in_place.begin(info).plan_id)
+            session = self._open[key] = OpenSession(self._in_place.begin(info).plan_id, info)
             session.running = self._in_place.unfinished(session.plan_id)
         return session
 
-    def _end_untold(self, session: OpenSession, plan: Plan, recording: Recording) -> Plan:
-        ended, session.untold = session.untold, []
-        for run in ended:
-            plan = recording.after(plan, run, CallEnded(RunStatus.SUCCEEDED))
+    @staticmethod
+    def _end_untold(session: OpenSession, plan: Plan, recording: Recording) -> Plan:
+        while session.untold:
+            plan = recording.after(plan, session.untold[0], CallEnded(RunStatus.SUCCEEDED))
+            del session.untold[0]
+        return plan
+
+    @staticmethod
+    def _interrupted(session: OpenSession, plan: Plan, recording: Recording) -> Plan:
+        """After the end of all calls of which the agent will tell no more."""
+        plan = recording.interrupt(plan, session.running)
+        session.end_all()
         return plan
 
     def _watch(self, plan: Plan) -> None:
         if not self._is_watched:
             self._watching.enter_context(self._holdfast.service.sandboxes.watching(plan))
             self._is_watched = True
-
-    def _taken_out(self, session: OpenSession) -> list[StepRun]:
-        running, session.running = session.running, []
-        return running
 
     def _changed_by_person(self, session: OpenSession, plan: Plan) -> str:
         """What undo and redo did in this session since it was heard of last, in a sentence for the agent."""
@@ -189,9 +209,8 @@ def _relative(what: str, folder: Path) -> str:
 
 def _ended(event: HookEvent, session: OpenSession) -> list[StepRun]:
     """The call that has ended; if the agent gives calls no ids, the first that has the same name."""
-    for place, run in enumerate(session.running):
+    for run in session.running:
         is_it = run.call_id == event.call_id if event.call_id else run.step.split(" ")[0] == event.tool
         if is_it:
-            del session.running[place]
             return [run]
     return []

@@ -69,7 +69,7 @@ class FolderTools:
             in_place = holdfast.in_place
             plan, view = found_in(holdfast, wanted.id)
             calls = {each.after_id: each for each in in_place.calls(plan) if each.after_id}
-            moment = _Told(holdfast).moment(FolderMoment(view, plan, calls.get(view.group.group_id), is_before=False))
+            moment = _Told(holdfast).moment(FolderMoment(view, plan, calls.get(view.group.group_id)))
             change = holdfast.moment_changes(plan).at(view.group, _LARGEST_COMPARED_BYTES)
             files = [_file(each, with_patch=False) for each in (*change.files(), *change.ignored_files())]
             return Shown(moment, tuple(files[:MOST_LISTED]), len(files))

@@ -13,7 +13,7 @@ into the folder of the new plan, so only one process gets it, and what a killed 
 from __future__ import annotations
 
 import hashlib
-import secrets
+import os
 import time
 from collections.abc import Collection
 from contextlib import suppress
@@ -69,7 +69,7 @@ class Spares:
                     git_index_beside(sandbox).rename(place / _GIT_INDEX)
                 trash.put(place / _TREE / ".git")
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            place.rename(self._folder / f"{_name_of(resource)}-{secrets.token_hex(8)}")
+            place.rename(self._folder / f"{_name_of(resource)}-{os.urandom(8).hex()}")
         except OSError:
             return False  # what is left of it is removed with the plan's folder
         self._give_up_others(resource)

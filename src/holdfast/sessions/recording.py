@@ -27,6 +27,7 @@ from holdfast.model import (
     PlanState,
     Record,
     RunStatus,
+    SessionInfo,
     StepRun,
     Trigger,
     now,
@@ -61,8 +62,13 @@ class Recording:
     def __init__(self, service: CheckpointService, lease: Lease) -> None:
         self._service, self._store, self._lease = service, service.store, lease
 
-    def begin(self, plan: Plan) -> Plan:
-        """Take the first checkpoint, if there is none yet, and note that the session goes on."""
+    def begin(self, plan: Plan, info: SessionInfo | None = None) -> Plan:
+        """Take the first checkpoint, if there is none yet, and note that the session goes on.
+
+        ``info``: what is known of the agent now, if it is another process than before.
+        """
+        if info is not None:
+            plan = plan.changed(session=info)
         if plan.state is not PlanState.PROCESSING:
             plan = plan.changed(phase=Phase.EXECUTE, state=PlanState.PROCESSING)
         occasion = Occasion((Moment.PRE_EXECUTE,), source=_source(plan), title="the beginning of the session")

@@ -171,10 +171,11 @@ def refuse_conflicts(undo: Undo) -> None:
     )
 
 
-def carry_out(undo: Undo, lease: Lease, service: CheckpointService) -> UndoResult:
+def carry_out(undo: Undo, lease: Lease, service: CheckpointService, refuse: Callable[[], None]) -> UndoResult:
     """Change the folder as it was decided: all of it, or nothing. Call it in the look in which it was decided.
 
-    A file that was written since then is not replaced: if it was to be changed, nothing is.
+    A file that was written since then is not replaced: if it was to be changed, nothing is. ``refuse`` is called when
+    no other process records or changes the folder any more, and raises if a call has begun in it since.
     """
     plan, wish, resource = undo.plan, undo.wish, folder_of(undo.plan)
     refuse_conflicts(undo)
@@ -186,7 +187,7 @@ def carry_out(undo: Undo, lease: Lease, service: CheckpointService) -> UndoResul
     change = RealChange(resource, undo.differences, links)
     marked = _marked(plan, undo, service)
     entry = {"moment": wish.moment, "title": wish.title, "target_group_id": wish.target.group_id}
-    plan = change_real_files(plan, lease, service, UndoEntry, [change], records=marked, more=entry)
+    plan = change_real_files(plan, lease, service, UndoEntry, [change], records=marked, more=entry, refuse=refuse)
     service.sandboxes.look_again(plan)
     plan = record_outcome(service.store.get(Plan, plan.plan_id), lease, service)
     at, commits = plan.last_checkpoint_id or "", undo.has_other_commits
@@ -230,7 +231,8 @@ def way_of(call: Call, service: CheckpointService, resource: Resource) -> Way:
         if group is None:
             raise NotFoundError(
                 f"The checkpoints around {call.title} are no longer kept, so it cannot be undone by itself.",
-                hint="`holdfast log` lists the moments that are kept; `holdfast undo CHECKPOINT` goes back to one.",
+                hint="`holdfast log` lists the moments that are kept; `holdfast undo CHECKPOINT --exact` goes back to "
+                "one, and also takes back what you changed since.",
             )
         groups.append(group)
     unheld = frozenset(each.path for each in groups[0].unheld.get(resource.name, ()))

@@ -104,7 +104,9 @@ def _after(service: CheckpointService, group: CheckpointGroup, calls: Iterable[C
 
 def _comes_after(service: CheckpointService, call: Call, group: CheckpointGroup) -> bool:
     found = service.store.find(CheckpointGroup, call.after_id or "", sound_only=True)
-    return found is not None and found.sequence > group.sequence
+    if found is None:  # it is no longer kept, but what the call changed may still be there
+        return call.finished_at is None or call.finished_at > group.created_at
+    return found.sequence > group.sequence
 
 
 def _wish(
@@ -120,27 +122,29 @@ def _wish(
 ) -> Wish:
     resource = folder_of(plan)
     outer = together_with(chosen, calls)
-    _refuse_overlap(outer, others)
-    ways = () if is_exact else tuple(_ways(outer, lambda call: way_of(call, service, resource)))
+    if not is_exact:
+        _refuse_overlap(outer, others)
+    ways = () if is_exact else tuple(_ways(outer, calls, lambda call: way_of(call, service, resource)))
     if target is None:
         target = service.store.get(CheckpointGroup, outer[0].before_id or "")
     return Wish(Moment.UNDO, title, ways, tuple(with_inner(outer, calls)), target, is_exact)
 
 
-def _ways(outer: Sequence[Call], way_of_call: Callable[[Call], Way]) -> Iterable[Way]:
+def _ways(outer: Sequence[Call], calls: Sequence[Call], way_of_call: Callable[[Call], Way]) -> Iterable[Way]:
     """One way for each call, or for all that ran at the same time: it is unknown which of them changed what."""
     cluster: list[Call] = []
     for call in outer:
         if cluster and not any(call.overlaps(each) for each in cluster):
-            yield _way_of_cluster(cluster, way_of_call)
+            yield _way_of_cluster(cluster, calls, way_of_call)
             cluster = []
         cluster.append(call)
     if cluster:
-        yield _way_of_cluster(cluster, way_of_call)
+        yield _way_of_cluster(cluster, calls, way_of_call)
 
 
-def _way_of_cluster(cluster: Sequence[Call], way_of_call: Callable[[Call], Way]) -> Way:
-    changing = [each for each in cluster if each.changed_something] or cluster[:1]
+def _way_of_cluster(cluster: Sequence[Call], calls: Sequence[Call], way_of_call: Callable[[Call], Way]) -> Way:
+    # What a call did through its subagent is known from their calls; then its own end finds nothing new.
+    changing = [each for each in with_inner(cluster, calls) if each.changed_something] or cluster[:1]
     last = max(changing, key=lambda call: call.finished_at or call.started_at)
     first = way_of_call(cluster[0])
     return Way(first.before, way_of_call(last).after, first.unheld)

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.db.lease import holder_of
 from holdfast.door.asking import ask
 from holdfast.door.wire import Request, RestorePaths, TakeCheckpoint
+from holdfast.errors import ConflictError
 from holdfast.execution.folders import door_place
 from holdfast.locking import Locking, Verb
 from holdfast.model import Checkpoint, Plan, RollbackResult
 from holdfast.parts import Declined, Parts
+from holdfast.plans.finding import Plans
 from holdfast.rollback.rollback import RollbackPreview
+
+T = TypeVar("T")
 
 
 class Asking:
-    """Each method returns None if there is no such process, or if it cannot do it now: then the lease decides."""
+    """Asks the process that executes the plan; a method returns None if that cannot do it now, or has ended."""
 
-    def __init__(self, parts: Parts, locking: Locking) -> None:
-        self._parts, self._locking = parts, locking
+    def __init__(self, parts: Parts, plans: Plans, locking: Locking) -> None:
+        self._parts, self._plans, self._locking = parts, plans, locking
+
+    def alone_or_asked(self, reference: str, alone: Callable[[], T], asked: Callable[[Plan], T | None]) -> T:
+        """What is done ``alone``; if another process works on the plan, what that one did when it was ``asked``."""
+        try:
+            return alone()
+        except ConflictError:
+            plan = self._plans.find_plan(reference)
+            root = self._parts.store.plans.root_of(plan)
+            if holder_of(self._parts.store, root.plan_id) is None:
+                raise  # the conflict is another one
+        found = asked(plan)
+        return alone() if found is None else found
 
     def create_checkpoint(self, plan: Plan, label: str | None) -> Checkpoint | None:
         found = self._ask(Locking.CREATE_CHECKPOINT, plan, TakeCheckpoint(plan.plan_id, label))
@@ -52,7 +68,4 @@ class Asking:
         return self._ask(Locking.ROLLBACK, plan, request)
 
     def _ask(self, verb: Verb, plan: Plan, request: Request) -> Any | None:
-        root = self._locking.root_for(verb, plan)
-        if holder_of(self._parts.store, root.plan_id) is None:
-            return None
-        return ask(door_place(root), request)
+        return ask(door_place(self._locking.root_for(verb, plan)), request)

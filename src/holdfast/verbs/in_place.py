@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from itertools import islice
 
@@ -14,14 +15,14 @@ from holdfast.checkpoints.manual import take_manual_checkpoint
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.db.store import Store
 from holdfast.errors import ConflictError, NotFoundError, StateError
-from holdfast.locking import Locking
+from holdfast.locking import Locking, Verb
 from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
     Decision,
+    Lease,
     Moment,
     Plan,
-    PlanState,
     Policy,
     Revision,
     SessionInfo,
@@ -37,11 +38,13 @@ from holdfast.sessions.folder import resource_of
 from holdfast.sessions.recording import Recording
 from holdfast.sessions.undoing import Undo, UndoResult, Wish, carry_out, decide, record_outcome, refuse_conflicts
 from holdfast.sessions.wishes import LastCall, Target, ToCheckpoint, wish_to_redo, wish_to_undo
+from holdfast.system import folder_lock
 from holdfast.system.ids import new_id
 from holdfast.system.machine import process_of
 from holdfast.views.checkpoints import CheckpointViews
 from holdfast.views.timeline import CheckpointView
 
+_PAUSE_SECONDS = 0.02
 _MOST_MOMENTS = 200
 """How many checkpoints of a session are kept."""
 
@@ -53,8 +56,10 @@ class FolderMoment(msgspec.Struct, frozen=True):
     plan: Plan
     call: Call | None
     """The call whose outcome it is."""
-    is_before: bool
-    """It is the moment before a call: what changed there, somebody else changed."""
+
+
+_WishIn = Callable[[Plan], Wish]
+"""Makes the wish of a session as it is now, when its lease is held."""
 
 
 class InPlace:
@@ -63,6 +68,8 @@ class InPlace:
     def __init__(self, parts: Parts, plans: Plans, locking: Locking, views: CheckpointViews) -> None:
         self._parts, self._plans, self._locking, self._views = parts, plans, locking, views
         self.folder = parts.project_root
+        self.patience_seconds = 5.0
+        """How long to wait for another process that records or undoes something in the same session."""
 
     @property
     def _store(self) -> Store:
@@ -138,9 +145,31 @@ class InPlace:
 
     @contextmanager
     def recording(self, plan_id: str) -> Iterator[tuple[Plan, Recording]]:
-        """Record in a session, under its lease; what a dead process left in the folder is undone first."""
-        with self._locking.recovered(self._locking.RECORD, plan_id) as (plan, lease):
+        """Record in a session, under its lease; what a dead process left in the folder is undone first.
+
+        Meanwhile no other process changes the folder, so that nothing half done is recorded.
+        """
+        with (
+            self._held(self._locking.RECORD, plan_id) as (plan, lease),
+            folder_lock.reading([self.folder]),
+        ):
             yield record_outcome(plan, lease, self._service), Recording(self._service, lease)
+
+    @contextmanager
+    def _held(self, verb: Verb, plan_id: str) -> Iterator[tuple[Plan, Lease]]:
+        """Its lease; hooks and undos take one only for moments, so they wait for each other."""
+        with ExitStack() as held:
+            yield self._entered(held, verb, plan_id)
+
+    def _entered(self, held: ExitStack, verb: Verb, plan_id: str) -> tuple[Plan, Lease]:
+        deadline = time.monotonic() + self.patience_seconds
+        while True:
+            try:
+                return held.enter_context(self._locking.recovered(verb, plan_id))
+            except ConflictError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_SECONDS)
 
     def unfinished(self, plan_id: str) -> list[StepRun]:
         """The calls of a session that have begun and not ended, as far as is known."""
@@ -164,7 +193,10 @@ class InPlace:
         """Take a checkpoint of the folder as it is now, in the session in which something happened last."""
         found = self.sessions()
         plan = max(found, key=lambda each: each.updated_at) if found else self.begin(SessionInfo())
-        with self._locking.recovered(self._locking.RECORD, plan.plan_id) as (plan, lease):
+        with (
+            self._held(self._locking.RECORD, plan.plan_id) as (plan, lease),
+            folder_lock.reading([self.folder]),
+        ):
             if plan.head_group_id is None:
                 plan = Recording(self._service, lease).begin(plan)
             plan = take_manual_checkpoint(plan, lease, self._service, label)
@@ -192,7 +224,7 @@ class InPlace:
             timeline = self._views.timeline(plan.plan_id, moments=limit)
             for each in islice(timeline.newest_first(), limit):
                 call = after.get(each.group.group_id)
-                found.append(FolderMoment(each.checkpoints[0], plan, call, call is None))
+                found.append(FolderMoment(each.checkpoints[0], plan, call))
         return sorted(found, key=lambda each: _when(each.view), reverse=True)[:limit]
 
     def blame(self, path: str) -> list[Blamed]:
@@ -209,12 +241,9 @@ class InPlace:
         only: Sequence[str] = (),
         force: bool = False,
     ) -> Undo:
-        """What undoing would do; changes nothing, and refuses what undoing would refuse."""
-        plan, wish = self._wish(target or LastCall(), session, only)
-        plan = self._locking.idle(self._locking.UNDO, plan.plan_id)
-        undo = decide(plan, wish, self._service, force=force)
-        refuse_conflicts(undo)
-        return undo
+        """What undoing would do; changes nothing in the folder, and refuses what undoing would refuse."""
+        self._settle()
+        return self._preview(*self._undo_wish(target or LastCall(), session, only), force)
 
     def undo(
         self,
@@ -226,22 +255,19 @@ class InPlace:
         confirm: Callable[[Undo], bool] | None = None,
     ) -> UndoResult | Declined:
         """Undo calls in the folder. ``only``: restore just these paths from the checkpoint that ``target`` names."""
-        plan, wish = self._wish(target or LastCall(), session, only)
-        return self._change(plan, wish, force, confirm)
+        self._settle()
+        return self._change(*self._undo_wish(target or LastCall(), session, only), force, confirm)
 
     def redo_preview(self, *, session: str | None = None, force: bool = False) -> Undo:
-        plan, wish = self._redo_wish(session)
-        plan = self._locking.idle(self._locking.UNDO, plan.plan_id)
-        undo = decide(plan, wish, self._service, force=force)
-        refuse_conflicts(undo)
-        return undo
+        self._settle()
+        return self._preview(*self._redo_wish(session), force)
 
     def redo(
         self, *, session: str | None = None, force: bool = False, confirm: Callable[[Undo], bool] | None = None
     ) -> UndoResult | Declined:
         """Bring back what the last undo took away, as far as that was not done yet."""
-        plan, wish = self._redo_wish(session)
-        return self._change(plan, wish, force, confirm)
+        self._settle()
+        return self._change(*self._redo_wish(session), force, confirm)
 
     def restore_paths(
         self,
@@ -253,15 +279,24 @@ class InPlace:
         """Restore single files or folders from a checkpoint; ``redo`` takes that back."""
         return self.undo(ToCheckpoint(checkpoint), only=paths, confirm=confirm)
 
+    def _preview(self, plan: Plan, wish_in: _WishIn, force: bool) -> Undo:
+        self._refuse_running()
+        plan = self._locking.idle(self._locking.UNDO, plan.plan_id)
+        undo = decide(plan, wish_in(plan), self._service, force=force)
+        refuse_conflicts(undo)
+        return undo
+
     def _change(
-        self, plan: Plan, wish: Wish, force: bool, confirm: Callable[[Undo], bool] | None
+        self, plan: Plan, wish_in: _WishIn, force: bool, confirm: Callable[[Undo], bool] | None
     ) -> UndoResult | Declined:
+        self._refuse_running()
         with (
             self._parts.reserve.given_up_if_full(),
-            self._locking.recovered(self._locking.UNDO, plan.plan_id) as (plan, lease),
+            self._held(self._locking.UNDO, plan.plan_id) as (plan, lease),
             self._service.sandboxes.looking(),
         ):
             plan = record_outcome(plan, lease, self._service)
+            wish = wish_in(plan)  # another process may have undone something until now
             undo = decide(plan, wish, self._service, force=force)
             refuse_conflicts(undo)
             if confirm is not None:
@@ -269,7 +304,7 @@ class InPlace:
                     return Declined()
                 self._service.sandboxes.look_again(plan)  # the answer may have taken long
                 undo = decide(plan, wish, self._service, force=force)
-            return carry_out(undo, lease, self._service)
+            return carry_out(undo, lease, self._service, self._refuse_running)
 
     def how_to_go_on(self, result: UndoResult) -> str | None:
         """The command that continues the agent's conversation from before what was undone, if it has one."""
@@ -278,16 +313,19 @@ class InPlace:
             return None
         return command_to_go_on(info.agent, info.session_id, info.transcript, first.call_id)
 
-    def _wish(self, target: Target, session: str | None, only: Sequence[str]) -> tuple[Plan, Wish]:
+    def _undo_wish(self, target: Target, session: str | None, only: Sequence[str]) -> tuple[Plan, _WishIn]:
         plan, checkpoint = self._meant(target, session)
-        self._refuse_running()
-        if only:
-            assert checkpoint is not None
-            group = self._store.get(CheckpointGroup, checkpoint.group_id)
-            title = f"restored {', '.join(map(name_text, only))} from {checkpoint.checkpoint_id}"
-            return plan, Wish(Moment.UNDO, title, (), (), group, only=tuple(only))
-        others = [call for other in self.sessions() if other.plan_id != plan.plan_id for call in self.calls(other)]
-        return plan, wish_to_undo(plan, target, self._service, others, checkpoint)
+
+        def wish_in(plan: Plan) -> Wish:
+            if only:
+                assert checkpoint is not None
+                group = self._store.get(CheckpointGroup, checkpoint.group_id)
+                title = f"restored {', '.join(map(name_text, only))} from {checkpoint.checkpoint_id}"
+                return Wish(Moment.UNDO, title, (), (), group, only=tuple(only))
+            others = [call for other in self.sessions() if other.plan_id != plan.plan_id for call in self.calls(other)]
+            return wish_to_undo(plan, target, self._service, others, checkpoint)
+
+        return plan, wish_in
 
     def _meant(self, target: Target, session: str | None) -> tuple[Plan, Checkpoint | None]:
         if not isinstance(target, ToCheckpoint):
@@ -319,23 +357,42 @@ class InPlace:
         ]
         return max(found, key=lambda each: each[0], default=None)
 
-    def _redo_wish(self, session: str | None) -> tuple[Plan, Wish]:
-        self._refuse_running()
+    def _redo_wish(self, session: str | None) -> tuple[Plan, _WishIn]:
         plans = [self.session(session)] if session is not None else self.sessions()
         found = [(plan, wish) for plan in plans if (wish := wish_to_redo(plan, self._service)) is not None]
         if not found:
-            raise StateError("Nothing was undone that is not back already.", hint="`holdfast log` shows what happened.")
-        return max(found, key=lambda each: each[1].target.created_at)
+            raise _nothing_to_redo()
+        plan = max(found, key=lambda each: each[1].target.created_at)[0]
+
+        def wish_in(plan: Plan) -> Wish:
+            wish = wish_to_redo(plan, self._service)
+            if wish is None:
+                raise _nothing_to_redo()
+            return wish
+
+        return plan, wish_in
+
+    def _settle(self) -> None:
+        """Put right what was cut short. What no agent is left to end has ended: what is there now is its work."""
+        for plan in self.sessions():
+            dead = [] if is_alive(plan) else self.unfinished(plan.plan_id)
+            if dead or self._store.operations.unfinished(plan.plan_id):
+                with self.recording(plan.plan_id) as (current, recording):
+                    recording.interrupt(current, dead)
 
     def _refuse_running(self) -> None:
         """While a call runs, it is unknown what it is going to change."""
         for plan in self.sessions():
-            for call in self.calls(plan):
-                if call.is_running and plan.state is PlanState.PROCESSING and is_alive(plan):
-                    raise ConflictError(
-                        f"{call.title} of {_name(plan.session)} is running in this folder; nothing was changed.",
-                        hint="Wait until it has ended, or stop the agent; then run the command again.",
-                    )
+            if self.unfinished(plan.plan_id) and is_alive(plan):
+                call = next(each for each in self.calls(plan) if each.is_running)
+                raise ConflictError(
+                    f"{call.title} of {_name(plan.session)} is running in this folder; nothing was changed.",
+                    hint="Wait until it has ended, or stop the agent; then run the command again.",
+                )
+
+
+def _nothing_to_redo() -> StateError:
+    return StateError("Nothing was undone that is not back already.", hint="`holdfast log` shows what happened.")
 
 
 def is_alive(plan: Plan) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.agents.hooks.answering import reply_in_json
 from holdfast.agents.hooks.event import HookAnswer, HookEvent, HookKind, Reply
-from holdfast.agents.hooks.payload import Fields, about, absolute, decoded, ending, fields, milliseconds, text
+from holdfast.agents.hooks.payload import Fields, about, absolute, decoded, ending, fields, text
 
 _KINDS = {
     "SessionStart": HookKind.SESSION_START,
@@ -79,7 +79,6 @@ def _with_call(event: HookEvent, sent: Fields) -> HookEvent:
         reads_only=tool in _READERS,
         result=ending(_result(sent)),
         is_failed=text(sent, "hook_event_name") == "PostToolUseFailure",
-        duration_ms=milliseconds(sent, "duration_ms"),
     )
 
 

@@ -25,7 +25,6 @@ class TrustedHook(msgspec.Struct, frozen=True, rename="camel"):
     """One of our hooks, as codex sees it."""
 
     key: str
-    event_name: str
     current_hash: str
     trust_status: str
     """``trusted``, ``managed``, ``untrusted``, or ``modified`` since it was trusted."""

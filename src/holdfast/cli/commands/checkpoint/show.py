@@ -55,7 +55,7 @@ def _show_one(screen: Screen, plan: Plan, view: CheckpointView, files: Sequence[
         "title": metadata.title,
         "label": metadata.label,
         "taken": time_text(checkpoint.created_at),
-        "why": f"{', '.join(metadata.triggers)}: {metadata.reason}",
+        "why": ": ".join(filter(None, (", ".join(metadata.triggers), metadata.reason))),
         "step": None if metadata.step_index is None else f"{metadata.step_index + 1} {metadata.step}",
         "source": metadata.source,
         "decision": checkpoint.decision_id,
