@@ -12,7 +12,6 @@ into the folder of the new plan, so only one process gets it, and what a killed 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Collection
@@ -24,7 +23,6 @@ import msgspec
 from holdfast.model import Resource, ResourceType
 from holdfast.sandbox.listing import ListedTree
 from holdfast.sandbox.origin import Doubtful, Walked, load_origin, origin_of, save_origin, walked
-from holdfast.sandbox.refill import refill
 from holdfast.system.place import is_there
 from holdfast.system.reserve import is_short_of_space
 from holdfast.system.stamps import RACY_NS
@@ -115,6 +113,8 @@ class Spares:
     def _refilled(
         self, resource: Resource, place: Path, source: Path, unfinished: Path, skip: Collection[bytes]
     ) -> frozenset[bytes] | None:
+        from holdfast.sandbox.refill import refill  # few commands make or use a spare
+
         origin = load_origin(place / _ORIGIN)
         if origin is None or not _is_fresh(place):
             return None
@@ -211,6 +211,8 @@ def git_index_of_spare(sandbox: Path, original: bytes) -> bytes | None:
 
 
 def _digest_of(content: bytes) -> bytes:
+    import hashlib
+
     return hashlib.sha256(content).digest()
 
 
@@ -230,6 +232,8 @@ def _being_spared(sandbox: Path) -> Path:
 
 def _name_of(resource: Resource) -> str:
     """The same for all sandboxes of one kind of one folder."""
+    import hashlib
+
     return hashlib.sha256(f"{resource.type}\0{resource.path}".encode(errors="surrogatepass")).hexdigest()[:32]
 
 
