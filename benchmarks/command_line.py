@@ -12,8 +12,10 @@ import resource
 import subprocess
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.report import write_between_markers
 from holdfast.app import Holdfast
 from holdfast.model import Checkpoint, CheckpointGroup, CheckpointMetadata, Decision, Phase, Plan, Revision, now
 from holdfast.system.ids import new_id
@@ -34,6 +36,7 @@ OURS = {
     "holdfast run -- true": [PROGRAM, "run", "--", "true"],
 }
 """Those that only look come first."""
+_BEGIN, _END = "<!-- command line: begin -->", "<!-- command line: end -->"
 ALLOWED = 3
 """Times the interpreter with click; asked for of --help and plan status."""
 
@@ -98,6 +101,7 @@ def main() -> None:
     parser.add_argument("--plans", type=int, default=1000)
     parser.add_argument("--checkpoints", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--output", type=Path, help="folder of performance.md, which then gets the result")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         project, home = Path(folder) / "project", Path(folder) / "home"
@@ -111,9 +115,14 @@ def main() -> None:
         ]
         figures = {name: min(each[name] for each in rounds) for name in BARE | OURS}
     base = figures["python -c 'import click'"]
-    lines = ["| command | ms CPU | times the interpreter with click |", "|---|---|---|"]
+    command = f"python -m benchmarks.command_line {' '.join(sys.argv[1:])}".strip()
+    lines = [f"Measured on {datetime.now(UTC).date().isoformat()} with `{command}`.", ""]
+    lines += ["| command | ms CPU | times the interpreter with click |", "|---|---|---|"]
     lines += [f"| `{name}` | {figure:.0f} | {figure / base:.1f} |" for name, figure in figures.items()]
-    sys.stdout.write("\n".join(lines) + "\n")
+    text = "\n".join(lines)
+    sys.stdout.write(text + "\n")
+    if chosen.output is not None:
+        write_between_markers(chosen.output / "performance.md", text, _BEGIN, _END)
 
 
 if __name__ == "__main__":

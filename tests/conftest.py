@@ -1,13 +1,15 @@
-"""How the tests are measured.
+"""How the tests are measured, and what each of their processes begins with.
 
 What the commands do that they start is measured only where nothing else runs those lines: measuring a process makes it
-take half as long again, and there are thousands of them. A test that repeats for long what others do, too, is marked
+take twice as long, and there are thousands of them. A test that repeats for long what others do, too, is marked
 ``unmeasured``, because measured it would take twice as long; modules of such tests are listed here.
 """
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -18,31 +20,19 @@ from typing import Any
 import pytest
 from coverage import Coverage
 
+from tests.support.measuring import setting_of_processes
+
 _VARIABLE = "COVERAGE_PROCESS_CONFIG"
-_SETTING = os.environ.get(_VARIABLE)
+_SETTING = os.environ.get(_VARIABLE) and setting_of_processes(os.environ[_VARIABLE])
+if _SETTING:
+    os.environ[_VARIABLE] = _SETTING  # for the workers of pytest, and what they fork
 _HERE = Path(__file__).parent
 _WITH_COMMANDS = tuple(
     _HERE / place
     for place in (
         "unit",
         "integration/process",
-        "integration/cli/test_after_a_crash.py",
-        "integration/cli/test_apply.py",
-        "integration/cli/test_completion_and_pager.py",
-        "integration/cli/test_correct.py",
-        "integration/cli/test_demo.py",
-        "integration/cli/test_doctor.py",
-        "integration/cli/test_formats.py",
-        "integration/cli/test_full_disk.py",
-        "integration/cli/test_picker.py",
-        "integration/cli/test_plan_life.py",
-        "integration/cli/test_progress_bar.py",
-        "integration/cli/test_read_only_home.py",
-        "integration/cli/test_rollback.py",
-        "integration/cli/test_rollback_previews.py",
-        "integration/cli/test_run.py",
-        "integration/cli/test_screens.py",
-        "integration/cli/test_standard_streams.py",
+        "integration/cli",
         "integration/db/test_alembic_command.py",
     )
 )
@@ -63,6 +53,7 @@ _REPEATING = frozenset(
         "integration/cli/test_long_plans.py",
         "integration/cli/test_names_that_are_not_text.py",
         "integration/cli/test_numbers.py",
+        "integration/cli/test_rollback.py",
         "integration/cli/test_starting.py",
         "integration/cli/test_what_a_failure_keeps.py",
         "integration/confinement/test_what_a_refusal_says.py",
@@ -71,15 +62,35 @@ _REPEATING = frozenset(
         "integration/confinement/test_without_privileges.py",
         "integration/db/test_moved_and_copied_homes.py",
         "integration/db/test_processes.py",
+        "integration/db/test_schema.py",
+        "integration/db/test_store.py",
         "integration/execution/test_crashes.py",
         "integration/execution/test_long_plans.py",
         "integration/execution/test_real_projects.py",
+        "integration/execution/test_replaced_sandboxes.py",
         "integration/execution/test_stop.py",
+        "integration/rollback/test_from_moment.py",
         "integration/rollback/test_rollback.py",
         "integration/test_container.py",
         "integration/test_home_of_version_before.py",
+        "unit/checkpoints/test_changes_named.py",
+        "unit/content/test_s6_s7_durable_and_collected.py",
+        "unit/snapshot/test_comparing.py",
+        "unit/snapshot/test_copied_tree.py",
     )
 )
+
+
+def pytest_configure() -> None:
+    # A program that is started in the background of a script ignores Ctrl-C, and so would all that the tests start.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    # All test modules stay to the end: the garbage collector need not look at them again and again.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -134,3 +145,5 @@ def _is_free_in_forks(lock: Any) -> None:
 _trace_one_thread_at_a_time()
 if (_measuring := Coverage.current()) is not None and _measuring._collector is not None:
     _is_free_in_forks(_measuring._collector.data_lock)
+    # Or each fork would write all that was measured before it, too.
+    os.register_at_fork(after_in_child=_measuring._collector._clear_data)

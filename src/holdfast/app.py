@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from holdfast.verbs.asking import Asking
     from holdfast.verbs.deleting import DeletedPlans, DeletionPreview
     from holdfast.verbs.going_on import GoingOn
+    from holdfast.verbs.in_place import InPlace
 
 __all__ = ["LATEST", "CheckpointView", "Declined", "Holdfast", "MomentView", "Outfit", "PlanStatus", "Timeline"]
 
@@ -154,6 +155,11 @@ class Holdfast(AbstractContextManager["Holdfast"]):
     def going_on(self) -> GoingOn:
         """From any moment of a plan: its files become the result, or a program goes on with them."""
         return verbs.going_on.GoingOn(self._parts, self._locking, self._views)
+
+    @once
+    def in_place(self) -> InPlace:
+        """Sessions: what agents and people do in the project's real folder, recorded and undone there."""
+        return verbs.in_place.InPlace(self._parts, self._plans, self._locking, self._views)
 
     # Creating and executing
 

@@ -70,6 +70,8 @@ class Recovery:
         is_new_boot = not is_of_this_boot(plan)
         for operation in store.operations.unfinished(plan_id):
             plan = self._finish_or_undo(plan, operation)
+        if plan.is_session:
+            return plan, None  # its calls are not processes of ours, and its folder is what the user made of it
         forget_indexes(plan.resources)
         if plan.state is PlanState.PROCESSING or store.runs.unfinished(plan_id):
             plan = _interrupt(plan, lease, self._service)
@@ -92,7 +94,7 @@ class Recovery:
                 plan, set_aside = finish_restore(plan, lease, service, operation)
                 tell_set_aside(self._tell, set_aside)
                 return plan
-            case OperationKind.APPLY | OperationKind.UNAPPLY:
+            case OperationKind.APPLY | OperationKind.UNAPPLY | OperationKind.UNDO:
                 return _undo_change(plan, lease, service, operation)
 
     def recover_before_deletion(self, plan_id: str) -> None:
@@ -114,7 +116,7 @@ class Recovery:
         match operation.kind:
             case OperationKind.ROLLBACK:
                 service.rollback.compensate_unfinished(plan, lease, operation, self._compensator())
-            case OperationKind.APPLY | OperationKind.UNAPPLY:
+            case OperationKind.APPLY | OperationKind.UNAPPLY | OperationKind.UNDO:
                 return _undo_change(plan, lease, service, operation, even_if_gone=True)
         return plan
 
@@ -153,6 +155,8 @@ def tell_set_aside(tell: Listener, places: tuple[str, ...]) -> None:
 def _clear_away_stagings(plan: Plan) -> None:
     """Remove the staging folders of a restore that died; no other process restores while the lease is ours."""
     for resource in plan.resources:
+        if resource.is_in_place:
+            continue  # beside it are files of the user
         path = Path(resource.sandbox_path)
         for leftover in path.parent.glob(f".staging-{path.name}-*"):
             # An earlier restore of this process may still be removing its own.

@@ -5,6 +5,7 @@ The interpreter announces every such call as an audit event, so every moment can
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -73,7 +74,10 @@ def stopped_at(moment: int, action: Callable[[], Any], *, touching: str = "") ->
 def fork() -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # the runner of the tests may have threads of its own
-        return os.fork()
+        process = os.fork()
+    if process == 0:
+        gc.freeze()  # looking for garbage among what the parent made would copy all of its memory
+    return process
 
 
 def _run(action: Callable[[], Any], killer: _Killer, at_end: Callable[[], Any] = lambda: None) -> None:

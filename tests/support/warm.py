@@ -7,6 +7,7 @@ about how a process begins, they begin like this; what they do is the same to th
 from __future__ import annotations
 
 import fcntl
+import gc
 import multiprocessing
 import os
 import pkgutil
@@ -59,6 +60,7 @@ def _imported_by_each_process() -> list[str]:
         "alembic.config",
         "coverage.sqldata",
         *{each for each in (*imported, named) if each and each != "__main__"},
+        "tests.support.imported",
     ]
 
 
@@ -123,6 +125,7 @@ def _become(
     streams: tuple[str, str, str],
     first: str = "",
 ) -> None:
+    gc.freeze()  # looking for garbage among all the imported modules would copy all of their memory
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)

@@ -31,7 +31,7 @@ from holdfast.sandbox.databases import (
 from holdfast.sandbox.entries import EntryCopy, IsDatabase, Moved, can_be_copied, unless_moved
 from holdfast.sandbox.listing import ListedTree
 from holdfast.system import folder_mark
-from holdfast.system.directories import Descent, join, shown, split
+from holdfast.system.directories import Descent, encoded, join, shown, split
 from holdfast.system.progress import Totals, Work, meter_of
 from holdfast.system.stopping import stop_if_asked
 
@@ -116,7 +116,7 @@ class TreeCopy:
             return below
         self._note(directory)
         with os.scandir(source) as listing:
-            entries = {os.fsencode(entry.name): entry for entry in listing}
+            entries = {encoded(entry.name): entry for entry in listing}
         small: list[bytes] = []
         on_their_own = _of_databases(entries)
         for name, entry in entries.items():

@@ -65,7 +65,7 @@ class GitWorktreeSandbox:
         self.check()
         repository = GitRepository.at(Path(self.resource.path))
         with made_whole(self.path) as unfinished:
-            copied = filled(self.resource, self._tree, unfinished, self._skip, sink, spares)
+            copied = filled(self.resource, self._tree, unfinished, lambda: self._skip, sink, spares)
             lender = Lender.of(self.resource, repository.common_dir)
             lender.make_places()
             _borrow(repository, unfinished, self.branch, lender)

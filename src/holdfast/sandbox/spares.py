@@ -17,6 +17,7 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,6 +28,9 @@ from holdfast.system.place import is_there
 from holdfast.system.reserve import is_short_of_space
 from holdfast.system.stamps import RACY_NS
 from holdfast.system.trash import Trash, trash_for
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.refill import Skip
 
 SPARES = ".spares"
 _TREE, _ORIGIN, _INDEX, _STATE, _GIT_INDEX = "tree", "origin", "index", "state", "gitindex"
@@ -78,9 +82,7 @@ class Spares:
         for spare in newest_first[self._most :]:
             self._give_up(spare)
 
-    def made(
-        self, resource: Resource, source: Path, unfinished: Path, skip: Collection[bytes]
-    ) -> frozenset[bytes] | None:
+    def made(self, resource: Resource, source: Path, unfinished: Path, skip: Skip) -> frozenset[bytes] | None:
         """Make the sandbox at ``unfinished`` out of a spare; if that is not possible exactly, nothing is left there.
 
         Returns the paths in which the spare differed; None if there is no sandbox.
@@ -111,7 +113,7 @@ class Spares:
             self._folder.rmdir()
 
     def _refilled(
-        self, resource: Resource, place: Path, source: Path, unfinished: Path, skip: Collection[bytes]
+        self, resource: Resource, place: Path, source: Path, unfinished: Path, skip: Skip
     ) -> frozenset[bytes] | None:
         from holdfast.sandbox.refill import refill  # few commands make or use a spare
 
