@@ -62,12 +62,14 @@ benchmark: $(INSTALLED)  ## count the work, and compare it with the last release
 faults: $(INSTALLED)  ## the whole fault campaign (an hour; goes on where it was stopped; FLAGS="--every 25": a part of it)
 	@$(BIN)/python -m tests.faults.campaign $(FLAGS)
 
-agents: $(INSTALLED)  ## install the six coding agents into build/agents, and try each under holdfast run (needs npm)
+agents: $(INSTALLED)  ## install the six coding agents into build/agents, and try each under holdfast run, and as a client of holdfast mcp (needs npm and tmux)
 	@$(BIN)/python -m tools.agents $(FLAGS)
+	@$(BIN)/python -m tools.mcp_clients
 
-bench: $(INSTALLED)  ## measure checkpoints beside git, restic and borg, then whole commands (an hour; see docs/performance.md)
+bench: $(INSTALLED)  ## measure checkpoints beside git, restic and borg, then whole commands and their start (an hour; see docs/performance.md)
 	@$(BIN)/python -m benchmarks.compare $(FLAGS)
 	@$(BIN)/python -m benchmarks.whole_commands $(COMMAND_FLAGS)
+	@$(BIN)/python -m benchmarks.command_line $(START_FLAGS)
 
 docs: $(INSTALLED)  ## make the generated pages and the site of the documentation, in site/
 	@$(BIN)/python -m tools.docs.commands
@@ -79,7 +81,7 @@ lock: $(INSTALLED)  ## renew both locks after a change of dependencies (FLAGS=--
 
 clean:  ## remove everything that the other targets made
 	rm -rf $(VENV) build dist site .asv .hypothesis .import_linter_cache .mypy_cache .nox .pytest_cache .ruff_cache
-	rm -rf src/*.egg-info src/holdfast/*.so
+	rm -rf src/*.egg-info src/holdfast/*.so src/holdfast/guard/hook-client
 	find src tests tools features robot benchmarks noxfile.py -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Two stamps: a change of the lock makes a new environment, so that nothing unlocked is left in it;
@@ -94,6 +96,6 @@ $(LOCKED): requirements.lock
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
 	@touch $@
 
-$(INSTALLED): $(LOCKED) pyproject.toml setup.py src/holdfast/system/_calls.c
+$(INSTALLED): $(LOCKED) pyproject.toml setup.py src/holdfast/system/_calls.c src/holdfast/guard/_client.c
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@

@@ -127,6 +127,7 @@ Feature: Running any program
     Then it ends with exit code 0
     And it says "2 checkpoints to roll back to"
     And it says "Thinned out in between: 2 checkpoints; at most 2 are kept."
+
   Scenario: What a program was given it gets again when it goes on, and how it ended is shown
     Given steps may write to "~/outbox"
     When I run "holdfast run --pass-env TOKEN --resource shop -- sh -c 'echo $TOKEN >> ~/outbox/log; exit 3'" with TOKEN=t1
@@ -145,49 +146,6 @@ Feature: Running any program
       $ cat outbox/log
       t1
       t2
-      """
-
-  Scenario: An agent deletes a folder in the middle and goes on: the work before that is kept, and another one goes on from it
-    When I run "holdfast run --name agent --settle 100ms --resource shop -- sh -c 'echo fixed > fix.txt; pause; rm -r src README.md; pause second; echo worse > fix.txt'" up to its pause
-    Then 1 moment at which it rested is kept
-    When it goes on to its second pause
-    Then 2 moments at which it rested are kept
-    When it goes on to its end
-    And I run "holdfast plan rollback --dry-run latest {rest 1}"
-    Then nothing has changed
-    When I run "holdfast plan keep --yes {rest 1}"
-    Then it ends with exit code 0
-    And it says
-      """
-      The plan is complete, with the files of
-      Nothing was run.
-      holdfast plan apply {plan}
-      """
-    And in the sandbox of "shop" this prints
-      """
-      $ cat fix.txt README.md; ls
-      fixed
-      The shop.
-      README.md
-      fix.txt
-      src
-      version.txt
-      """
-    When I run "holdfast run --in latest -- sh -c 'cat fix.txt; echo tested > tests.txt'"
-    Then it ends with exit code 0
-    And it says "fixed"
-    When I run "holdfast plan apply --yes latest"
-    Then it ends with exit code 0
-    And in "shop" this prints
-      """
-      $ cat fix.txt tests.txt README.md; git show --format=%s --name-status | cat
-      fixed
-      tested
-      The shop.
-      agent
-
-      A	fix.txt
-      A	tests.txt
       """
 
   Scenario: Another program goes on from an earlier moment, in one command

@@ -123,7 +123,7 @@ class Scratch:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
         return {
             **kept,
-            "PATH": f"{self.root / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join((str(self.root / "bin"), str(PROGRAM.parent), os.environ["PATH"])),
             "HOME": str(self.root / "user"),
             "HOLDFAST_HOME": str(self.home),
             "GIT_CONFIG_GLOBAL": str(self.root / "user" / ".gitconfig"),

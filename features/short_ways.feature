@@ -17,6 +17,10 @@ Feature: Short ways
     When I run "holdfast apply --yes latest"
     And I run "holdfast list"
     Then it says "applied"
+    When I run "holdfast undo --yes latest"
+    Then it ends with exit code 0
+    And I run "holdfast plan undo --dry-run latest"
+    Then it ends with exit code 4
 
   Scenario Outline: A wrong command names the right one, in whatever group it is
     When I run "holdfast <typed>"

@@ -165,6 +165,12 @@ class HoldfastLibrary:
         listed = self.holdfast_json("checkpoint", "list", "latest")["checkpoints"]
         return next(each["checkpoint_id"] for each in listed if each["triggers"] == ["settled"])
 
+    def moment_before(self, words: str) -> str:
+        """The checkpoint in the line of the log below the one that says these words, as a reader finds it."""
+        lines = self.holdfast("log").splitlines()
+        (place,) = (number for number, line in enumerate(lines) if words in line)
+        return lines[place + 1].split()[1]
+
     def sandbox_of(self, resource: str) -> str:
         listed = self.holdfast_json("plan", "status", "latest")["resources"]
         return next(each["sandbox_path"] for each in listed if each["name"] == resource)

@@ -108,34 +108,45 @@ Any Program Is Run, Its Good Moment Is Brought Back, And That Is Applied
     ${version}=    Read File    app/version.txt
     Should Be Equal    ${version}    1\n
 
-An Agent Deletes The Docs And Goes On, The Moment Before Is Found, Another Agent Goes On From It, And It Is Applied
+An Agent Deletes The Docs And Goes On, The Moment Before Is Found By Its Name, Another Goes On, And Its Commits Are Applied
     Holdfast    run    --name    write the docs    --    sh    -c    mkdir docs; echo page > docs/page.txt
     Holdfast    plan    apply    --yes    latest
     ${before}=    Fingerprint Of Repository
-    ${wreck}=    Catenate    SEPARATOR=;
-    ...    echo fixed > fix.txt    until test -e "${project}/outside/gate"    do sleep 0.05    done
-    ...    rm -r docs    echo worse > fix.txt    exit 3
-    Start Holdfast    run    --name    fix it    --settle    100ms    --    sh    -c    ${wreck}
-    ${rest}=    Wait Until Keyword Succeeds    60 s    0.1 s    Checkpoint Of Rest
+    ${work}=    Catenate    SEPARATOR=;
+    ...    echo fixed > fix.txt    echo scratch > scratch.txt    git add .    git commit --quiet -m "fix it"
+    ...    until test -e "${project}/outside/gate"    do sleep 0.05    done
+    ...    rm -r docs    git commit --quiet --all -m "tidy up"    echo worse > fix.txt    exit 3
+    Start Holdfast    run    --name    fix it    --settle    100ms    --    sh    -c    ${work}
+    Wait Until Keyword Succeeds    60 s    0.1 s    Checkpoint Of Rest
     Write File    outside/gate    open
     Wait For Holdfast    expected=${3}
     ${listed}=    Holdfast Json    plan    list
     Should Be Equal    ${listed}[plans][0][name]    fix it
     Should Be Equal As Integers    ${listed}[plans][0][program_exit_code]    3
-    ${kept}=    Holdfast Json    plan    keep    --yes    ${rest}
+    ${good}=    Moment Before    tidy up
+    ${kept}=    Holdfast Json    plan    keep    --yes    ${good}
     Should Be Equal    ${kept}[post_rollback_state][state]    complete
     Holdfast    plan    rollback    --yes    latest    ${kept}[left_checkpoint_id]
-    ${said}=    Holdfast    run    --yes    --in    latest    --at    ${rest}    --    sh    -c    cat docs/page.txt fix.txt; echo ok > tests.txt
+    ${test}=    Catenate    SEPARATOR=;
+    ...    cat docs/page.txt fix.txt    echo ok > tests.txt    git add tests.txt    git commit --quiet -m "test it"
+    ${said}=    Holdfast    run    --yes    --in    latest    --at    ${good}    --    sh    -c    ${test}
     Should Contain    ${said}    page\nfixed\n
+    Holdfast    plan    rollback    --yes    --only    scratch.txt    latest    start
+    Holdfast    plan    execute    latest
     ${again}=    Fingerprint Of Repository
     Should Be Equal    ${again}    ${before}
-    Holdfast    plan    apply    --yes    latest
+    Holdfast    plan    apply    --yes    -m    without scratch    latest
+    ${titles}=    Git    log    -3    --format=%s
+    Should Be Equal    ${titles}    without scratch\ntest it\nfix it
+    File Should Not Exist    app/scratch.txt
     ${fix}=    Read File    app/fix.txt
     ${tests}=    Read File    app/tests.txt
     ${page}=    Read File    app/docs/page.txt
     Should Be Equal    ${fix}${tests}${page}    fixed\nok\npage\n
     Holdfast    plan    unapply    --yes    latest
     File Should Not Exist    app/fix.txt
+    ${titles}=    Git    log    -1    --format=%s
+    Should Be Equal    ${titles}    write the docs
 
 The Files That Git Ignores Are There, And Stay Mine Until They Are Asked For
     Write File    app/server.log    mine\n

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 
@@ -88,6 +89,14 @@ def interrupt_twice(context):
 @step(r'I note the answer\'s "([^"]+)" as \{([^{}]+)\}')
 def note_answer(context, path, name):
     context.noted[name] = str(value_at(context.ended.data, path))
+
+
+@step(r'I note the moment before "([^"]+)" as \{([^{}]+)\}')
+def note_moment_before(context, words, name):
+    """As a reader of the log finds it: in the line below the one that says these words."""
+    lines = context.scratch.run("log").stdout.splitlines()
+    (place,) = (number for number, line in enumerate(lines) if words in line)
+    context.noted[name] = re.search(r"cp_\w+", lines[place + 1])[0]
 
 
 @step(r"I note \{([^{}]+)\} as \{([^{}]+)\}")

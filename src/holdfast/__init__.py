@@ -18,17 +18,31 @@ if TYPE_CHECKING:
     from holdfast.decisions.correct import CorrectionPreview, CorrectionResult, CorrectionService
     from holdfast.decisions.explain import Explanation
     from holdfast.decisions.tree import DecisionCheckpoint, DecisionNode, DecisionTree
+    from holdfast.door.asking import mark
     from holdfast.errors import CheckpointNotFoundError, HoldfastError, NotFoundError
     from holdfast.execution.executor import AfterInterruption, Choices, ExecutionResult, PlanExecutor
     from holdfast.execution.resume import ResumePreview
-    from holdfast.model import Checkpoint, CheckpointRetentionPolicy, CorrectionMode, RollbackResult, RunSettings
+    from holdfast.model import (
+        Checkpoint,
+        CheckpointRetentionPolicy,
+        CorrectionMode,
+        RollbackResult,
+        RunSettings,
+        SessionInfo,
+    )
     from holdfast.planfile.content import PlanContent, StepContent
     from holdfast.process.confinement import Confinement
     from holdfast.process.passthrough import Passthrough
     from holdfast.rollback.rollback import RollbackPreview
+    from holdfast.sessions.blame import Blamed
+    from holdfast.sessions.calls import Call, Prompt
+    from holdfast.sessions.recording import CallBegun, CallEnded, Recording
+    from holdfast.sessions.undoing import Undo, UndoConflict, UndoResult
+    from holdfast.sessions.wishes import CallNumber, LastCall, OnlyCall, PromptNumber, ToCheckpoint
     from holdfast.snapshot.manager import CheckpointManager
     from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
     from holdfast.verbs.deleting import DeletedPlans, DeletionPreview
+    from holdfast.verbs.in_place import FolderMoment, InPlace
     from holdfast.views.moment_changes import MomentChange, MomentChanges
 
 __all__ = [
@@ -36,6 +50,11 @@ __all__ = [
     "ApplyPreview",
     "ApplyResult",
     "ApplyWishes",
+    "Blamed",
+    "Call",
+    "CallBegun",
+    "CallEnded",
+    "CallNumber",
     "Checkpoint",
     "CheckpointManager",
     "CheckpointNotFoundError",
@@ -57,28 +76,41 @@ __all__ = [
     "ExecutionResult",
     "Explanation",
     "FileDiff",
+    "FolderMoment",
     "HeldBack",
     "Holdfast",
     "HoldfastError",
+    "InPlace",
+    "LastCall",
     "MomentChange",
     "MomentChanges",
     "MomentView",
     "NotFoundError",
+    "OnlyCall",
     "Outfit",
     "Passthrough",
     "PlanContent",
     "PlanExecutor",
     "PlanStatus",
+    "Prompt",
+    "PromptNumber",
+    "Recording",
     "ResumePreview",
     "RollbackPreview",
     "RollbackResult",
     "RunSettings",
     "SandboxCheckpoint",
+    "SessionInfo",
     "StepContent",
     "Timeline",
+    "ToCheckpoint",
     "UnapplyPreview",
+    "Undo",
+    "UndoConflict",
+    "UndoResult",
     "VerifyResult",
     "checkpoint_title",
+    "mark",
 ]
 
 _MODULES = {
@@ -95,14 +127,28 @@ _MODULES = {
     "decisions.explain": ("Explanation",),
     "decisions.tree": ("DecisionCheckpoint", "DecisionNode", "DecisionTree"),
     "verbs.deleting": ("DeletedPlans", "DeletionPreview"),
+    "verbs.in_place": ("FolderMoment", "InPlace"),
+    "door.asking": ("mark",),
     "errors": ("CheckpointNotFoundError", "HoldfastError", "NotFoundError"),
     "execution.executor": ("AfterInterruption", "Choices", "ExecutionResult", "PlanExecutor"),
     "execution.resume": ("ResumePreview",),
-    "model": ("Checkpoint", "CheckpointRetentionPolicy", "CorrectionMode", "RollbackResult", "RunSettings"),
+    "model": (
+        "Checkpoint",
+        "CheckpointRetentionPolicy",
+        "CorrectionMode",
+        "RollbackResult",
+        "RunSettings",
+        "SessionInfo",
+    ),
     "planfile.content": ("PlanContent", "StepContent"),
     "process.confinement": ("Confinement",),
     "process.passthrough": ("Passthrough",),
     "rollback.rollback": ("RollbackPreview",),
+    "sessions.blame": ("Blamed",),
+    "sessions.calls": ("Call", "Prompt"),
+    "sessions.recording": ("CallBegun", "CallEnded", "Recording"),
+    "sessions.undoing": ("Undo", "UndoConflict", "UndoResult"),
+    "sessions.wishes": ("CallNumber", "LastCall", "OnlyCall", "PromptNumber", "ToCheckpoint"),
     "snapshot.manager": ("CheckpointManager",),
     "snapshot.sandbox_checkpoint": ("SandboxCheckpoint",),
     "views.moment_changes": ("MomentChange", "MomentChanges"),

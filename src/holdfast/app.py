@@ -48,8 +48,10 @@ if TYPE_CHECKING:
     from holdfast.planfile.content import PlanContent
     from holdfast.rollback.rollback import RollbackPreview
     from holdfast.tools import Toolbox
+    from holdfast.verbs.asking import Asking
     from holdfast.verbs.deleting import DeletedPlans, DeletionPreview
     from holdfast.verbs.going_on import GoingOn
+    from holdfast.verbs.in_place import InPlace
 
 __all__ = ["LATEST", "CheckpointView", "Declined", "Holdfast", "MomentView", "Outfit", "PlanStatus", "Timeline"]
 
@@ -146,9 +148,18 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         return Locking(self._parts, self._plans)
 
     @once
+    def _asking(self) -> Asking:
+        return verbs.asking.Asking(self._parts, self._plans, self._locking)
+
+    @once
     def going_on(self) -> GoingOn:
         """From any moment of a plan: its files become the result, or a program goes on with them."""
         return verbs.going_on.GoingOn(self._parts, self._locking, self._views)
+
+    @once
+    def in_place(self) -> InPlace:
+        """Sessions: what agents and people do in the project's real folder, recorded and undone there."""
+        return verbs.in_place.InPlace(self._parts, self._plans, self._locking, self._views)
 
     # Creating and executing
 
@@ -260,13 +271,34 @@ class Holdfast(AbstractContextManager["Holdfast"]):
     ) -> RollbackResult | Declined:
         """Roll back to a checkpoint; with ``only`` restore just these paths (``PATH`` or ``RESOURCE:PATH``) from it.
 
+        Single paths are restored also while another process executes the plan.
+
         ``keeps_present``: take a checkpoint of the present state first. Without one, what no checkpoint holds is lost;
         that is for a disk that has no room for it.
         """
-        from holdfast.rollback import paths, rollback
-
         _refuse_only_unkept(only, keeps_present)
         wanted = self._views.find_checkpoint(self.find_plan(reference), checkpoint)
+
+        def alone() -> RollbackResult | Declined:
+            return self._rollback(reference, wanted, only, keeps_present, confirm, listener)
+
+        if not only:
+            return alone()
+        return self._asking.alone_or_asked(
+            reference, alone, lambda plan: self._asking.restore_paths(plan, wanted, only, confirm)
+        )
+
+    def _rollback(
+        self,
+        reference: str,
+        wanted: Checkpoint,
+        only: Sequence[str],
+        keeps_present: bool,
+        confirm: Callable[[RollbackPreview], bool] | None,
+        listener: Listener | None,
+    ) -> RollbackResult | Declined:
+        from holdfast.rollback import paths, rollback
+
         with (
             self._parts.reserve.given_up_if_full(),
             self._locking.recovered(self._locking.ROLLBACK, reference, listener=listener) as (plan, lease),
@@ -285,9 +317,21 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         self, reference: str, checkpoint: str, *, only: Sequence[str] = (), keeps_present: bool = True
     ) -> RollbackPreview:
         """What a rollback would do; changes nothing, and refuses what the rollback would refuse."""
+        _refuse_only_unkept(only, keeps_present)
+
+        def alone() -> RollbackPreview:
+            return self._rollback_preview(reference, checkpoint, only, keeps_present)
+
+        def asked(plan: Plan) -> RollbackPreview | None:
+            return self._asking.restore_preview(plan, self._views.find_checkpoint(plan, checkpoint), only)
+
+        return self._asking.alone_or_asked(reference, alone, asked) if only else alone()
+
+    def _rollback_preview(
+        self, reference: str, checkpoint: str, only: Sequence[str], keeps_present: bool
+    ) -> RollbackPreview:
         from holdfast.rollback import paths, rollback
 
-        _refuse_only_unkept(only, keeps_present)
         with self._parts.reserve.given_up_if_full():
             plan = self._locking.idle(self._locking.ROLLBACK, reference)
             wanted = self._views.find_checkpoint(plan, checkpoint)
@@ -375,12 +419,23 @@ class Holdfast(AbstractContextManager["Holdfast"]):
     def create_checkpoint(
         self, reference: str, label: str | None = None, *, listener: Listener | None = None
     ) -> CheckpointView:
-        """Take a checkpoint of the sandboxes as they are now; one with a label is never pruned."""
+        """Take a checkpoint of the sandboxes as they are now; one with a label is never pruned.
+
+        Also while another process executes the plan.
+        """
         from holdfast.checkpoints.manual import take_manual_checkpoint
 
-        with self._locking.recovered(self._locking.CREATE_CHECKPOINT, reference, listener=listener) as (plan, lease):
-            plan = take_manual_checkpoint(plan, lease, self.service, label)
-            return self._views.view_of(plan, self.store.get(Checkpoint, plan.last_checkpoint_id or ""))
+        def alone() -> CheckpointView:
+            recovered = self._locking.recovered(self._locking.CREATE_CHECKPOINT, reference, listener=listener)
+            with recovered as (plan, lease):
+                plan = take_manual_checkpoint(plan, lease, self.service, label)
+                return self._views.view_of(plan, self.store.get(Checkpoint, plan.last_checkpoint_id or ""))
+
+        def asked(plan: Plan) -> CheckpointView | None:
+            taken = self._asking.create_checkpoint(plan, label)
+            return None if taken is None else self._views.view_of(self.find_plan(plan.plan_id), taken)
+
+        return self._asking.alone_or_asked(reference, alone, asked)
 
     # Deleting and freeing space. Recovery may take space, so it does not come first; the content it needs is kept.
 

@@ -298,7 +298,7 @@ def _plans(store: Store, plans: Sequence[Plan]) -> Iterator[Finding]:
             is_held = holder_of(store, store.plans.root_of(plan).plan_id) is not None
         except DamagedRecordError:
             continue  # reported with the other damaged records
-        if plan.state is PlanState.PROCESSING and not is_held:
+        if plan.state is PlanState.PROCESSING and not is_held and not plan.is_session:
             yield Finding(
                 f"plan {plan.plan_id}",
                 "warning",

@@ -8,13 +8,14 @@ from contextlib import contextmanager
 
 import msgspec
 
-from holdfast.checkpoints.history import goes_on_with_parent
+from holdfast.checkpoints.history import command_to_recover, goes_on_with_parent
 from holdfast.db.access import in_use
 from holdfast.db.lease import end_if_stopped, holder_of, leased, refuse_if_held
 from holdfast.db.store import Store
 from holdfast.errors import ConflictError, HoldfastError, StateError
 from holdfast.events import Listener
 from holdfast.model import Lease, OperationKind, Plan, PlanState
+from holdfast.names import name_text
 from holdfast.parts import Parts, has_sandbox
 from holdfast.plans.finding import Plans
 from holdfast.system.progress import watched_by
@@ -32,6 +33,8 @@ class Verb(msgspec.Struct, frozen=True):
     """It can be done without the saved content of the plan, unless recovery needs the content."""
     uses_real_folders: bool = False
     """Changes of its real folders that other plans began and dead processes left are undone first."""
+    is_for_sessions: bool = False
+    """It can be done to a session, which has no steps and no sandbox of its own."""
     hint_for_subplan: Callable[[Parts, Plan, Plan], str] | None = None
     """The hint of the refusal for a subplan, made from the subplan and the root plan. None: run it for the root."""
 
@@ -57,13 +60,15 @@ class Locking:
     ROLLBACK = Verb("plan rollback", hint_for_subplan=_roll_back_the_root)
     KEEP = Verb("plan keep", hint_for_subplan=_roll_back_the_root)
     RUN_IN = Verb("run --in")
+    UNDO = Verb("undo", is_for_sessions=True, uses_real_folders=True)
+    RECORD = Verb("guard", is_for_sessions=True, uses_real_folders=True)
     CORRECT = Verb("plan correct", hint_for_subplan=_correct_what_spawned_it)
     APPLY = Verb("plan apply", is_for_subplans=True, uses_real_folders=True)
     UNAPPLY = Verb("plan unapply", is_for_subplans=True, uses_real_folders=True)
-    DELETE = Verb("plan delete", may_lack_content=True)
-    CREATE_CHECKPOINT = Verb("checkpoint create")
-    DELETE_CHECKPOINT = Verb("checkpoint delete", is_for_subplans=True)
-    PRUNE = Verb("checkpoint prune", is_for_subplans=True)
+    DELETE = Verb("plan delete", is_for_sessions=True, may_lack_content=True)
+    CREATE_CHECKPOINT = Verb("checkpoint create", is_for_sessions=True)
+    DELETE_CHECKPOINT = Verb("checkpoint delete", is_for_sessions=True, is_for_subplans=True)
+    PRUNE = Verb("checkpoint prune", is_for_sessions=True, is_for_subplans=True)
 
     def __init__(self, parts: Parts, plans: Plans) -> None:
         self._parts, self._plans = parts, plans
@@ -132,6 +137,8 @@ class Locking:
         ``must_be_free``: refused as well while a process holds the lease.
         """
         root = self._parts.store.plans.root_of(plan)
+        if root.is_session and not verb.is_for_sessions:
+            raise _not_for_sessions(verb, root)
         if root != plan and not verb.is_for_subplans:
             hint = f"Run the command for the whole plan: `holdfast {verb.name} {root.plan_id}`."
             if verb.hint_for_subplan is not None:
@@ -146,7 +153,7 @@ class Locking:
         operations = self._parts.store.operations
         plans = (plan, *self._plans.below(plan))
         begun = {operation.kind for each in plans for operation in operations.unfinished(each.plan_id)}
-        is_begun = not begun.isdisjoint((OperationKind.APPLY, OperationKind.UNAPPLY))
+        is_begun = not begun.isdisjoint((OperationKind.APPLY, OperationKind.UNAPPLY, OperationKind.UNDO))
         may_be_elsewhere = self._parts.is_shared and plan.head_group_id is not None and not has_sandbox(plan)
         return is_begun or may_be_elsewhere
 
@@ -208,14 +215,22 @@ class Locking:
             )
 
 
+def _not_for_sessions(verb: Verb, plan: Plan) -> StateError:
+    return StateError(
+        f"Plan {plan.plan_id} is a session in {name_text(plan.resources[0].path)}: it has no steps to run and nothing "
+        f"to apply, so `{verb.name}` does not fit.",
+        hint="Undo with `holdfast undo` (`--call N`, `--prompt N`, or a checkpoint); `holdfast redo` takes that back.",
+    )
+
+
 def _refuse_cut_short(plan: Plan, root: Plan, store: Store) -> None:
     """Refuse a preview of a plan that has to be recovered first; only a command that changes the plan does that."""
     for operation in store.operations.unfinished(plan.plan_id):
         raise StateError(
             f"The {operation.kind.noun} of plan {plan.plan_id} was cut short.",
-            hint=f"Run `holdfast plan execute {root.plan_id}`: it recovers the plan first.",
+            hint=f"Run `{command_to_recover(root)}`: it recovers the plan first.",
         )
-    if plan.state is PlanState.PROCESSING:
+    if plan.state is PlanState.PROCESSING and not plan.is_session:
         raise StateError(
             f"The execution of plan {plan.plan_id} was cut short.",
             hint=f"Run `holdfast plan resume {root.plan_id}`: it recovers the plan first.",

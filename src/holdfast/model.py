@@ -44,12 +44,15 @@ def numbers_of(ranges: Ranges) -> Iterator[int]:
     return (number for first, last in ranges for number in range(first, last + 1))
 
 
+def ranges_of(numbers: Iterable[int]) -> Ranges:
+    found: Ranges = ()
+    for number in sorted(numbers):
+        found = extended(found, number, number)
+    return found
+
+
 def less(ranges: Ranges, numbers: Collection[int]) -> Ranges:
-    kept: Ranges = ()
-    for number in numbers_of(ranges):
-        if number not in numbers:
-            kept = extended(kept, number, number)
-    return kept
+    return ranges_of(number for number in numbers_of(ranges) if number not in numbers)
 
 
 _PREPARED: set[type] = set()
@@ -157,6 +160,8 @@ class Moment(StrEnum):
     MANUAL = "manual"
     SETTLED = "settled"
     """A running program had written something, and then nothing for a moment."""
+    UNDO = "undo"
+    REDO = "redo"
 
 
 CHECKPOINT_TYPES = frozenset(each.value for kinds in (Trigger, Moment) for each in kinds)
@@ -195,6 +200,8 @@ class Strategy(StrEnum):
 
     GIT_WORKTREE = "git_worktree"
     FILESYSTEM_COPY = "filesystem_copy"
+    IN_PLACE = "in_place"
+    """The real folder itself: nothing is copied, and nothing is applied."""
 
 
 STRATEGY_OF = {ResourceType.GIT: Strategy.GIT_WORKTREE, ResourceType.DIRECTORY: Strategy.FILESYSTEM_COPY}
@@ -266,6 +273,13 @@ class Unheld(Record, frozen=True, kw_only=True):
     reason: str
 
 
+class Unprotected(StrEnum):
+    """What happens to a tool of an agent if no checkpoint can be taken before it."""
+
+    BLOCK = "block"
+    WARN = "warn"
+
+
 class CopyLimit(Record, frozen=True, kw_only=True):
     """How much of what git ignores is copied into a sandbox without being asked for; None is no limit."""
 
@@ -304,10 +318,17 @@ class Resource(Record, frozen=True, kw_only=True):
     """Of a git resource: what its sandbox gets besides the tracked files."""
     view: View | None = None
     """Where the steps of the last execution found the sandbox; None before the first."""
+    in_place: bool | msgspec.UnsetType = msgspec.UNSET
+    """There is no private copy: ``sandbox_path`` is the real folder. Other resources are stored without it, byte for
+    byte as by earlier versions."""
+
+    @property
+    def is_in_place(self) -> bool:
+        return self.in_place is True
 
     @property
     def strategy(self) -> Strategy:
-        return STRATEGY_OF[self.type]
+        return Strategy.IN_PLACE if self.is_in_place else STRATEGY_OF[self.type]
 
 
 class DecisionSpec(Record, frozen=True, kw_only=True):
@@ -439,6 +460,21 @@ def all_steps(steps: Iterable[Step]) -> Iterator[Step]:
             yield from all_steps(subplan.steps)
 
 
+class SessionInfo(Record, frozen=True, kw_only=True):
+    """Who works in a real folder, if a plan records that: an agent, or a person and their programs."""
+
+    agent: str = ""
+    """The name of the agent; empty for a person."""
+    version: str = ""
+    session_id: str = ""
+    """As the agent calls its session."""
+    transcript: str = ""
+    """Where the agent keeps the conversation."""
+    pid: int | None = None
+    """The agent's process, if it is known."""
+    process_started_at: float | None = None
+
+
 class Plan(Record, frozen=True, kw_only=True):
     plan_id: str
     project_id: str
@@ -475,8 +511,14 @@ class Plan(Record, frozen=True, kw_only=True):
     """The content store that holds this plan's snapshots."""
     sequence: int | None = None
     """Its number among all plans, in order of creation; None for a subplan, or if an earlier version created it."""
+    session: SessionInfo | None = None
+    """Of a session, which records what happens in a real folder: it has no steps, and its calls are decisions."""
     created_at: datetime
     updated_at: datetime
+
+    @property
+    def is_session(self) -> bool:
+        return self.session is not None
 
     @property
     def next_step(self) -> int:
@@ -594,6 +636,10 @@ class StepRun(Record, frozen=True, kw_only=True):
     """How undoing its effects outside of the sandboxes ended, in words; None before that was tried."""
     is_compensated: bool | None = None
     """These effects were undone; None before that was tried."""
+    group_after_id: str | None = None
+    """Of a call in a session: the group with what it changed; None if it changed nothing."""
+    call_id: str | None = None
+    """Of a call in a session: as the agent calls it."""
     started_at: datetime
     finished_at: datetime | None = None
 
@@ -705,6 +751,8 @@ class OperationKind(StrEnum):
     RESTORE_PATHS = "restore_paths"
     APPLY = "apply"
     UNAPPLY = "unapply"
+    UNDO = "undo"
+    """The real folder of a session is changed; so does ``redo``."""
 
     @property
     def noun(self) -> str:

@@ -115,7 +115,7 @@ class Parts:
 
         store = self.store
         objects = self._opened(lambda: ObjectStore(self.home / "objects.db"))
-        manager = CheckpointManager(objects, self.home / "indexes")
+        manager = CheckpointManager(objects, self.home / "indexes", excluded=self.settings.exclude)
         return CheckpointService(
             store,
             manager,

@@ -18,7 +18,6 @@ from holdfast.checkpoints.service import CheckpointService
 from holdfast.db.lease import holder_of, leased
 from holdfast.events import Listener, RealFilesRestored, SandboxesRestored, SetAside
 from holdfast.execution.conflicts import restore_waiting
-from holdfast.execution.merging import clear_away_again
 from holdfast.model import (
     Lease,
     Operation,
@@ -32,7 +31,6 @@ from holdfast.model import (
     now,
 )
 from holdfast.process.leftovers import end_leftovers, mark_of
-from holdfast.rollback.paths import finish_restore
 from holdfast.system.trees import remove_abandoned_folders, remove_tree
 
 _NOT_KNOWN = "not known"
@@ -72,10 +70,14 @@ class Recovery:
         is_new_boot = not is_of_this_boot(plan)
         for operation in store.operations.unfinished(plan_id):
             plan = self._finish_or_undo(plan, operation)
+        if plan.is_session:
+            return plan, None  # its calls are not processes of ours, and its folder is what the user made of it
         forget_indexes(plan.resources)
         if plan.state is PlanState.PROCESSING or store.runs.unfinished(plan_id):
             plan = _interrupt(plan, lease, self._service)
         if is_new_boot or not is_of_this_boot(plan):
+            from holdfast.execution.merging import clear_away_again
+
             clear_away_again(plan, self._service)
         return restore_what_was_lost(plan, lease, self._service)
 
@@ -87,10 +89,12 @@ class Recovery:
                 tell_set_aside(self._tell, result.set_aside)
                 return result.plan
             case OperationKind.RESTORE_PATHS:
+                from holdfast.rollback.paths import finish_restore
+
                 plan, set_aside = finish_restore(plan, lease, service, operation)
                 tell_set_aside(self._tell, set_aside)
                 return plan
-            case OperationKind.APPLY | OperationKind.UNAPPLY:
+            case OperationKind.APPLY | OperationKind.UNAPPLY | OperationKind.UNDO:
                 return _undo_change(plan, lease, service, operation)
 
     def recover_before_deletion(self, plan_id: str) -> None:
@@ -112,7 +116,7 @@ class Recovery:
         match operation.kind:
             case OperationKind.ROLLBACK:
                 service.rollback.compensate_unfinished(plan, lease, operation, self._compensator())
-            case OperationKind.APPLY | OperationKind.UNAPPLY:
+            case OperationKind.APPLY | OperationKind.UNAPPLY | OperationKind.UNDO:
                 return _undo_change(plan, lease, service, operation, even_if_gone=True)
         return plan
 
@@ -151,6 +155,8 @@ def tell_set_aside(tell: Listener, places: tuple[str, ...]) -> None:
 def _clear_away_stagings(plan: Plan) -> None:
     """Remove the staging folders of a restore that died; no other process restores while the lease is ours."""
     for resource in plan.resources:
+        if resource.is_in_place:
+            continue  # beside it are files of the user
         path = Path(resource.sandbox_path)
         for leftover in path.parent.glob(f".staging-{path.name}-*"):
             # An earlier restore of this process may still be removing its own.

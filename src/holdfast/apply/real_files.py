@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import secrets
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from types import MappingProxyType
+from typing import Any
 
 from holdfast.apply.journaled import branch_entry, store_replaced
 from holdfast.apply.parts import Part, name_in_record, store_rest
@@ -41,16 +43,21 @@ def change_real_files(
     *,
     part: Part | None = None,
     records: Sequence[Record] = (),
+    more: Mapping[str, Any] = MappingProxyType({}),
+    refuse: Callable[[], None] = lambda: None,
 ) -> Plan:
     """Change the files, index and branch of all resources, or of none; the records are saved with the end of it.
 
-    ``part``: not all of the plan's result is applied, or the apply of such a part is undone.
+    ``part``: not all of the plan's result is applied, or the apply of such a part is undone. ``more``: fields of the
+    journal entry that only its kind has. ``refuse``: raises if the folders must not be changed; called when they are
+    locked.
     """
     resources = [each.resource for each in changes]
     with ExitStack() as ownership:
         try:
             ownership.enter_context(changing(resources, service))
-            plan, operation = _journal(plan, lease, service, entry_type, changes, part)
+            refuse()
+            plan, operation = _journal(plan, lease, service, entry_type, changes, part, more)
         except BaseException:  # nothing is changed yet
             with service.store.transaction(lease):
                 service.store.save(changed_plan(plan, when_undone(entry_type.kind, is_partial=part is not None)))
@@ -101,6 +108,7 @@ def _journal(
     entry_type: type[RealFilesEntry],
     changes: Sequence[RealChange],
     part: Part | None,
+    more: Mapping[str, Any],
 ) -> tuple[Plan, Operation]:
     """Store what is about to be replaced, then say what is about to be done."""
     with service.manager.storing() as batch:
@@ -114,6 +122,7 @@ def _journal(
             branches={each.resource.name: branch_entry(each.branch) for each in changes if each.branch},
             indexes={},
             is_partial=part is not None,
+            **more,
         )
         if isinstance(entry, ApplyEntry) and part is not None:
             entry = entry.model_copy(update={"only": tuple(map(name_in_record, part.only))})

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from holdfast.checkpoints.history import command_to_recover
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.errors import HoldfastError, StateError
 from holdfast.git.repository import GitRepository
@@ -101,7 +102,7 @@ def refuse_half_changed(resources: Sequence[Resource], service: CheckpointServic
         raise StateError(
             f"The {operation.kind} of plan {plan.plan_id} ({name_text(plan.name)}) was cut short, and "
             f"{_listed(plan.resources)} may hold a mixture of old and new files.",
-            hint=f"Run `holdfast plan execute {root.plan_id}`: it puts that right first.",
+            hint=f"Run `{command_to_recover(root)}`: it puts that right first.",
         )
     for place in _places_of_all(resources):
         for folder, mark in folder_mark.found_around(place):
@@ -182,7 +183,8 @@ def forget_indexes(resources: Iterable[Resource]) -> None:
 
     What cannot be removed now is removed by a later command: nothing depends on it.
     """
-    for folder in {Path(resource.sandbox_path).parent for resource in resources}:
+    # Beside a folder in place are files of the user.
+    for folder in {Path(resource.sandbox_path).parent for resource in resources if not resource.is_in_place}:
         _remove_kept(folder, f"{_INDEX}*")
 
 

@@ -29,7 +29,7 @@ _INDEX_BEFORE_TOKENS = "index.holdfast"
 
 
 def when_done(kind: OperationKind, *, is_partial: bool) -> tuple[Phase, PlanState]:
-    """The state of the plan after such an operation."""
+    """The state of the plan after such an operation; a session goes on with the next call of its agent."""
     return _APPLIED if kind is OperationKind.APPLY and not is_partial else _COMPLETE
 
 

@@ -214,6 +214,11 @@ def is_half_done(decision: Decision, group: CheckpointGroup) -> bool:
     return is_of_next_step and is_within(decision.sequence, group.active_decisions)
 
 
+def command_to_recover(plan: Plan) -> str:
+    """A command that finishes or undoes what was cut short in that plan."""
+    return f"holdfast {'checkpoint create' if plan.is_session else 'plan execute'} {plan.plan_id}"
+
+
 def goes_on_with_parent(subplan: Plan) -> str:
     """Why a subplan is not rolled back, corrected or resumed by itself."""
     return f"Plan {subplan.plan_id} ({subplan.name}) is a subplan of {subplan.parent_plan_id} and goes on with it."

@@ -75,13 +75,21 @@ def read_least_missed(store: Store, plan_id: str, excess: int, needed: Collectio
     facts = [GroupFacts(*place, counts.get(place[0], 0)) for place in store.groups.places(plan_id)]
     limit = sum(each.checkpoints for each in facts) - excess
     removed = retention(facts, limit, needed, thins=True).remove
-    groups = store.groups.with_ids(removed)
-    if len(groups) < len(removed):
+    found = read_groups(store, plan_id, removed, counts)
+    if len(found) < len(removed):
         # A damaged group is not pruned, so another has to go.
-        damaged = set(removed).difference(each.group_id for each in groups)
+        damaged = set(removed).difference(each.group_id for each in found)
         return read_least_missed(store, plan_id, excess, {*needed, *damaged})
-    checkpoints = store.checkpoints.of_groups(removed)
-    return [OldGroup(each, tuple(checkpoints[each.group_id]), counts.get(each.group_id, 0)) for each in groups]
+    return found
+
+
+def read_groups(
+    store: Store, plan_id: str, ids: Sequence[str], counts: Mapping[str, int] | None = None
+) -> list[OldGroup]:
+    """The sound ones among these groups, oldest first, each with its checkpoints."""
+    known = store.checkpoints.count_by_group(plan_id) if counts is None else counts
+    groups, checkpoints = store.groups.with_ids(ids), store.checkpoints.of_groups(ids)
+    return [OldGroup(each, tuple(checkpoints[each.group_id]), known.get(each.group_id, 0)) for each in groups]
 
 
 class KnownGroups(msgspec.Struct, frozen=True):

@@ -15,10 +15,12 @@ from holdfast.checkpoints.oldest import (
     checkpoints_of,
     fewest_to_read,
     kept_parents,
+    read_groups,
     read_least_missed,
     read_oldest,
 )
 from holdfast.checkpoints.retention import GroupFacts, retention
+from holdfast.checkpoints.session_retention import MomentFacts, going_moments
 from holdfast.db.journal import Entry
 from holdfast.db.store import Store
 from holdfast.errors import StateError
@@ -28,10 +30,15 @@ from holdfast.model import (
     CheckpointRetentionPolicy,
     DamagedCheckpoint,
     Decision,
+    DecisionType,
     Lease,
     Plan,
     StepRun,
+    now,
 )
+
+_SESSION_STEPS = 10
+"""So many checkpoints of a session are pruned at a time."""
 
 
 class Pruning:
@@ -47,7 +54,10 @@ class Pruning:
     ) -> list[Checkpoint]:
         """Delete what the policy does not keep, and free the content; the deleted checkpoints."""
         with self._store.transaction(lease):
-            pruned = checkpoints_of(self.prune_records(plan, lease, policy, needed))
+            if plan.is_session:
+                pruned = checkpoints_of(self._prune_session(plan, policy, needed))
+            else:
+                pruned = checkpoints_of(self.prune_records(plan, lease, policy, needed))
         self._garbage.collect(pruned)
         return pruned
 
@@ -55,6 +65,11 @@ class Pruning:
         self, plan: Plan, lease: Lease, policy: CheckpointRetentionPolicy, needed: Collection[str] = ()
     ) -> list[OldGroup]:
         """Delete the records of groups that the policy does not keep; free their content only after the commit."""
+        if plan.is_session:
+            # It takes many, and all moments have to be looked at.
+            count = self._store.checkpoints.count(plan.plan_id)
+            is_time = count > policy.max_checkpoints and count % _SESSION_STEPS == 0
+            return self._prune_session(plan, policy, needed) if is_time else []
         known = self._known_groups(plan, lease)
         gone: list[OldGroup] = []
         if known.count > policy.max_checkpoints:
@@ -72,6 +87,19 @@ class Pruning:
         # If the transaction fails, this is wrong; but then the next group does not follow this one (``with_head``).
         self._known[plan.plan_id] = self._noted(known, gone)
         self._pruned[plan.plan_id] += sum(each.count for each in gone)
+        return gone
+
+    def _prune_session(self, plan: Plan, policy: CheckpointRetentionPolicy, needed: Collection[str]) -> list[OldGroup]:
+        moments = [MomentFacts(*each) for each in self._store.groups.times(plan.plan_id)]
+        asked = self._store.decisions.of_type(plan.plan_id, DecisionType.USER_INTERVENTION)
+        prompts = [each.created_at for each in asked]
+        kept = self._needed(plan).union(needed)
+        ids = going_moments(moments, prompts, newest=policy.max_checkpoints, at=now(), needed=kept)
+        gone = read_groups(self._store, plan.plan_id, ids)
+        if gone:
+            self._delete_groups([each.group for each in gone])
+            self._garbage.note_given_up(checkpoints_of(gone))
+            self._pruned[plan.plan_id] += sum(each.count for each in gone)
         return gone
 
     def pruned(self, plan_id: str) -> int:

@@ -28,11 +28,14 @@ from holdfast.model import (
     Record,
     Resource,
     ResourceType,
+    Unheld,
     is_within,
     now,
     numbers_of,
 )
 from holdfast.names import name_text
+from holdfast.sandbox.protocol import sandbox_for
+from holdfast.snapshot.inspected import was_only_inspected
 from holdfast.snapshot.manager import CheckpointManager
 from holdfast.snapshot.taken import TakenSnapshot
 from holdfast.system.ids import new_id
@@ -56,6 +59,8 @@ class Occasion(msgspec.Struct, frozen=True):
     label: str | None = None
     resource: str | None = None
     """The resource that gets the checkpoint if no resource changed."""
+    restored_group_id: str | None = None
+    """The group whose files are there again."""
 
 
 class GroupRecorder:
@@ -122,7 +127,7 @@ class GroupRecorder:
                     sandbox_id=sandbox_ref(plan, resource),
                     plan_id=plan.plan_id,
                     phase=plan.phase,
-                    path=Path(resource.sandbox_path),
+                    path=self._manager.place_of(resource),
                     metadata={"reason": occasion.reason, "triggers": list(occasion.triggers)},
                     previous_state=known.get(resource.name),
                     thorough=Moment.POST_EXECUTE in occasion.triggers,
@@ -130,8 +135,8 @@ class GroupRecorder:
                 for resource in plan.resources
             }
             batch.commit()
-            changed = [name for name, snapshot in taken.items() if known.get(name) != snapshot.state_hash]
-            if only_if_changed and head is not None and not changed and is_at(head, History(self._store, plan)):
+            changed = self._changed(plan, known, taken)
+            if only_if_changed and head is not None and not changed and self._has_same_position(plan, head):
                 return plan
             occasion = self._with_changes(plan, occasion, known, taken)
             with self._store.transaction(lease):
@@ -144,6 +149,23 @@ class GroupRecorder:
             self.last_group = None  # it follows another group now
         self._garbage.forget(checkpoints_of(pruned))
         return plan
+
+    def _changed(self, plan: Plan, known: dict[str, str], taken: dict[str, TakenSnapshot]) -> list[str]:
+        states = {name: snapshot.state_hash for name, snapshot in taken.items()}
+        changed = [name for name, state in states.items() if known.get(name) != state]
+        if plan.is_session and known:
+            # The person's own git, or their editor's, looks at the folder all the time.
+            reader = self._manager.reader
+            changed = [
+                name
+                for name in changed
+                if not was_only_inspected(reader, sandbox_for(plan, plan.resource(name)), known[name], states[name])
+            ]
+        return changed
+
+    def _has_same_position(self, plan: Plan, head: CheckpointGroup) -> bool:
+        # What a session decides does not belong to a state: prompts and calls stay when their effects are undone.
+        return plan.is_session or is_at(head, History(self._store, plan))
 
     def _head(self, plan: Plan) -> CheckpointGroup | None:
         if self.last_group is not None and self.last_group.group_id == plan.head_group_id:
@@ -162,12 +184,9 @@ class GroupRecorder:
     def _with_changes(
         self, plan: Plan, occasion: Occasion, known: dict[str, str], taken: dict[str, TakenSnapshot]
     ) -> Occasion:
-        """Name a moment of a program by what changed since the one before: only that tells such moments apart."""
-        index = occasion.step_index
-        if index is None or not known or NAMED_BY_CHANGES.isdisjoint(occasion.triggers):
-            return occasion
-        states = {name: snapshot.state_hash for name, snapshot in taken.items()}
-        if not plan.steps[index].is_program or (states == known and Moment.SETTLED not in occasion.triggers):
+        """Name a moment of a program or a session by what changed since the one before: that tells them apart."""
+        index, states = occasion.step_index, {name: snapshot.state_hash for name, snapshot in taken.items()}
+        if not known or not _is_named_by_changes(plan, occasion, is_same=states == known):
             return occasion
         from holdfast.checkpoints.changes_named import name_changes
 
@@ -175,7 +194,10 @@ class GroupRecorder:
             words = name_changes(plan, self._manager.reader, known, states)
         except ContentError:
             return occasion  # damaged content of an earlier group must not prevent this one
-        title = title_with_changes(occasion.title, occasion.triggers, index, words)
+        if index is None:
+            title = " → ".join(filter(None, (occasion.title, words)))
+        else:
+            title = title_with_changes(occasion.title, occasion.triggers, index, words)
         return msgspec.structs.replace(occasion, title=title)
 
     def _disown_unrecorded(self, plan: Plan) -> None:
@@ -190,13 +212,33 @@ class GroupRecorder:
     def _is_checkpoint(self, checkpoint_id: str) -> bool:
         return self._store.has(Checkpoint, checkpoint_id)
 
+    def adopt(self, plan: Plan, lease: Lease, occasion: Occasion, known: CheckpointGroup) -> Plan:
+        """Record a state of the same resources that another plan has recorded, without looking at them."""
+        with self._manager.storing(), self._store.transaction(lease):
+            group = self._group(plan, occasion, known.states, known.unheld)
+            rows = [(name, new_id(), 0) for name in known.states]
+            plan = self.insert(plan, group, rows, occasion.title)
+            self._pruning.prune_records(plan, lease, plan.policy.retention)
+        return plan
+
     def _record(self, plan: Plan, occasion: Occasion, taken: dict[str, TakenSnapshot], rows: list[str]) -> Plan:
+        states = {name: snapshot.state_hash for name, snapshot in taken.items()}
+        unheld = {name: snapshot.unheld for name, snapshot in taken.items() if snapshot.unheld}
+        group = self._group(plan, occasion, states, unheld)
+        title = occasion.title or title_of(group, try_number=occasion.try_number)
+        found = [(name, taken[name].checkpoint_id, taken[name].size_bytes) for name in rows]
+        return self.insert(plan, group, found, title)
+
+    def _group(
+        self, plan: Plan, occasion: Occasion, states: dict[str, str], unheld: dict[str, tuple[Unheld, ...]]
+    ) -> CheckpointGroup:
         step_index = occasion.step_index
-        group = CheckpointGroup(
+        return CheckpointGroup(
             group_id=new_id(),
             plan_id=plan.plan_id,
             sequence=self._store.next_sequence(CheckpointGroup, plan.plan_id),
             parent_group_id=plan.head_group_id,
+            restored_group_id=occasion.restored_group_id,
             triggers=occasion.triggers,
             reason=occasion.reason,
             source=occasion.source,
@@ -209,13 +251,10 @@ class GroupRecorder:
             revision=plan.revision,
             last_completed_step=plan.last_completed_step,
             active_decisions=History(self._store, plan).held_decisions,
-            states={name: snapshot.state_hash for name, snapshot in taken.items()},
-            unheld={name: snapshot.unheld for name, snapshot in taken.items() if snapshot.unheld},
+            states=states,
+            unheld=unheld,
             created_at=now(),
         )
-        title = occasion.title or title_of(group, try_number=occasion.try_number)
-        found = [(name, taken[name].checkpoint_id, taken[name].size_bytes) for name in rows]
-        return self.insert(plan, group, found, title)
 
     def insert(self, plan: Plan, group: CheckpointGroup, rows: Iterable[tuple[str, str, int]], title: str) -> Plan:
         """Insert a group with a checkpoint for each of these rows (resource, id, bytes), and make it the head group."""
@@ -230,6 +269,15 @@ class GroupRecorder:
         plan = plan.changed(last_checkpoint_id=last, head_group_id=group.group_id)
         self._store.save(plan)
         return plan
+
+
+def _is_named_by_changes(plan: Plan, occasion: Occasion, *, is_same: bool) -> bool:
+    if plan.is_session:
+        return not is_same
+    index = occasion.step_index
+    if index is None or NAMED_BY_CHANGES.isdisjoint(occasion.triggers) or not plan.steps[index].is_program:
+        return False
+    return not is_same or Moment.SETTLED in occasion.triggers
 
 
 def checkpoint_of(

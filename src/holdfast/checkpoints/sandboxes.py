@@ -31,7 +31,7 @@ class Sandboxes:
 
     def watching(self, plan: Plan) -> AbstractContextManager[None]:
         """In this context, scans of the sandboxes cost time in proportion to what changed, not to their size."""
-        return self._manager.watching(Path(resource.sandbox_path) for resource in plan.resources)
+        return self._manager.watching(self._manager.place_of(resource) for resource in plan.resources)
 
     def looking(self) -> AbstractContextManager[None]:
         """In this context, each sandbox is scanned once, and all that a verb does is about what that scan found."""
@@ -40,12 +40,12 @@ class Sandboxes:
     def look_again(self, plan: Plan) -> None:
         """Have the sandboxes scanned when they are asked for next: something may have changed them."""
         for resource in plan.resources:
-            self._manager.looks.again(Path(resource.sandbox_path))
+            self._manager.looks.again(self._manager.place_of(resource))
 
     def refuse_changed(self, plan: Plan, target: States) -> None:
         """Refuse to restore if files that would be touched have changed since the scan, and no group holds them."""
         for resource in plan.resources:
-            self._manager.refuse_changed(Path(resource.sandbox_path), target[resource.name])
+            self._manager.refuse_changed(self._manager.place_of(resource), target[resource.name])
 
     def watch_new(self, sandbox: Path, directory: str) -> None:
         """Watch a directory in a sandbox that our own process has made this moment, if the sandbox is watched."""
@@ -53,7 +53,7 @@ class Sandboxes:
 
     def heard(self, plan: Plan) -> tuple[int | str, ...]:
         """A value that changes whenever the sandboxes change, found as cheaply as possible."""
-        paths = [Path(resource.sandbox_path) for resource in plan.resources]
+        paths = [self._manager.place_of(resource) for resource in plan.resources]
         heard = [self._manager.trackers.event_bytes(path) for path in paths]
         return tuple(
             self._manager.state_of(path, thorough=False) if number is None else number
@@ -63,7 +63,7 @@ class Sandboxes:
     def states_now(self, plan: Plan, *, thorough: bool = True) -> dict[str, str]:
         """The present states of the sandboxes; ``thorough``: check every file, whatever the kernel reported."""
         return {
-            resource.name: self._manager.state_of(Path(resource.sandbox_path), thorough=thorough)
+            resource.name: self._manager.state_of(self._manager.place_of(resource), thorough=thorough)
             for resource in plan.resources
         }
 
@@ -75,7 +75,7 @@ class Sandboxes:
         with self._manager.storing():
             changed, reader = [], self._manager.reader
             for each in plan.resources:
-                path, old = Path(each.sandbox_path), recorded[each.name]
+                path, old = self._manager.place_of(each), recorded[each.name]
                 new = old if is_missing(path) else self._manager.state_of(path, thorough=thorough)
                 if new != old and not was_only_inspected(reader, sandbox_for(plan, each), old, new):
                     changed.append(each.name)
@@ -95,7 +95,7 @@ class Sandboxes:
     def refuse_missing(self, plan: Plan) -> None:
         """Refuse if a sandbox is missing; only executing, resuming and applying the plan re-create it."""
         for resource in plan.resources:
-            if is_missing(Path(resource.sandbox_path)):
+            if is_missing(self._manager.place_of(resource)):
                 raise SandboxError(
                     f"The sandbox of resource {resource.name!r} is missing: {resource.sandbox_path}.",
                     hint=f"Its checkpoints are safe. {self._how_to_recreate(plan)}",
@@ -115,7 +115,7 @@ class Sandboxes:
     def check_content(self, plan: Plan, states: States) -> None:
         """Refuse if content that these states need is missing or damaged."""
         for resource in plan.resources:
-            self._manager.check(Path(resource.sandbox_path), states[resource.name])
+            self._manager.check(self._manager.place_of(resource), states[resource.name])
 
     def keep_sound(self, plan: Plan, left: States, target: States) -> None:
         """Refuse if the sandboxes, now in the states ``left``, could not be restored to them from ``target``.
@@ -123,13 +123,15 @@ class Sandboxes:
         Content of ``left`` that is damaged in the store is stored again from the sandboxes.
         """
         for resource in plan.resources:
-            self._manager.ensure_recoverable(Path(resource.sandbox_path), left[resource.name], target[resource.name])
+            self._manager.ensure_recoverable(
+                self._manager.place_of(resource), left[resource.name], target[resource.name]
+            )
 
     def in_the_way(self, plan: Plan, group: CheckpointGroup) -> tuple[str, ...]:
         """Files that restoring the group would set aside, because no snapshot can hold them."""
         found: list[str] = []
         for resource in plan.resources:
-            path, unheld = Path(resource.sandbox_path), unheld_paths(group, resource)
+            path, unheld = self._manager.place_of(resource), unheld_paths(group, resource)
             found += map(str, self._manager.in_the_way(path, group.states[resource.name], unheld))
         return tuple(found)
 
@@ -140,6 +142,7 @@ class Sandboxes:
 
         A sandbox that exists is taken for what was recorded, so an incomplete one must never stand in its place.
         """
+        _refuse_in_place(resource)
         path = Path(resource.sandbox_path)
         self._manager.indexes.forget(path)
         with made_whole(path) as unfinished:
@@ -150,6 +153,7 @@ class Sandboxes:
     def make_empty(self, plan: Plan) -> None:
         """Create an empty sandbox for each missing one; the restore that follows fills it."""
         for resource in plan.resources:
+            _refuse_in_place(resource)
             path = Path(resource.sandbox_path)
             if is_missing(path):
                 self._manager.indexes.forget(path)
@@ -162,7 +166,7 @@ class Sandboxes:
         """
 
         def restore(resource: Resource, aside: Path) -> Restored:
-            return self._manager.restore(Path(resource.sandbox_path), states[resource.name], aside=aside)[1]
+            return self._manager.restore(self._manager.place_of(resource), states[resource.name], aside=aside)[1]
 
         return _restore_each(plan.resources, restore)
 
@@ -179,16 +183,26 @@ class Sandboxes:
 
     def _from(self, group: CheckpointGroup) -> Callable[[Resource, Path], Restored]:
         def restore(resource: Resource, aside: Path) -> Restored:
-            path, unheld = Path(resource.sandbox_path), unheld_paths(group, resource)
+            path, unheld = self._manager.place_of(resource), unheld_paths(group, resource)
             return self._manager.restore(path, group.states[resource.name], aside=aside, unheld=unheld)[1]
 
         return restore
+
+
+def _refuse_in_place(resource: Resource) -> None:
+    """A real folder is only changed file by file, and only where it is as expected (``sessions.undoing``)."""
+    if resource.is_in_place:
+        raise StateError(
+            f"{name_text(resource.path)} is a real folder and no sandbox: it cannot be restored as a whole.",
+            hint="`holdfast undo CHECKPOINT` goes back in it.",
+        )
 
 
 def _restore_each(resources: Iterable[Resource], restore: Callable[[Resource, Path], Restored]) -> tuple[str, ...]:
     """Restore each resource; the paths to which files were set aside, which an error names as well."""
     set_aside: list[str] = []
     for resource in resources:
+        _refuse_in_place(resource)
         aside = aside_of(Path(resource.sandbox_path))
         try:
             restored = restore(resource, aside)

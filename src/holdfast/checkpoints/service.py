@@ -150,6 +150,10 @@ class CheckpointService:
                 self.store.save(record)
         return plan
 
+    def adopt(self, plan: Plan, lease: Lease, occasion: Occasion, known: CheckpointGroup) -> Plan:
+        """Record a state of the same resources that another plan has recorded, without looking at them."""
+        return self._recorder.adopt(plan, lease, occasion, known)
+
     def keep_for(self, plan: Plan, lease: Lease) -> None:
         """Note, before content is stored, in which records the plan is.
 

@@ -12,7 +12,9 @@ from holdfast.names import name_text
 
 _LONGEST_PART = 60
 _BACK = "back at"
-NAMED_BY_CHANGES = frozenset((Moment.SETTLED.value, Trigger.ON_TOOL_WRITE_COMPLETE.value, Trigger.ON_ERROR.value))
+NAMED_BY_CHANGES = frozenset(
+    (Moment.SETTLED.value, Moment.MANUAL.value, Trigger.ON_TOOL_WRITE_COMPLETE.value, Trigger.ON_ERROR.value)
+)
 """Moments of a program that are named by what changed since the moment before."""
 _OF_STEPS: dict[str, str] = {
     Trigger.BEFORE_STEP: "before {step}",
@@ -76,8 +78,8 @@ def title_with_changes(group_title: str, triggers: Collection[str], step_index: 
     """The title of a moment of a program; without words, nothing changed that a person would see."""
     if Moment.SETTLED in triggers:
         return words or f"{group_title}: no file changed"
-    if not words:
-        return group_title
+    if not words or Moment.MANUAL in triggers:
+        return words or group_title
     ended = "failed:" if Trigger.ON_ERROR in triggers else "after"
     return f"{ended} step {step_index + 1}: {words}"
 

@@ -26,6 +26,20 @@ def plan_data(plan: Plan) -> dict[str, Any]:
         "last_checkpoint_id": plan.last_checkpoint_id,
         "error": plan.error,
         "created_at": plan.created_at,
+        **session_data(plan),
+    }
+
+
+def session_data(plan: Plan) -> dict[str, Any]:
+    """Whether it is a plan of steps or a session, and who works in that."""
+    info = plan.session
+    if info is None:
+        return {"kind": "plan"}
+    return {
+        "kind": "session",
+        "agent": info.agent or None,
+        "agent_version": info.version or None,
+        "session_id": info.session_id or None,
     }
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -25,9 +25,29 @@ def interruptible() -> Iterator[threading.Event]:
             # Not through the buffered stream: the signal may have come in the middle of a write to it.
             os.write(sys.stderr.fileno(), b"\nstopping the step; press Ctrl-C again to stop at once\n")
 
-    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _handled(stop, signal.SIGINT, signal.SIGTERM):
         yield cancelled
+
+
+@contextmanager
+def one_press_too_many() -> Iterator[None]:
+    """In this context the first Ctrl-C does nothing. Many programs end after two, and the second one comes too late."""
+    pressed = threading.Event()
+
+    def ignore(_number: int, _frame: FrameType | None) -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+        pressed.set()
+
+    with _handled(ignore, signal.SIGINT):
+        yield
+
+
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None], *numbers: int) -> Iterator[None]:
+    previous = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for number, before in previous.items():
+            signal.signal(number, before)

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import cached_property, wraps
 from pathlib import Path
@@ -75,6 +75,10 @@ class Invocation:
     def open(self) -> Holdfast:
         """Holdfast, open until the reply has been shown: for a command that reads while it shows."""
         return self._stack.enter_context(self.opened())
+
+    def until_the_end(self, context: AbstractContextManager[object]) -> None:
+        """Leave the context after the reply has been shown."""
+        self._stack.enter_context(context)
 
     @contextmanager
     def opened(self) -> Iterator[Holdfast]:
@@ -265,7 +269,7 @@ class LazyGroup(CommandWithExamples, click.Group):
 
     ``table``: for each name, the place of the command as ``module:attribute`` below ``holdfast.cli.commands``, and its
     summary; the attribute of a group is ``group``. ``short``: the group in it whose commands can be called without the
-    name of that group.
+    name of that group. ``aliases``: other words for commands of this group.
     """
 
     def __init__(
@@ -274,11 +278,12 @@ class LazyGroup(CommandWithExamples, click.Group):
         table: Mapping[str, tuple[str, str]],
         examples: Examples = (),
         short: str | None = None,
+        aliases: Mapping[str, str] = {},
         **attributes: Any,
     ) -> None:
         listed = {name: click.Command(name, short_help=summary) for name, (_, summary) in table.items()}
         super().__init__(commands=listed, **attributes)
-        self.examples, self._table, self._short = examples, table, short
+        self.examples, self._table, self._short, self._aliases = examples, table, short, aliases
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(self._table)
@@ -286,12 +291,14 @@ class LazyGroup(CommandWithExamples, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] in self._table or args[0].startswith("-"):
-            name, listed, rest = super().resolve_command(ctx, args)
+        meant = self._aliases.get(args[0], args[0])
+        if meant in self._table or meant.startswith("-"):
+            name, listed, rest = super().resolve_command(ctx, [meant, *args[1:]])
             return name, self.imported(name) if listed and name else None, rest
         shortened = self._shortened()
-        if shortened is not None and args[0] in shortened.names():
-            return f"{self._short} {args[0]}", shortened.imported(args[0]), args[1:]
+        meant = meant if shortened is None else shortened._aliases.get(meant, meant)
+        if shortened is not None and meant in shortened.names():
+            return f"{self._short} {meant}", shortened.imported(meant), args[1:]
         if ctx.resilient_parsing:
             return None, None, args
         raise click.UsageError(f"No such command {args[0]!r}.{self._guess(ctx, args)}", ctx=ctx)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import re
 import sys
@@ -47,9 +48,16 @@ _COMMANDS = {
     "plan": ("plan:group", "Create, run, roll back, correct and apply plans."),
     "run": ("run:run", "Run any program in a sandbox, with checkpoints while it works."),
     "log": ("log:log", "Show the timeline of a plan as a graph."),
+    "undo": ("undo:undo", "Take back in your folder what an agent did there."),
+    "redo": ("undo:redo", "Bring back what the last undo took away."),
+    "blame": ("blame:blame", "Show who changed a file: which call of which agent, or you."),
+    "guard": ("guard:group", "Record what happens in your folder, also without an agent."),
     "checkpoint": ("checkpoint:group", "List, show, take, delete and check checkpoints."),
+    "mark": ("mark:mark", "From inside of a sandbox: take a checkpoint with a label."),
+    "agents": ("agents:group", "Let coding agents tell Holdfast what they do."),
     "config": ("config:group", "Show and change settings."),
     "doctor": ("doctor:doctor", "Check everything Holdfast stores; change nothing."),
+    "mcp": ("mcp:mcp", "Serve this project's checkpoints to a client of the Model Context Protocol."),
     "completion": ("completion:completion", "Print the script that turns on completion in your shell."),
     "demo": ("demo:demo", "See Holdfast at work, in a temporary folder."),
 }
@@ -106,7 +114,13 @@ class _Failure(NamedTuple):
     """The message is the help of a command that was called without arguments, not an error."""
 
 
+_NEW_BEFORE_COLLECTING = 50_000
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
+    # Most of what a command makes it needs to its end: looking for circles after every 700 new objects, as Python does,
+    # finds next to nothing, and is a tenth of a short command.
+    gc.set_threshold(_NEW_BEFORE_COLLECTING)
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 

@@ -20,6 +20,7 @@ from holdfast.model import (
     DEFAULT_TRIGGERS,
     CopyLimit,
     Trigger,
+    Unprotected,
     View,
 )
 from holdfast.names import did_you_mean
@@ -133,6 +134,13 @@ def _view(value: object) -> View | None:
         return View(str(value))
     except ValueError:
         raise ConfigError(f"expected {_AUTO}, {View.SAME_PATH} or {View.OWN_PATH}") from None
+
+
+def _on_failure(value: object) -> Unprotected:
+    try:
+        return Unprotected(str(value))
+    except ValueError:
+        raise ConfigError(f"expected {Unprotected.BLOCK} or {Unprotected.WARN}") from None
 
 
 def _texts(value: object) -> list[str]:
@@ -302,7 +310,7 @@ KEYS: Mapping[str, Key] = {
             "exclude",
             Kind("list of patterns", _list_from_text, checked_patterns, takes_patterns=True),
             (),
-            "Ignored and untracked files that are left out of sandboxes; in the syntax of a .gitignore.",
+            "Ignored and untracked files that are left out of sandboxes, and any that sessions in place do not keep.",
         ),
         Key(
             "sandbox.copy-ignored-limit",
@@ -356,6 +364,14 @@ KEYS: Mapping[str, Key] = {
             Kind("list of paths", _list_from_text, _places),
             (),
             "Where steps may write besides their sandboxes; a rollback does not undo what they write there.",
+            Scope.USER,
+        ),
+        Key(
+            "agents.on-failure",
+            "on_failure",
+            Kind("block or warn", str.strip, _on_failure),
+            Unprotected.BLOCK,
+            "Whether an agent's tool is blocked, or runs with a warning, if no checkpoint can be taken before it.",
             Scope.USER,
         ),
         Key(

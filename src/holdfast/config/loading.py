@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.config.keys import KEYS, VARIABLE_PREFIX, Key, Scope, find_key
 from holdfast.errors import ConfigError, UsageError
-from holdfast.model import CopyLimit, CopyRules, Policy, Trigger, View
+from holdfast.model import CopyLimit, CopyRules, Policy, Trigger, Unprotected, View
 
 USER_FILE = "config.toml"
 PROJECT_FILE = "holdfast.toml"
@@ -68,6 +68,7 @@ class Settings(msgspec.Struct, frozen=True):
     view: View | None
     """Where steps find the sandboxes; None: at the real folders' places if the kernel allows it."""
     allow_write: tuple[str, ...]
+    on_failure: Unprotected
     output_limit_bytes: int
     step_timeout_seconds: float | None
     database_url: str | None

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 import msgspec
 
 from holdfast.errors import DamagedRecordError
-from holdfast.model import Correction, DecisionSpec, Operation, OperationKind, OperationState, Record, now
+from holdfast.model import Correction, DecisionSpec, Moment, Operation, OperationKind, OperationState, Record, now
 from holdfast.system.ids import new_id
 
 
@@ -130,8 +130,19 @@ class UnapplyEntry(RealFilesEntry, frozen=True, kw_only=True):
     kind = OperationKind.UNAPPLY
 
 
+class UndoEntry(RealFilesEntry, frozen=True, kw_only=True):
+    """The files of a session's folder; git's own files in it are changed like all others."""
+
+    kind = OperationKind.UNDO
+
+    moment: Moment
+    """Whether it was an undo or a redo."""
+    title: str
+    target_group_id: str
+
+
 _ENTRY_OF: dict[OperationKind, type[Entry]] = {
-    each.kind: each for each in (RollbackEntry, RestorePathsEntry, ApplyEntry, UnapplyEntry)
+    each.kind: each for each in (RollbackEntry, RestorePathsEntry, ApplyEntry, UnapplyEntry, UndoEntry)
 }
 
 

@@ -50,6 +50,11 @@ class GroupRecords(Queries):
         sql = "SELECT group_id, sequence, label FROM checkpoint_group WHERE plan_id = ? ORDER BY sequence"
         return [(row[0], row[1], row[2]) for row in self._records.execute(sql, plan_id) if isinstance(row[1], int)]
 
+    def times(self, plan_id: str) -> list[tuple[str, int, str | None, datetime]]:
+        """The id, number, label and time of each sound group, oldest first."""
+        found = self._records.select(CheckpointGroup, "plan_id = ?", plan_id, order="sequence", sound_only=True)
+        return [(each.group_id, each.sequence, each.label, each.created_at) for each in found]
+
     def with_ids(self, group_ids: Collection[str]) -> list[CheckpointGroup]:
         """The sound groups with these ids, oldest first."""
         found: list[CheckpointGroup] = []

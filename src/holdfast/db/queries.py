@@ -13,6 +13,7 @@ from holdfast.db.access import Access, first
 from holdfast.db.tables import HALF_DONE_RUNS
 from holdfast.model import (
     Decision,
+    DecisionType,
     Operation,
     OperationKind,
     OperationState,
@@ -201,6 +202,10 @@ class DecisionRecords(Queries):
     def corrections(self, plan_id: str) -> list[Decision]:
         return self._records.select(Decision, "plan_id = ? AND is_correction = 1", plan_id, order="sequence")
 
+    def of_type(self, plan_id: str, kind: DecisionType) -> list[Decision]:
+        where = "plan_id = ? AND type = ?"
+        return self._records.select(Decision, where, plan_id, kind, order="sequence", sound_only=True)
+
     def of_step(self, plan_id: str, step_index: int) -> list[Decision]:
         where = "plan_id = ? AND step_index = ?"
         return self._records.select(Decision, where, plan_id, step_index, order="sequence")
@@ -308,14 +313,20 @@ class OperationRecords(Queries):
         return self._records.select(Operation, where, plan_id, *parameters, order=order, sound_only=True)
 
     def unfinished_changes(self, store_id: str) -> list[Operation]:
-        """Every apply and unapply that is running or was interrupted, of the plans with that content store.
+        """Every change of real files that is running or was interrupted, of the plans with that content store.
 
         Damaged ones are left out: marks on the real files tell what those did.
         """
         of_store = "SELECT 1 FROM plan WHERE plan.plan_id = operation.plan_id AND plan.store_id = ?"
-        where = f"state = ? AND kind IN (?, ?) AND EXISTS ({of_store})"
-        parameters = (OperationState.BEGUN, OperationKind.APPLY, OperationKind.UNAPPLY, store_id)
+        where = f"state = ? AND kind IN (?, ?, ?) AND EXISTS ({of_store})"
+        kinds = (OperationKind.APPLY, OperationKind.UNAPPLY, OperationKind.UNDO)
+        parameters = (OperationState.BEGUN, *kinds, store_id)
         return self._records.select(Operation, where, *parameters, order="created_at, operation_id", sound_only=True)
+
+    def latest_done(self, plan_id: str, kind: OperationKind) -> Operation | None:
+        where = "plan_id = ? AND state = ? AND kind = ?"
+        order = "created_at DESC, operation_id DESC"
+        return first(self._records.select(Operation, where, plan_id, OperationState.DONE, kind, order=order, limit=1))
 
     def applied(self, plan_id: str) -> Operation | None:
         """The apply that brought the plan's result into the real files, if it was not undone."""

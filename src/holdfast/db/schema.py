@@ -16,7 +16,7 @@ from holdfast.system.ids import new_id
 if TYPE_CHECKING:
     import sqlalchemy
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
 """The migrations in order, known without importing Alembic; the last is what ``tables.py`` says."""
 HEAD = REVISIONS[-1]
 ALEMBIC_INI = Path(__file__).with_name("alembic.ini")

@@ -118,6 +118,7 @@ TABLES = (
             Column("boot_id", optional=True, is_later=True),
             Column("sequence", Kind.INTEGER, optional=True, is_later=True),
             Column("is_cancelled_by_rollback", Kind.BOOLEAN, optional=True, is_later=True),
+            Column("session", Kind.JSON, optional=True, is_later=True),
         ),
         constraints=(
             "FOREIGN KEY (project_id) REFERENCES project (project_id)",
@@ -184,6 +185,8 @@ TABLES = (
             Column("conflicts", Kind.JSON, optional=True, is_later=True),
             Column("compensation", optional=True, is_later=True),
             Column("is_compensated", Kind.BOOLEAN, optional=True, is_later=True),
+            Column("group_after_id", optional=True, is_later=True),
+            Column("call_id", optional=True, is_later=True),
         ),
         constraints=(_OF_PLAN,),
         indexes=(

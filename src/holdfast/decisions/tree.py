@@ -38,6 +38,8 @@ class DecisionNode(msgspec.Struct, frozen=True):
     checkpoints: tuple[DecisionCheckpoint, ...]
     """Oldest first; correcting the decision rolls back to the first."""
     children: Nodes
+    call_number: int | None
+    """Of a call in a session."""
     subplans: tuple[DecisionTree, ...]
     """The trees of the subplans that the decision spawned."""
 
@@ -122,6 +124,9 @@ class DecisionRecords:
         index = decision.step_index
         return self.plan.steps[index].name if index is not None and index < len(self.plan.steps) else None
 
+    def call_number_of(self, run: StepRun | None) -> int | None:
+        return run.step_index + 1 if run is not None and self.plan.is_session else None
+
     @once
     def subplans(self) -> list[Plan]:
         return self.store.plans.below(self.plan.plan_id, sound_only=True)
@@ -172,8 +177,9 @@ class _Shape:
         checkpoints, runs = records.checkpoints_of(decisions), records.runs_of(decisions)
         for each in decisions:
             key = each.decision_id
-            step = records.step_of(each, runs.get(key))
-            yield DecisionNode(each, step, checkpoints[key], Nodes(self, key), tuple(self._subplans_of(key)))
+            run = runs.get(key)
+            step, call = records.step_of(each, run), records.call_number_of(run)
+            yield DecisionNode(each, step, checkpoints[key], Nodes(self, key), call, tuple(self._subplans_of(key)))
 
     def _subplans_of(self, decision_id: str) -> Iterator[DecisionTree]:
         for subplan in self._records.subplans:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from functools import cache
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.checkpoints.missing import make_recorded_sandboxes
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.service import CheckpointService
+from holdfast.door.listening import Door, listening
 from holdfast.errors import HoldfastError, LeaseLostError
 from holdfast.events import Event, InSubplan, Listener, SeenAtOwnPath
 from holdfast.execution.beginning import Beginning
 from holdfast.execution.conflicts import refuse_unresolved, restore_waiting
-from holdfast.execution.divided import DividedStep
 from holdfast.execution.failure import FailureHandling
+from holdfast.execution.folders import door_place
 from holdfast.execution.recorder import ExecutionRecorder
 from holdfast.execution.result import ExecutionResult
 from holdfast.execution.rollbacks import Compensator, Rollbacks
@@ -30,7 +33,6 @@ from holdfast.execution.standing import (
 )
 from holdfast.execution.step_runner import StepRunner
 from holdfast.execution.steps import StepExecutor, StepRecords
-from holdfast.execution.subplans import ExecuteSubplan
 from holdfast.execution.tool_calls import ToolCalls
 from holdfast.execution.validation import Validation
 from holdfast.execution.view import own_path_notice, prepare
@@ -38,6 +40,10 @@ from holdfast.model import Lease, Moment, Plan, PlanState, RunStatus, StepRun
 from holdfast.sandbox.protocol import Sandbox
 from holdfast.system.progress import watched_by
 from holdfast.system.stopping import Stopped
+
+if TYPE_CHECKING:
+    from holdfast.execution.divided import DividedStep
+    from holdfast.execution.subplans import ExecuteSubplan
 
 __all__ = ["AfterInterruption", "Choices", "ExecutionResult", "PlanExecutor"]
 
@@ -54,11 +60,15 @@ class PlanExecutor:
         choices: Choices | None = None,
         listener: Listener | None = None,
         cancelled: threading.Event | None = None,
+        door: Door | None = None,
     ) -> None:
-        """``sandboxes``: those that are to be made and were found to fit on the disk, by resource."""
+        """``sandboxes``: those that are to be made and were found to fit on the disk, by resource.
+
+        ``door``: that of the whole plan, for a subplan.
+        """
         self._service, self._runner, self._sandboxes = service, runner, sandboxes or {}
         self._choices, self._listener = choices or Choices(), listener
-        self._cancelled = cancelled or threading.Event()
+        self._cancelled, self._door = cancelled or threading.Event(), door
 
     def execute(self, plan: Plan, lease: Lease) -> ExecutionResult:
         """Run what remains. A failed step is a result; an error is raised if the plan cannot be run safely."""
@@ -97,10 +107,17 @@ class PlanExecutor:
                 plan = beginning.take_first_checkpoint(plan)
             except Stopped:
                 return self.record_stopped_at_start(standing.plan, recorder.lease)
-            calls, records = ToolCalls(recorder, self._runner, self._cancelled), StepRecords(recorder)
+            door = self._door or watch.enter_context(listening(door_place(plan)))
+            calls, records = ToolCalls(recorder, self._runner, self._cancelled, door), StepRecords(recorder)
             failures = FailureHandling(recorder, rollbacks)
-            execute_subplan = self._subplans_under(recorder, rollbacks)
-            divided = DividedStep(recorder, records, execute_subplan, self._cancelled, begun.divided)
+            execute_subplan = self._subplans_under(recorder, rollbacks, door)
+
+            @cache
+            def divided() -> DividedStep:
+                from holdfast.execution.divided import DividedStep  # most plans have no subplans
+
+                return DividedStep(recorder, records, execute_subplan, self._cancelled, begun.divided)
+
             steps = StepExecutor(self._runner.tools, records, calls, failures)
             result = _run_remaining(
                 plan, steps, divided, Validation(recorder, calls), failures, recorder, self._cancelled
@@ -118,7 +135,7 @@ class PlanExecutor:
             recorder.tell(notice)
         return plan, notice
 
-    def _subplans_under(self, recorder: ExecutionRecorder, rollbacks: Rollbacks) -> ExecuteSubplan:
+    def _subplans_under(self, recorder: ExecutionRecorder, rollbacks: Rollbacks, door: Door | None) -> ExecuteSubplan:
         def execute_subplan(subplan: Plan, service: CheckpointService) -> Plan:
             def tell(event: Event) -> None:
                 recorder.tell(InSubplan(subplan, event))
@@ -129,6 +146,7 @@ class PlanExecutor:
                 choices=self._choices,
                 listener=tell,
                 cancelled=self._cancelled,
+                door=door,
             )
             with watched_by(None if self._listener is None else tell):
                 result = executor.execute(subplan, recorder.lease)
@@ -155,7 +173,7 @@ class PlanExecutor:
 def _run_remaining(
     plan: Plan,
     steps: StepExecutor,
-    divided: DividedStep,
+    divided: Callable[[], DividedStep],
     validation: Validation,
     failures: FailureHandling,
     recorder: ExecutionRecorder,
@@ -166,7 +184,7 @@ def _run_remaining(
     for index in range(plan.next_step, len(plan.steps)):
         if cancelled.is_set():
             return ExecutionResult(recorder.save_stopped(plan, PlanState.CANCELLED, "stopped between two steps"))
-        plan, run = (divided if plan.steps[index].subplans else steps).run(plan, index)
+        plan, run = (divided() if plan.steps[index].subplans else steps).run(plan, index)
         if run.status is RunStatus.INTERRUPTED:
             return _stopped(plan, run, recorder)
         if run.status is RunStatus.CONSTRAINED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from holdfast.door.wire import SOCKET
 from holdfast.model import Plan
 
 STANDING = ".beside"
@@ -32,6 +33,11 @@ def hiding_folder(plan: Plan) -> Path:
 def standing_folder(plan: Plan) -> Path:
     """Folders that its program sees in place of those with a single file that it may write (``stand_in.py``)."""
     return plan_folder(plan) / STANDING
+
+
+def door_place(plan: Plan) -> Path:
+    """The socket at which the process that executes it can be asked for something."""
+    return plan_folder(plan) / SOCKET
 
 
 def conflict_folder(plan: Plan) -> Path:

@@ -81,6 +81,11 @@ class StepSettings(msgspec.Struct, frozen=True):
 class Requests(Protocol):
     """What a running tool can ask for, and what it reports."""
 
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Where programs of the step can ask for something."""
+        ...
+
     def record_decision(self, spec: DecisionSpec) -> str: ...
 
     def checkpoint(self, label: str | None) -> str: ...
@@ -120,7 +125,11 @@ class StepRunner:
             root=Path(plan.resource(step.resource).sandbox_path),
             seen_at=view.paths[step.resource],
             mounts=(*extras.below, *view.mounts, *extras.mounts),
-            environment={**extras.environment, **_environment(plan, view, settings, run.step_index)},
+            environment={
+                **extras.environment,
+                **_environment(plan, view, settings, run.step_index),
+                **requests.variables,
+            },
             record_decision=requests.record_decision,
             checkpoint=requests.checkpoint,
             timeout_seconds=self.tools.declaration_for(step).timeout_seconds or settings.timeout_seconds,

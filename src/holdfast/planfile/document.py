@@ -12,6 +12,7 @@ import yaml
 
 from holdfast.errors import PlanFileError
 from holdfast.names import name_text
+from holdfast.planfile.unstored import shortened
 
 KeyPath = tuple[str | int, ...]
 
@@ -219,11 +220,6 @@ def _yaml_error(message: str, node: yaml.Node) -> yaml.MarkedYAMLError:
 
 def quote(written: str) -> str:
     return f'; put it in quotes: "{written}"' if written else ""
-
-
-def shortened(text: str, length: int = 40) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= length else line[: length - 1].rstrip() + "…"
 
 
 _ADVICE = {

@@ -14,35 +14,12 @@ from holdfast.model import (
     Compensation,
     DecisionSpec,
     Policy,
-    Record,
-    ResourceType,
     Step,
     Subplan,
     Trigger,
 )
-from holdfast.planfile.document import shortened
 from holdfast.planfile.format import DecisionEntry, PlanFile, PolicyEntry, StepEntry
-
-LONGEST_DERIVED_NAME = 80
-
-
-class ResourceDraft(Record, frozen=True, kw_only=True):
-    name: str
-    type: ResourceType
-    path: Path
-    """Absolute, symbolic links resolved."""
-
-
-class PlanDraft(Record, frozen=True, kw_only=True):
-    """A plan that has not been stored yet."""
-
-    name: str
-    resources: tuple[ResourceDraft, ...]
-    policy: Policy
-    validation: tuple[str, ...] = ()
-    steps: tuple[Step, ...]
-    source_file: Path | None
-    """None if the plan does not come from a file."""
+from holdfast.planfile.unstored import LONGEST_DERIVED_NAME, PlanDraft, ResourceDraft, shortened
 
 
 def draft_of(plan_file: PlanFile, folders: Mapping[str, Path], source_file: Path | None, defaults: Policy) -> PlanDraft:

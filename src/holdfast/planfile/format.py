@@ -23,9 +23,9 @@ from holdfast.checkpoints.triggers import TRIGGER_NAMES, parse_triggers
 from holdfast.errors import ConfigError
 from holdfast.model import SHELL_TOOL, DecisionType, MergeStrategy, OnFailure, ResourceType
 from holdfast.planfile.document import KeyPath
+from holdfast.planfile.unstored import LONGEST_RESOURCE_NAME
 from holdfast.process.environment import LONGEST_TIMEOUT_SECONDS
 
-LONGEST_RESOURCE_NAME = 80
 """File names are made of it together with an id and more, and file systems limit a name to 255 bytes, some to 143."""
 RESOURCE_NAME = r"^[A-Za-z][A-Za-z0-9_-]*$"
 

@@ -13,11 +13,10 @@ from pydantic_core import ErrorDetails
 
 from holdfast.model import SHELL_TOOL, SUBPLANS_TOOL, Policy, Step
 from holdfast.names import did_you_mean, name_text
-from holdfast.planfile.document import Document, KeyPath, parse, quote, refused, shortened
-from holdfast.planfile.draft import PlanDraft, draft_of, steps_of
+from holdfast.planfile.document import Document, KeyPath, parse, quote, refused
+from holdfast.planfile.draft import draft_of, steps_of
 from holdfast.planfile.format import (
     BELONGS_TO,
-    LONGEST_RESOURCE_NAME,
     RESOURCE_NAME,
     STEP_KINDS,
     File,
@@ -26,6 +25,7 @@ from holdfast.planfile.format import (
     keys_at,
 )
 from holdfast.planfile.source import Source, read_source
+from holdfast.planfile.unstored import LONGEST_RESOURCE_NAME, PlanDraft, shortened
 from holdfast.planfile.values import Values
 from holdfast.process.environment import resource_variable
 

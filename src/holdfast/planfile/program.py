@@ -11,9 +11,13 @@ from pathlib import Path
 from holdfast.errors import UsageError
 from holdfast.model import NO_AGENT, PROGRAM_TOOL, OnFailure, Policy, ResourceType, RunSettings, Step
 from holdfast.names import name_text
-from holdfast.planfile.document import shortened
-from holdfast.planfile.draft import LONGEST_DERIVED_NAME, PlanDraft, ResourceDraft
-from holdfast.planfile.format import LONGEST_RESOURCE_NAME
+from holdfast.planfile.unstored import (
+    LONGEST_DERIVED_NAME,
+    LONGEST_RESOURCE_NAME,
+    PlanDraft,
+    ResourceDraft,
+    shortened,
+)
 
 _LONGEST_BASE = LONGEST_RESOURCE_NAME - len("-1000")
 _NOT_IN_NAMES = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")

@@ -10,7 +10,8 @@ from enum import Enum
 from typing import Any
 
 from holdfast.names import name_text
-from holdfast.planfile.document import DEEPEST_LEVEL, MOST_VALUES, Document, KeyPath, Place, shortened
+from holdfast.planfile.document import DEEPEST_LEVEL, MOST_VALUES, Document, KeyPath, Place
+from holdfast.planfile.unstored import shortened
 
 
 @dataclass

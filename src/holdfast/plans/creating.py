@@ -16,8 +16,8 @@ from holdfast.execution.preflight import check_plan, check_steps
 from holdfast.execution.view import same_path_refusal
 from holdfast.model import CopyRules, Decision, Plan, Resource, ResourceType, Revision, RunSettings, Step, now
 from holdfast.parts import Parts
-from holdfast.planfile import PlanDraft, load_plan_file, load_steps_file, plan_from
 from holdfast.planfile.program import program_draft, program_step
+from holdfast.planfile.unstored import PlanDraft
 from holdfast.plans.finding import project_root
 from holdfast.process.confinement import allowed_paths
 from holdfast.process.environment import passed_variables, refuse_unknown_program, refuse_what_cannot_be_passed
@@ -39,6 +39,8 @@ def create_plan(
     file: Path | None, content: Mapping[str, Any], include: Sequence[str], exclude: Sequence[str], parts: Parts
 ) -> Plan:
     """From a file, or from the content that a file in the project's folder would have."""
+    from holdfast.planfile import load_plan_file, plan_from
+
     defaults, check_step = parts.settings.policy, parts.tools.problems
     if file is None:
         draft = plan_from(content, parts.project_root, defaults=defaults, check_step=check_step)
@@ -154,6 +156,8 @@ def _created(draft: PlanDraft, rules: CopyRules, parts: Parts) -> Plan:
 
 def load_steps(file: Path, plan: Plan, parts: Parts) -> tuple[Step, ...]:
     """The steps of a file, checked against the resources of the plan and the tools."""
+    from holdfast.planfile import load_steps_file
+
     names = [resource.name for resource in plan.resources]
     steps = load_steps_file(file, resources=names, check_step=parts.tools.problems)
     check_steps(plan.changed(steps=steps), parts.tools)

@@ -69,6 +69,8 @@ def _keep_spares_of(plan: Plan, head: str, spares: Spares, service: CheckpointSe
     with suppress(DatabaseError):  # a damaged record is no reason to keep the plan
         states = service.store.get(CheckpointGroup, head).states
         for resource in plan.resources:
+            if resource.is_in_place:
+                continue
             index = service.manager.indexes.file_of(Path(resource.sandbox_path))
             spares.keep(resource, index, states[resource.name])
 

@@ -199,7 +199,7 @@ class Plans:
 
     def is_interrupted(self, plan: Plan) -> bool:
         """Whether its state is processing although its process is dead."""
-        if plan.state is PlanState.PROCESSING:
+        if plan.state is PlanState.PROCESSING and not plan.is_session:
             with suppress(DamagedRecordError):  # then it is not known which process works on it
                 return self._root_and_holder(plan)[1] is None
         return False

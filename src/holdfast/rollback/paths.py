@@ -71,7 +71,7 @@ def _decide(
         present = service.sandboxes.states_now(plan, thorough=False)
     selected = select_paths(plan, service, group, present, only)
     with service.manager.storing() as batch:
-        wanted = _grafted_states(service, batch, group, present, selected)
+        wanted = grafted_states(service, batch, group, present, selected)
         batch.commit()
         service.sandboxes.keep_sound(plan, present, wanted)
         expected = _expected(plan, service, checkpoint, present, wanted, _shown(selected))
@@ -116,7 +116,7 @@ def restore_paths(
     group, present, selected, expected = decided.group, decided.present, decided.selected, decided.expected
     # Made once more: now it is not collected before the journal names it.
     with service.manager.storing() as batch:
-        wanted = _grafted_states(service, batch, group, present, selected)
+        wanted = grafted_states(service, batch, group, present, selected)
         batch.commit()
         service.sandboxes.refuse_changed(plan, wanted)
         entry = RestorePathsEntry(
@@ -315,7 +315,7 @@ def _refuse_what_is_not_held(plan: Plan, resource: Resource, path: bytes, group:
 # What the sandboxes become
 
 
-def _grafted_states(
+def grafted_states(
     service: CheckpointService, batch: Batch, group: CheckpointGroup, present: States, selected: Selected
 ) -> States:
     """The present states with the chosen paths as they were in the group."""

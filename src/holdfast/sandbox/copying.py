@@ -10,7 +10,6 @@ a directory meanwhile leads nowhere else.
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -32,7 +31,7 @@ from holdfast.sandbox.databases import (
 from holdfast.sandbox.entries import EntryCopy, IsDatabase, Moved, can_be_copied, unless_moved
 from holdfast.sandbox.listing import ListedTree
 from holdfast.system import folder_mark
-from holdfast.system.directories import Descent, join, shown, split
+from holdfast.system.directories import Descent, encoded, join, shown, split
 from holdfast.system.progress import Totals, Work, meter_of
 from holdfast.system.stopping import stop_if_asked
 
@@ -117,7 +116,7 @@ class TreeCopy:
             return below
         self._note(directory)
         with os.scandir(source) as listing:
-            entries = {os.fsencode(entry.name): entry for entry in listing}
+            entries = {encoded(entry.name): entry for entry in listing}
         small: list[bytes] = []
         on_their_own = _of_databases(entries)
         for name, entry in entries.items():
@@ -336,7 +335,7 @@ class TreeCopy:
         with self._entries.open_file(name, source) as original:
             if self._is_linked(path, os.fstat(original)):
                 return True
-            place = self._target / f".holdfast-{secrets.token_hex(8)}"
+            place = self._target / f".holdfast-{os.urandom(8).hex()}"
             if not copy_as_of_one_moment(source, name, place):
                 return False
             with unless_moved():

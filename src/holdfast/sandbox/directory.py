@@ -36,7 +36,7 @@ class DirectorySandbox:
     def create(self, sink: CopySink | None = None, spares: Spares | None = None) -> Resource:
         self.check()
         with made_whole(self.path) as unfinished:
-            copied = filled(self.resource, self._tree, unfinished, (), sink, spares)
+            copied = filled(self.resource, self._tree, unfinished, tuple, sink, spares)
         return self.resource.model_copy(update={"left_out": tuple(copied.left_out)})
 
     def remove(self) -> None:

@@ -13,6 +13,7 @@ from holdfast.model import Resource, Unheld
 from holdfast.sandbox.bulk import CopySink
 from holdfast.sandbox.copying import TreeCopy
 from holdfast.sandbox.listing import ListedTree
+from holdfast.sandbox.refill import Skip
 from holdfast.sandbox.spares import Spares, forget_spare, git_index_beside, origin_beside
 from holdfast.system.directories import IS_ROOT
 from holdfast.system.place import refuse_replaced
@@ -64,17 +65,18 @@ def filled(
     resource: Resource,
     tree: ListedTree,
     unfinished: Path,
-    skip: Collection[bytes],
+    skip: Skip,
     sink: CopySink | None,
     spares: Spares | None,
 ) -> Filled:
     """Fill a new sandbox with what the folder has, but for the paths ``skip``."""
     if spares is not None and (differing := spares.made(resource, tree.root, unfinished, skip)) is not None:
         return Filled((), (), differing)
-    real = spares.walked(tree, skip) if spares is not None else None
-    copy = TreeCopy(tree.root, unfinished, name=resource.name, skip=skip, sink=sink, tree=tree).run()
+    skipped = skip()
+    real = spares.walked(tree, skipped) if spares is not None else None
+    copy = TreeCopy(tree.root, unfinished, name=resource.name, skip=skipped, sink=sink, tree=tree).run()
     if spares is not None and real is not None and not copy.left_out and not copy.has_databases:
-        spares.note_origin(Path(resource.sandbox_path), unfinished, real, skip)
+        spares.note_origin(Path(resource.sandbox_path), unfinished, real, skipped)
     return Filled(copy.left_out, copy.not_byte_for_byte)
 
 

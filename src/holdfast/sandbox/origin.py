@@ -126,18 +126,31 @@ def walked(tree: ListedTree, skip: Collection[bytes] = ()) -> Walked:
     return found
 
 
-def looked_again(
-    tree: ListedTree, were: Directories, skip: Collection[bytes] = (), differing: Collection[bytes] = ()
-) -> LookedAgain:
-    """The same for a tree whose directories had these trusted stamps; those ``differing`` are listed in any case."""
-    found = LookedAgain({}, Walked({}, time.time_ns()))
-    _refuse_remote(tree.root)
-    paths = list(were)
-    with Descent(tree.root, opens_up=False) as opened:
+class Differing(NamedTuple):
+    """The directories of a tree in which a stamp is not the one of an earlier look."""
+
+    paths: set[bytes]
+    read_from_ns: int
+
+
+def differing_in(root: Path, were: Directories) -> Differing:
+    """Compared with these trusted stamps."""
+    _refuse_remote(root)
+    began_ns, paths = time.time_ns(), list(were)
+    with Descent(root, opens_up=False) as opened:
         shares = [b"".join(map(were.__getitem__, paths[slice(*portion)])) for portion in portions(len(paths))]
-        changed = {*map(paths.__getitem__, numbers_of_changed(opened.open(b""), shares)), *differing}
-    below: dict[bytes, list[bytes]] = {path: [] for path in paths if path not in changed}
-    for path in filter(None, paths):
+        numbers = numbers_of_changed(opened.open(b""), shares)
+        return Differing({paths[number] for number in numbers}, began_ns)
+
+
+def looked_again(
+    tree: ListedTree, were: Directories, differing: Differing, skip: Collection[bytes] = ()
+) -> LookedAgain:
+    """The same for a tree of which it is known where it differs from an earlier look; only that is listed."""
+    changed = differing.paths
+    found = LookedAgain({}, Walked({}, differing.read_from_ns))
+    below: dict[bytes, list[bytes]] = {path: [] for path in were if path not in changed}
+    for path in filter(None, were):
         directory, name = split(path)
         if directory in below:
             below[directory].append(name)

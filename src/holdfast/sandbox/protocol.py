@@ -9,11 +9,12 @@ from holdfast.model import Plan, Resource, ResourceType, Strategy
 from holdfast.sandbox.bulk import CopySink
 from holdfast.sandbox.directory import DirectorySandbox
 from holdfast.sandbox.git_worktree import GitWorktreeSandbox
+from holdfast.sandbox.in_place import InPlaceSandbox
 from holdfast.sandbox.spares import Spares
 
 
 class Sandbox(Protocol):
-    """A private copy of a real resource, in which a plan works."""
+    """A private copy of a real resource, in which a plan works; in a session the real resource itself."""
 
     resource: Resource
 
@@ -50,6 +51,8 @@ class Sandbox(Protocol):
 
 
 def sandbox_for(plan: Plan, resource: Resource) -> Sandbox:
+    if resource.is_in_place:
+        return InPlaceSandbox(resource)
     if resource.type is ResourceType.GIT:
         return GitWorktreeSandbox(plan.plan_id, resource)
     return DirectorySandbox(resource)

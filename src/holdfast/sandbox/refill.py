@@ -7,7 +7,7 @@ result is what a new copy would be. In any doubt it raises ``Doubtful``, and the
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,16 @@ from holdfast.sandbox.attributes import attributes_of
 from holdfast.sandbox.databases import database_of
 from holdfast.sandbox.entries import EntryCopy, IsDatabase, Moved
 from holdfast.sandbox.listing import ListedTree
-from holdfast.sandbox.origin import Directories, Doubtful, Origin, listed_again, looked_again, origin_of
+from holdfast.sandbox.origin import (
+    Directories,
+    Doubtful,
+    LookedAgain,
+    Origin,
+    differing_in,
+    listed_again,
+    looked_again,
+    origin_of,
+)
 from holdfast.system import folder_mark
 from holdfast.system.both import both
 from holdfast.system.directories import Descent, join, split
@@ -91,13 +100,12 @@ class Refilled(NamedTuple):
     """The paths that were copied or removed."""
 
 
-def refill(copy: Path, source: Path, origin: Origin, skip: Collection[bytes]) -> Refilled:
-    """``skip``: paths of the source that are not copied."""
-    divided = {split(path)[0] for path in origin.skip.symmetric_difference(skip)}
-    real, there = both(
-        lambda: looked_again(ListedTree(source), origin.real, skip, divided),
-        lambda: looked_again(ListedTree(copy, opens_up=True), origin.copy),
-    )
+Skip = Callable[[], Collection[bytes]]
+"""Tells, which may take long, the paths of a folder that are not copied."""
+
+
+def refill(copy: Path, source: Path, origin: Origin, skip: Skip) -> Refilled:
+    skipped, real, there = _looked_at(copy, source, origin, skip)
     of_real, of_copy = real.stamps(), there.stamps()
     changes = decide(origin, of_real, of_copy)
     try:
@@ -113,8 +121,21 @@ def refill(copy: Path, source: Path, origin: Origin, skip: Collection[bytes]) ->
                 _give_attributes(originals.open(path), copies, path)
     except (OSError, IsDatabase, Moved) as error:
         raise Doubtful(str(error)) from error
-    now = origin_of(real.trusted(), _now_in(copy, there.trusted(), changes), skip)
+    now = origin_of(real.trusted(), _now_in(copy, there.trusted(), changes), skipped)
     return Refilled(now, frozenset((*changes.gone, *changes.copied)))
+
+
+def _looked_at(
+    copy: Path, source: Path, origin: Origin, skip: Skip
+) -> tuple[Collection[bytes], LookedAgain, LookedAgain]:
+    """What is skipped, and both trees, at the same time: of nearly all of the folder it does not matter what is."""
+    (of_real, of_copy), skipped = both(
+        lambda: both(lambda: differing_in(source, origin.real), lambda: differing_in(copy, origin.copy)), skip
+    )
+    divided = {split(path)[0] for path in origin.skip.symmetric_difference(skipped)}
+    of_real = of_real._replace(paths=of_real.paths | divided)
+    real = looked_again(ListedTree(source), origin.real, of_real, skipped)
+    return skipped, real, looked_again(ListedTree(copy, opens_up=True), origin.copy, of_copy)
 
 
 def _now_in(copy: Path, before: Directories, changes: Changes) -> Directories:

@@ -13,7 +13,7 @@ into the folder of the new plan, so only one process gets it, and what a killed 
 from __future__ import annotations
 
 import hashlib
-import secrets
+import os
 import time
 from collections.abc import Collection
 from contextlib import suppress
@@ -24,7 +24,7 @@ import msgspec
 from holdfast.model import Resource, ResourceType
 from holdfast.sandbox.listing import ListedTree
 from holdfast.sandbox.origin import Doubtful, Walked, load_origin, origin_of, save_origin, walked
-from holdfast.sandbox.refill import refill
+from holdfast.sandbox.refill import Skip, refill
 from holdfast.system.place import is_there
 from holdfast.system.reserve import is_short_of_space
 from holdfast.system.stamps import RACY_NS
@@ -69,7 +69,7 @@ class Spares:
                     git_index_beside(sandbox).rename(place / _GIT_INDEX)
                 trash.put(place / _TREE / ".git")
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            place.rename(self._folder / f"{_name_of(resource)}-{secrets.token_hex(8)}")
+            place.rename(self._folder / f"{_name_of(resource)}-{os.urandom(8).hex()}")
         except OSError:
             return False  # what is left of it is removed with the plan's folder
         self._give_up_others(resource)
@@ -80,9 +80,7 @@ class Spares:
         for spare in newest_first[self._most :]:
             self._give_up(spare)
 
-    def made(
-        self, resource: Resource, source: Path, unfinished: Path, skip: Collection[bytes]
-    ) -> frozenset[bytes] | None:
+    def made(self, resource: Resource, source: Path, unfinished: Path, skip: Skip) -> frozenset[bytes] | None:
         """Make the sandbox at ``unfinished`` out of a spare; if that is not possible exactly, nothing is left there.
 
         Returns the paths in which the spare differed; None if there is no sandbox.
@@ -113,7 +111,7 @@ class Spares:
             self._folder.rmdir()
 
     def _refilled(
-        self, resource: Resource, place: Path, source: Path, unfinished: Path, skip: Collection[bytes]
+        self, resource: Resource, place: Path, source: Path, unfinished: Path, skip: Skip
     ) -> frozenset[bytes] | None:
         origin = load_origin(place / _ORIGIN)
         if origin is None or not _is_fresh(place):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from holdfast.content.directory_cache import RecentDirectories
 from holdfast.content.garbage import Claims, collect
 from holdfast.content.store import ObjectStore
 from holdfast.errors import CheckpointNotFoundError, ContentError, HoldfastError, SandboxError
-from holdfast.model import Phase, Unheld, now
+from holdfast.model import Phase, Resource, Unheld, now
 from holdfast.sandbox.bulk import CopySink
 from holdfast.snapshot.indexes import Indexes
 from holdfast.snapshot.looks import Looks
@@ -27,13 +27,14 @@ from holdfast.snapshot.restore.staging import Stagings
 from holdfast.snapshot.restore.write import Restored, RestoreOptions
 from holdfast.snapshot.scan.changes import names_in
 from holdfast.snapshot.scan.copied_tree import CopiedTree
+from holdfast.snapshot.scan.exclusion import Exclusion
 from holdfast.snapshot.scan.forked_tree import ForkedTree, Lent
 from holdfast.snapshot.scan.index import TreeIndex
 from holdfast.snapshot.taken import TakenSnapshot
 from holdfast.snapshot.trackers import Trackers
 from holdfast.snapshot.unstored import UnstoredTree
 from holdfast.system.ids import new_id
-from holdfast.system.place import in_home, relative_to_home
+from holdfast.system.place import in_home, is_ours, relative_to_home
 
 if TYPE_CHECKING:
     from holdfast.snapshot.sandbox_checkpoint import SandboxCheckpoint
@@ -58,18 +59,40 @@ class CheckpointManager:
     Its parts: ``indexes`` (what is known of each), ``trackers`` (what the kernel reports), ``looks``.
     """
 
-    def __init__(self, objects: ObjectStore, index_folder: Path, lent: Mapping[Path, Lent] | None = None) -> None:
-        """``lent``: what another manager knows of trees that are copied here."""
+    def __init__(
+        self,
+        objects: ObjectStore,
+        index_folder: Path,
+        lent: Mapping[Path, Lent] | None = None,
+        *,
+        excluded: Sequence[str] = (),
+    ) -> None:
+        """``lent``: what another manager knows of trees that are copied here.
+
+        ``excluded``: patterns of what is left out of the snapshots of real folders.
+        """
+        self._excluded = excluded
         self.objects, self._lent = objects, lent or {}
         self.records: Records | None = None
         recent = RecentDirectories()
         self.reader = StateReader(objects, recent)
-        self.indexes, self.trackers, self.looks = Indexes(index_folder, recent), Trackers(), Looks()
+        self.indexes, self.trackers, self.looks = (
+            Indexes(index_folder, recent, Exclusion(excluded)),
+            Trackers(),
+            Looks(),
+        )
         self._stagings = Stagings()
+
+    def place_of(self, resource: Resource) -> Path:
+        """Where the sandbox of a resource is, or the folder itself if it is in place."""
+        path = Path(resource.sandbox_path)
+        if resource.is_in_place:
+            self.indexes.real.add(path)
+        return path
 
     def sibling(self, lent: Mapping[Path, Lent] | None = None) -> CheckpointManager:
         """Another manager on the same content, for another thread."""
-        return CheckpointManager(ObjectStore(self.objects.path), self.indexes.folder, lent)
+        return CheckpointManager(ObjectStore(self.objects.path), self.indexes.folder, lent, excluded=self._excluded)
 
     def lend(self, paths: Iterable[Path], limit_bytes: int | None = None) -> dict[Path, Lent]:
         """What is known of these trees as they are now, for siblings that copy them.
@@ -374,7 +397,7 @@ class CheckpointManager:
 @cache
 def _sandbox_at(path: Path) -> str:
     """The name under which a sandbox's content is counted; moving the home does not change it."""
-    return f"{path.parent.name}/{path.name}"
+    return f"{path.parent.name}/{path.name}" if is_ours(path) else str(path)
 
 
 def _unheld(index: TreeIndex) -> tuple[Unheld, ...]:

@@ -595,10 +595,11 @@ static int is_given_away(const struct copying *work, int copy, const struct stat
 {
     struct stat found;
     size_t number;
-    if (work->is_root)
-        return !fchown(copy, original->st_uid, original->st_gid);
     if (fstat(copy, &found))
         return 0;
+    if (work->is_root)
+        return (found.st_uid == original->st_uid && found.st_gid == original->st_gid) ||
+               !fchown(copy, original->st_uid, original->st_gid);
     for (number = 0; found.st_gid != original->st_gid && number < work->group_count; number++) {
         uint32_t group;
         memcpy(&group, work->groups + number * sizeof group, sizeof group);
@@ -606,6 +607,14 @@ static int is_given_away(const struct copying *work, int copy, const struct stat
             return !fchown(copy, (uid_t)-1, original->st_gid);
     }
     return 1;
+}
+
+/* It was made with the mode of the original, from which the user's mask may have taken something. */
+static int has_mode(int copy, const struct stat *original)
+{
+    struct stat found;
+    mode_t mode = original->st_mode & 07777;
+    return !fstat(copy, &found) && ((found.st_mode & 07777) == mode || !fchmod(copy, mode));
 }
 
 /* Fills and describes the new file; 0 with errno if that fails. */
@@ -616,7 +625,7 @@ static int is_made(struct copying *work, int original, int copy, int has_label, 
     int label, cloned = size ? is_cloned(work, original, copy, found) : 1;
     if (cloned < 0 || (!cloned && !is_written(copy, work->room, size)) ||
         !is_given_away(work, copy, &found->original) || (has_label && !is_labelled(original, copy)) ||
-        fchmod(copy, found->original.st_mode & 07777) || futimens(copy, times) || fstat(copy, &found->copy))
+        !has_mode(copy, &found->original) || futimens(copy, times) || fstat(copy, &found->copy))
         return 0;
     found->has_attributes = has_other_attributes(copy, &label);
     return 1;
@@ -640,7 +649,8 @@ static int outcome_of(struct copying *work, int original, const char *name, stru
         fstat(original, &found->original) || found->original.st_size != before.st_size)
         return ON_ITS_OWN;
     found->is_steady = is_unchanged(&before, &found->original);
-    copy = openat(work->target, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    copy = openat(work->target, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                  found->original.st_mode & 0777);
     if (copy < 0)
         return -errno;
     made = is_made(work, original, copy, has_label, found) ? 0 : -errno;

@@ -35,6 +35,7 @@ def _own_groups() -> frozenset[int]:
 OWN_GROUPS = _own_groups()
 USER = (os.geteuid(), *(() if IS_ROOT else sorted(OWN_GROUPS)))
 """What decides which owners a copy gets and a snapshot holds."""
+_ENCODING, _UNENCODED = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 _MOST_OPEN = 64
 """A process may have only so many files open, and a tree may be deeper than that."""
 _FEWEST_OPEN = 4
@@ -247,6 +248,15 @@ class made_accessible:  # noqa: N801 - reads as what it does in a with statement
             self._accessible.__exit__(*error)
         finally:
             os.close(self._descriptor)
+
+
+def names_in(directory: int) -> set[bytes]:
+    return {encoded(name) for name in os.listdir(directory)}
+
+
+def encoded(name: str) -> bytes:
+    """As ``os.fsencode``, which takes three times as long because it also takes paths; trees have many names."""
+    return name.encode(_ENCODING, _UNENCODED)
 
 
 def split(path: bytes) -> tuple[bytes, bytes]:

@@ -65,6 +65,11 @@ def _opened(path: Path, to_pass: bool) -> int:
         os.close(folder)
 
 
+def is_ours(path: Path) -> bool:
+    """Whether that is the place of a sandbox; any other tree is a real folder of the user."""
+    return path.parent.parent.name == _SANDBOXES
+
+
 def relative_to_home(path: str, home: Path) -> str:
     """A path as it is stored: a sandbox's without the home, which may be moved or copied."""
     return path.removeprefix(f"{home}/") if path.startswith(f"{home}/{_SANDBOXES}/") else path
@@ -96,6 +101,8 @@ def _status(path: Path) -> os.stat_result:
 
 def _folders_were_closed(path: Path) -> bool:
     """Make the folders around a sandbox accessible: a step may have removed our permissions. Whether it had."""
+    if not is_ours(path):
+        return False
     were_closed = False
     for folder in (path.parent.parent, path.parent):
         descriptor = os.open(folder, _PASS | _OPEN)

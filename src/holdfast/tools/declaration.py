@@ -4,37 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, field_validator
-
-from holdfast.model import DecisionSpec
+from holdfast.model import DecisionSpec, Record
 from holdfast.process.command import DEFAULT_OUTPUT_LIMIT_BYTES
 from holdfast.process.mount import Mount
 from holdfast.process.passthrough import Passthrough
 
-
-class ToolArgs(BaseModel):
-    """The arguments of a tool; every field has a description."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    @field_validator("*")
-    @classmethod
-    def _is_text(cls, value: Any) -> Any:
-        """A lone surrogate, which YAML and JSON can express, cannot be written to a file or passed to a command."""
-        if isinstance(value, str):
-            try:
-                value.encode()
-            except UnicodeEncodeError as error:
-                raise ValueError("contains a lone surrogate, which is not a character") from error
-        return value
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 
-class NoArgs(ToolArgs):
-    """For a tool that takes no arguments."""
+def _no_args() -> type[BaseModel]:
+    from holdfast.tools.arguments import NoArgs  # pydantic: importing it takes longer than all else that `run` imports
+
+    return NoArgs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +28,7 @@ class ToolDeclaration:
     """What a tool does, so that the right checkpoints are taken around it; a step may override it for itself."""
 
     name: str
-    args: type[BaseModel] = NoArgs
+    args: type[BaseModel] | type[Record] = field(default_factory=_no_args)
     writes: bool = True
     """Whether it changes files of its sandbox."""
     checkpointable: bool = True

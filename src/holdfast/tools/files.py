@@ -10,7 +10,8 @@ from pydantic import BeforeValidator, Field
 from holdfast.errors import HoldfastError
 from holdfast.git.patches import apply_patch
 from holdfast.system import paths
-from holdfast.tools.declaration import ToolArgs, ToolContext, ToolDeclaration, ToolResult
+from holdfast.tools.arguments import ToolArgs
+from holdfast.tools.declaration import ToolContext, ToolDeclaration, ToolResult
 
 
 def _quoted_mode(value: Any) -> Any:

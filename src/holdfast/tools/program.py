@@ -4,28 +4,36 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import Annotated
 
-from pydantic import Field, field_validator
+from msgspec import Meta
 
-from holdfast.model import PROGRAM_TOOL
+from holdfast.model import PROGRAM_TOOL, Record
+from holdfast.names import name_text
 from holdfast.process.command import ProcessResult
-from holdfast.tools.declaration import ToolArgs, ToolContext, ToolDeclaration, ToolResult
-from holdfast.tools.shell import result_of, run_in
+from holdfast.tools.declaration import ToolContext, ToolDeclaration, ToolResult
+from holdfast.tools.running import result_of, run_in
 
 _SIGNALLED = 128
 
 
-class ProgramArgs(ToolArgs):
-    argv: tuple[str, ...] = Field(min_length=1, description="The program and its arguments, without a shell.")
-    folder: str = Field(default=".", description="The folder of the sandbox it starts in.")
+class ProgramArgs(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """No pydantic, whose import would take longer than all else that `holdfast run` imports."""
 
-    @field_validator("folder")
-    @classmethod
-    def _is_inside(cls, folder: str) -> str:
-        path = PurePosixPath(folder)
+    argv: Annotated[tuple[str, ...], Meta(min_length=1)]
+    """The program and its arguments, without a shell."""
+    folder: str = "."
+    """The folder of the sandbox it starts in."""
+
+    def __post_init__(self) -> None:
+        path = PurePosixPath(self.folder)
         if path.is_absolute() or ".." in path.parts:
-            raise ValueError("must lie in the sandbox")
-        return folder
+            raise ValueError("the folder must lie in the sandbox")
+        for text in (*self.argv, self.folder):
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(f"{name_text(text)} contains a lone surrogate, which is not a character") from error
 
 
 class Program:

@@ -13,8 +13,9 @@ from holdfast.errors import HoldfastError
 from holdfast.model import DecisionSpec
 from holdfast.process.mount import seen_at
 from holdfast.tools import python_child
-from holdfast.tools.declaration import ToolArgs, ToolContext, ToolDeclaration, ToolResult
-from holdfast.tools.shell import result_of, run_in
+from holdfast.tools.arguments import ToolArgs
+from holdfast.tools.declaration import ToolContext, ToolDeclaration, ToolResult
+from holdfast.tools.running import result_of, run_in
 
 
 class PythonArgs(ToolArgs):

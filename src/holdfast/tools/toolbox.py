@@ -4,32 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
-
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from holdfast.errors import UsageError
-from holdfast.model import SUBPLANS_TOOL, Step
+from holdfast.model import PROGRAM_TOOL, SHELL_TOOL, SUBPLANS_TOOL, Record, Step
 from holdfast.tools.declaration import AnyTool, Tool, ToolContext, ToolDeclaration, ToolResult
-from holdfast.tools.files import ApplyPatch, DeleteFile, EditFile, WriteFile
-from holdfast.tools.program import Program
-from holdfast.tools.python import Python
-from holdfast.tools.shell import Shell
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+    from pydantic import BaseModel, ValidationError
+    from pydantic_core import ErrorDetails
 
 ENTRY_POINT_GROUP = "holdfast.tools"
 _OVERRIDABLE = ("writes", "checkpointable", "side_effects", "idempotent", "timeout_seconds")
 
 
-class Toolbox:
-    """Tools by name; those of installed packages are imported only when their name is asked for."""
+def _shell() -> Iterable[AnyTool]:
+    from holdfast.tools.shell import Shell
 
-    def __init__(self, tools: Iterable[AnyTool] = (), *, with_installed: bool = False) -> None:
+    return (Shell(),)
+
+
+def _files() -> Iterable[AnyTool]:
+    from holdfast.tools.files import ApplyPatch, DeleteFile, EditFile, WriteFile
+
+    return WriteFile(), EditFile(), DeleteFile(), ApplyPatch()
+
+
+def _python() -> Iterable[AnyTool]:
+    from holdfast.tools.python import Python
+
+    return (Python(),)
+
+
+def _program() -> Iterable[AnyTool]:
+    from holdfast.tools.program import Program
+
+    return (Program(),)
+
+
+_BUILT_IN = {
+    SHELL_TOOL: _shell,
+    **dict.fromkeys(("write_file", "edit_file", "delete_file", "apply_patch"), _files),
+    "python": _python,
+    PROGRAM_TOOL: _program,
+}
+"""What imports them; all but the last need pydantic, whose import takes longer than all else that `run` imports."""
+
+
+class Toolbox:
+    """Tools by name; the built-in ones, and those of installed packages, are imported when their name is asked for."""
+
+    def __init__(
+        self, tools: Iterable[AnyTool] = (), *, with_built_in: bool = False, with_installed: bool = False
+    ) -> None:
         self._tools: dict[str, AnyTool] = {}
+        self._built_in = _BUILT_IN if with_built_in else {}
         self._with_installed = with_installed
         for tool in tools:
             self.register(tool)
@@ -37,21 +68,21 @@ class Toolbox:
     @classmethod
     def standard(cls) -> Toolbox:
         """The built-in tools and those that installed packages offer (entry point group ``holdfast.tools``)."""
-        return cls(
-            (Shell(), WriteFile(), EditFile(), DeleteFile(), ApplyPatch(), Python(), Program()), with_installed=True
-        )
+        return cls(with_built_in=True, with_installed=True)
 
     def register(self, tool: AnyTool) -> None:
         name = tool.declaration.name
-        if name in self._tools:
+        if name in self._tools or name in self._built_in:
             raise UsageError(f"there is already a tool named {name!r}", hint="Give yours another name.")
         self._tools[name] = tool
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(sorted({*self._tools, *self._installed()}))
+        return tuple(sorted({*self._tools, *self._built_in, *self._installed()}))
 
     def get_tool(self, name: str) -> AnyTool:
+        if name not in self._tools and name in self._built_in:
+            self._tools |= {tool.declaration.name: tool for tool in self._built_in[name]()}
         if name not in self._tools:
             entry_point = self._installed().get(name)
             if entry_point is None:
@@ -70,12 +101,12 @@ class Toolbox:
         overrides = {field: value for field, value in said.items() if value is not None}
         return replace(self.get_tool(step.tool).declaration, **overrides)
 
-    def arguments_for(self, step: Step) -> BaseModel:
+    def arguments_for(self, step: Step) -> BaseModel | Record:
         """The step's arguments as the tool takes them; the UsageError's cause is pydantic's, with every location."""
         declaration = self.get_tool(step.tool).declaration
         try:
             return declaration.args.model_validate(step.args)
-        except ValidationError as error:
+        except ValueError as error:
             raise UsageError(
                 f"step {step.name!r}: {step.tool}: {_problems(error)}",
                 hint=f"{step.tool} takes {_signature(declaration)}.",
@@ -89,7 +120,9 @@ class Toolbox:
             return [(("tool",), f"{error.message}. {error.hint}")]
         try:
             declaration.args.model_validate(args)
-        except ValidationError as error:
+        except ValueError as error:
+            if not _is_of_pydantic(error):
+                return [(("args",), f"{error}")]
             return [(("args", *each["loc"]), _problem(each, declaration)) for each in error.errors()]
         return []
 
@@ -111,6 +144,8 @@ class Toolbox:
         return {entry_point.name: entry_point for entry_point in entry_points(group=ENTRY_POINT_GROUP)}
 
     def _unknown(self, name: str) -> UsageError:
+        from difflib import get_close_matches  # only for this, and slow to import
+
         near = get_close_matches(name, self.names, n=1)
         meant = f"Did you mean {near[0]}? " if near else ""
         return UsageError(f"there is no tool named {name!r}", hint=f"{meant}The tools are {', '.join(self.names)}.")
@@ -140,11 +175,20 @@ def _problem(error: ErrorDetails, declaration: ToolDeclaration) -> str:
     return f'the argument "{argument}": {error["msg"]}'
 
 
-def _problems(error: ValidationError) -> str:
+def _is_of_pydantic(error: ValueError) -> TypeGuard[ValidationError]:
+    """Arguments that are records raise the errors of msgspec, which have no list."""
+    return hasattr(error, "errors")
+
+
+def _problems(error: ValueError) -> str:
+    if not _is_of_pydantic(error):
+        return f"{error}"
     found = [(".".join(map(str, each["loc"])), each["msg"]) for each in error.errors()]
     return "; ".join(f"{where}: {what}" if where else what for where, what in found)
 
 
 def _signature(declaration: ToolDeclaration) -> str:
+    if issubclass(declaration.args, Record):
+        return ", ".join(declaration.args.__struct_fields__)
     fields = declaration.args.model_fields.items()
     return ", ".join(name if field.is_required() else f"{name} (optional)" for name, field in fields) or "no arguments"

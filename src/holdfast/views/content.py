@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from holdfast.errors import NotFoundError
+from holdfast.errors import NotFoundError, StateError
 from holdfast.model import Checkpoint, CheckpointGroup, FileChange, Moment, Plan, Resource
 from holdfast.parts import Parts
 from holdfast.plans.finding import Plans
@@ -121,9 +121,16 @@ class ContentViews:
         return ignored_of(self._parts.service.manager.reader, resource, differences, state)
 
     def _states_at(self, plan: Plan, reference: str) -> dict[str, str]:
-        return self._parts.store.get(
-            CheckpointGroup, self._checkpoints.find_checkpoint(plan, reference).group_id
-        ).states
+        return self._parts.store.get(CheckpointGroup, self._checkpoint_at(plan, reference).group_id).states
+
+    def _checkpoint_at(self, plan: Plan, reference: str) -> Checkpoint:
+        try:
+            return self._checkpoints.find_checkpoint(plan, reference)
+        except StateError:  # of another plan; what two sessions recorded of one folder can be compared
+            found = self._checkpoints.checkpoint(reference).checkpoint
+            if not (plan.is_session and _is_of_same_folder(plan, self._parts.store.get(Plan, found.plan_id))):
+                raise
+            return found
 
     def _states_now(self, plan: Plan) -> dict[str, str]:
         """What the sandboxes hold now; if they are gone, as after an apply, the last states recorded."""
@@ -205,6 +212,11 @@ def _chosen(
         lambda resource, path: reader.find(reader.state(before[resource.name]), path) is not None,
     )
     return [each._replace(differences=chosen.of(each.resource.name, each.differences)) for each in found]
+
+
+def _is_of_same_folder(session: Plan, other: Plan) -> bool:
+    places = [(other.store_id, each.path) for each in other.resources]
+    return other.is_session and places == [(session.store_id, each.path) for each in session.resources]
 
 
 def _has_all_sandboxes(plan: Plan) -> bool:

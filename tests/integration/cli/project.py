@@ -44,6 +44,19 @@ class Ended:
         return self.envelope["data"]
 
 
+def called(*words: str) -> Ended:
+    """A command in this process."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(err):
+        exit_code = run(list(words))
+    texts = []
+    for stream in (out, err):
+        stream.flush()
+        stream.buffer.seek(0)
+        texts.append(stream.buffer.read().decode())
+    return Ended(exit_code, *texts)
+
+
 class Project:
     """A git repository ``app`` and a folder ``data``, with plan files beside them."""
 
@@ -106,16 +119,7 @@ class Project:
 
     def call(self, *arguments: str) -> Ended:
         """Like ``run``, but in this process, which is ten times as fast."""
-        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-        places = ["--home", str(self.home), "--project", str(self.folder)]
-        with redirect_stdout(out), redirect_stderr(err):
-            exit_code = run(places + list(arguments))
-        texts = []
-        for stream in (out, err):
-            stream.flush()
-            stream.buffer.seek(0)
-            texts.append(stream.buffer.read().decode())
-        return Ended(exit_code, *texts)
+        return called("--home", str(self.home), "--project", str(self.folder), *arguments)
 
     def json(self, *arguments: str, exit_code: int = 0, in_process: bool = True) -> Any:
         """The data of a command, which must end so."""

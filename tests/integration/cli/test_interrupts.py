@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import shutil
@@ -14,7 +15,8 @@ from typing import TextIO
 
 import pytest
 
-from holdfast.cli.interrupts import interruptible
+from holdfast.cli.interrupts import interruptible, one_press_too_many
+from holdfast.cli.main import run
 from tests.integration.cli.project import Project, wait_until
 
 SLOW = """\
@@ -156,3 +158,29 @@ def test_a_stop_that_cannot_be_told_to_anybody_is_one_all_the_same(
         patch.setattr(sys, "stderr", stream)
         signal.raise_signal(signal.SIGTERM)
     assert cancelled.is_set()
+
+
+class Pressing(io.TextIOWrapper):
+    """Standard error on which Ctrl-C is pressed when the summary of a program begins."""
+
+    def write(self, text: str) -> int:
+        if "It ended." in text:
+            signal.raise_signal(signal.SIGINT)
+        return super().write(text)
+
+
+def test_a_ctrl_c_that_comes_after_the_program_has_ended_does_not_take_the_summary_away(project: Project) -> None:
+    said = Pressing(io.BytesIO(), encoding="utf-8")
+    with contextlib.redirect_stderr(said):
+        code = run(["--home", str(project.home), "--project", str(project.app), "run", "--", "sh", "-c", "echo 2 > f"])
+    said.flush()
+    said.seek(0)
+    assert code == 0
+    assert "holdfast plan apply" in said.read()
+
+
+def test_a_second_one_ends_even_then() -> None:
+    with one_press_too_many():
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)

@@ -110,9 +110,11 @@ def test_rolling_back_asks_as_the_command_does_and_no_changes_nothing(project: P
     picker.press("jj" + ENTER)
     picker.shows("before step 3: trip", "the whole plan")
     picker.press(ENTER)
-    asked = picker.prints("Roll back? [y/N]")
+    asked = picker.prints("[y/N]")
     assert picker.attributes == picker.before
-    assert "2 files will be restored or removed" in " ".join(asked.split())
+    question = " ".join(asked.split())
+    assert "(before step 3: trip): 2 files will be restored or removed" in question
+    assert "Roll back? [y/N]" in question
     picker.press("n\n")
     assert picker.end() == 4
     assert "You said no; nothing was changed." in picker.plain
@@ -122,7 +124,7 @@ def test_rolling_back_asks_as_the_command_does_and_no_changes_nothing(project: P
 def test_rolling_back_does_what_the_command_does(project: Project, picker: Picker) -> None:
     picker.shows("No file changed.")
     picker.press("jj" + ENTER + ENTER)
-    picker.prints("Roll back? [y/N]")
+    picker.prints("[y/N]")
     picker.press("y\n")
     assert picker.end() == 0
     assert "holdfast plan execute" in picker.plain

@@ -133,7 +133,8 @@ def test_root_is_told_that_it_is_in_a_sandbox(tmp_path: Path, monkeypatch: pytes
         assert ("IS_SANDBOX" in surely_given(tmp_path, "claude").grant.environment) is is_told
 
 
-CODEX = ("-c", 'sandbox_mode="danger-full-access"')
+NO_DAEMON = ("-c", "features.daemon_auto_start=false")
+CODEX = ("-c", 'sandbox_mode="danger-full-access"', *NO_DAEMON)
 
 
 @pytest.mark.parametrize(
@@ -142,8 +143,9 @@ CODEX = ("-c", 'sandbox_mode="danger-full-access"')
         (("codex", "exec", "x"), ("codex", *CODEX, "exec", "x")),
         (("/bin/codex",), ("/bin/codex", *CODEX)),
         (("npx", "-y", "@openai/codex@latest", "exec"), ("npx", "-y", "@openai/codex@latest", *CODEX, "exec")),
-        (("codex", "--sandbox=read-only"), ("codex", "--sandbox=read-only")),
-        (("codex", "exec", "-s", "read-only"), ("codex", "exec", "-s", "read-only")),
+        (("codex", "--sandbox=read-only"), ("codex", *NO_DAEMON, "--sandbox=read-only")),
+        (("codex", "exec", "-s", "read-only"), ("codex", *NO_DAEMON, "exec", "-s", "read-only")),
+        (("codex", "--yolo", "--no-daemon"), ("codex", "--yolo", "--no-daemon")),
     ],
 )
 def test_arguments_come_after_the_program_unless_the_user_gave_them(

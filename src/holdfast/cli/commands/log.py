@@ -11,7 +11,7 @@ from holdfast.cli.completion import complete_plan
 from holdfast.cli.data import diff_data, left_out, names_data, plan_data
 from holdfast.cli.invocation import Invocation, command, limit_option, no_pager_option
 from holdfast.cli.output import Reply, Screen, show_messages, show_next, show_older, show_plan
-from holdfast.cli.screen.plans import commands_below_checkpoints, state_span, steps_text
+from holdfast.cli.screen.plans import commands_below_checkpoints, state_spans
 from holdfast.cli.screen.timeline import moment_lines, moment_row
 from holdfast.model import Plan
 
@@ -105,9 +105,8 @@ def _changed(plan: Plan, change: MomentChange, *, with_patch: bool) -> dict[str,
 
 def _show(screen: Screen, holdfast: Holdfast, timeline: Timeline, below: Below | None, *, is_cut: bool) -> None:
     plan = timeline.plan
-    done = steps_text(plan)
     show_plan(screen, plan.plan_id, plan.name)
-    screen.line(f"{plan.phase} / ", state_span(plan), f", {done}")
+    screen.line(*state_spans(plan))
     screen.line()
     has_moments = False
     for line in moment_lines(timeline):

@@ -27,17 +27,17 @@ class Verb(NamedTuple):
 
 
 def _roll_back(invocation: Invocation, holdfast: Holdfast, plan: Plan, choice: Choice) -> Reply:
-    return roll_back(invocation, holdfast, plan.plan_id, _checkpoint(choice))
+    return roll_back(invocation, holdfast, plan.plan_id, _checkpoint(holdfast, plan, choice))
 
 
 def _keep(invocation: Invocation, holdfast: Holdfast, plan: Plan, choice: Choice) -> Reply:
-    return keep_moment(invocation, holdfast, plan.plan_id, _checkpoint(choice))
+    return keep_moment(invocation, holdfast, plan.plan_id, _checkpoint(holdfast, plan, choice))
 
 
 def _restore(invocation: Invocation, holdfast: Holdfast, plan: Plan, choice: Choice) -> Reply:
     has_several = len(plan.resources) > 1
     only = [f"{each.resource}:{each.path}" if has_several or ":" in each.path else each.path for each in choice.files]
-    return roll_back(invocation, holdfast, plan.plan_id, _checkpoint(choice), only=only)
+    return roll_back(invocation, holdfast, plan.plan_id, _checkpoint(holdfast, plan, choice), only=only)
 
 
 # What the menu offers for a moment.
@@ -81,5 +81,6 @@ def pick(invocation: Invocation, holdfast: Holdfast, timeline: Timeline) -> Repl
     return act(invocation, holdfast, timeline.plan, choice)
 
 
-def _checkpoint(choice: Choice) -> str:
-    return choice.moment.checkpoints[0].checkpoint.checkpoint_id
+def _checkpoint(holdfast: Holdfast, plan: Plan, choice: Choice) -> str:
+    """As short as the log shows it, because the question names it."""
+    return holdfast.lasting_id(plan.plan_id, choice.moment.checkpoints[0].checkpoint.checkpoint_id)

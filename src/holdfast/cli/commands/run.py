@@ -19,7 +19,7 @@ from holdfast import Outfit, Passthrough
 from holdfast.cli.commands.plan.rollback import rollback_sentence
 from holdfast.cli.completion import complete_checkpoint, complete_plan
 from holdfast.cli.data import changes_with_ignored, plan_data, program_data, resources_data
-from holdfast.cli.interrupts import interruptible
+from holdfast.cli.interrupts import interruptible, one_press_too_many
 from holdfast.cli.invocation import (
     Invocation,
     command,
@@ -251,6 +251,7 @@ def run_program(
     heard = RepairListener(invocation, waits=True)
     signals: list[int] = []
     known = {each.run_id for each in holdfast.runs(plan.plan_id)} if plan.head_group_id is not None else ()
+    invocation.until_the_end(one_press_too_many())
     with interruptible() as cancelled, passthrough(invocation, signals.append) as handed:
         result = holdfast.execute(
             plan.plan_id,

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.output import Next, Screen, counted, output_lines, wrapped
+from holdfast.cli.output import Next, Screen, Span, counted, output_lines, wrapped
 from holdfast.cli.screen.diff import folded_text
+from holdfast.cli.screen.sessions import session_name
 from holdfast.model import Conflict, FileChange, OperationKind, Plan, PlanState, Resource, RunStatus
 from holdfast.names import name_text
 
@@ -43,6 +44,16 @@ def step_word(status: str, exit_code: int | None) -> tuple[str, str]:
 
 def state_span(plan: Plan) -> tuple[str, str]:
     return (plan.state.value, _STATE_STYLES.get(plan.state, "strong"))
+
+
+def state_spans(plan: Plan) -> list[Span]:
+    """How far the plan is, or whether the session goes on."""
+    if plan.is_session:
+        who = f"session of {session_name(plan)}"
+        if plan.session is None or not plan.session.agent:
+            return [who]  # it never ends
+        return [f"{who}, ", ("going on", "warn") if plan.state is PlanState.PROCESSING else ("ended", "good")]
+    return [f"{plan.phase} / ", state_span(plan), f", {steps_text(plan)}"]
 
 
 def steps_text(plan: Plan) -> str:
@@ -113,9 +124,26 @@ def after_interrupted_program(plan: Plan) -> list[Next]:
     ]
 
 
+def back_to(plan: Plan, checkpoint: str) -> Next:
+    """How to go back to that checkpoint."""
+    if plan.is_session:
+        return Next("go back", f"holdfast undo {checkpoint}")
+    return Next("roll back", f"holdfast plan rollback {plan.plan_id} {checkpoint}")
+
+
+def undo_commands(plan: Plan) -> list[Next]:
+    return [
+        Next("undo last", f"holdfast undo --session {plan.plan_id}"),
+        Next("go back", "holdfast undo CHECKPOINT"),
+        Next("calls", f"holdfast plan tree {plan.plan_id}"),
+    ]
+
+
 def commands_below_checkpoints(holdfast: Holdfast, plan: Plan, *, has_checkpoints: bool) -> list[Next]:
+    if plan.is_session:
+        showing = Next("show one", f"holdfast checkpoint show --plan {plan.plan_id} CHECKPOINT")
+        return [showing, *undo_commands(plan)]
     if not has_checkpoints:
         return [Next("run it", f"holdfast plan execute {holdfast.root_of(plan).plan_id}")]
     showing = Next("show one", f"holdfast checkpoint show --plan {plan.plan_id} CHECKPOINT")
-    rolling_back = Next("roll back", f"holdfast plan rollback {plan.plan_id} CHECKPOINT")
-    return [showing, rolling_back] if holdfast.can_roll_back(plan) else [showing]
+    return [showing, back_to(plan, "CHECKPOINT")] if holdfast.can_roll_back(plan) else [showing]

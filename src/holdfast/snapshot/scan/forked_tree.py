@@ -21,7 +21,7 @@ from holdfast.snapshot.scan.entries import Moved, is_directory_as_wanted, read_e
 from holdfast.snapshot.scan.known_tree import KnownTree
 from holdfast.snapshot.scan.nodes import Node
 from holdfast.snapshot.scan.packed_tree import PackedTree
-from holdfast.system.directories import Descent, join, split
+from holdfast.system.directories import Descent, join, names_in, split
 from holdfast.system.stamps import RACY_NS, UNTRUSTED, Stamp, is_settled
 from holdfast.system.stopping import stop_if_asked
 
@@ -109,7 +109,7 @@ class ForkedTree:
         descriptor = copies.open(path)
         found = os.fstat(descriptor)
         assert node.head is not None
-        names = set(map(os.fsencode, os.listdir(descriptor)))
+        names = names_in(descriptor)
         is_known = (
             is_settled(found.st_ctime_ns, now_ns)
             and is_directory_as_wanted(node.head, descriptor, found, copies.mode_of(path, found))

@@ -18,6 +18,7 @@ from holdfast.snapshot.scan.adoption import adopt
 from holdfast.snapshot.scan.cache import IndexFile
 from holdfast.snapshot.scan.changes import ChangeReport
 from holdfast.snapshot.scan.entries import Moved
+from holdfast.snapshot.scan.exclusion import NOTHING_EXCLUDED, Exclusion
 from holdfast.snapshot.scan.forked_tree import Lent
 from holdfast.snapshot.scan.hard_links import HardLinks
 from holdfast.snapshot.scan.known_tree import KnownTree
@@ -29,8 +30,18 @@ _SCAN_TRIES = 3
 
 
 class TreeIndex:
-    def __init__(self, root: Path, recent: RecentDirectories) -> None:
+    def __init__(
+        self,
+        root: Path,
+        recent: RecentDirectories,
+        *,
+        opens_up: bool = True,
+        exclusion: Exclusion = NOTHING_EXCLUDED,
+    ) -> None:
+        """``opens_up``: directories that are closed to us are made accessible while they are read."""
+        self._exclusion = exclusion
         self.root, self.name = root, root.name
+        self._opens_up = opens_up
         self._recent = recent
         self.state: bytes | None = None
         self._finding: str | None = ""
@@ -101,7 +112,7 @@ class TreeIndex:
 
     def descend(self) -> Descent:
         try:
-            return Descent(self.root, is_sandbox=True)
+            return Descent(self.root, opens_up=self._opens_up, is_sandbox=True)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise self.missing() from error
         except OSError as error:
@@ -125,7 +136,7 @@ class TreeIndex:
         with self.descend() as descent:
             if report.is_complete:
                 batch.begin_parcel()
-            Scan(self.known, self.root, self.name, descent, batch, self._recent).run(report)
+            Scan(self.known, self.root, self.name, descent, batch, self._recent, self._exclusion).run(report)
         if not report.is_complete:
             self.known.pack_if_large()
         head = self.known.top.head

@@ -19,10 +19,11 @@ from holdfast.errors import SandboxError
 from holdfast.snapshot.scan.changes import ChangeReport, Changes, Names
 from holdfast.snapshot.scan.comparing import changed_directories
 from holdfast.snapshot.scan.entries import Moved, directory_entry
+from holdfast.snapshot.scan.exclusion import EXCLUDED, NOTHING_EXCLUDED, Exclusion
 from holdfast.snapshot.scan.files import FilesToRead, FileToRead, open_directory
 from holdfast.snapshot.scan.known_tree import KnownTree
 from holdfast.snapshot.scan.nodes import Node
-from holdfast.system.directories import Descent, depth, join, split
+from holdfast.system.directories import Descent, ancestors, depth, join, split
 from holdfast.system.stamps import UNTRUSTED, is_settled
 from holdfast.system.stopping import stop_if_asked
 
@@ -36,8 +37,16 @@ class Scan:
     """Brings ``tree`` up to date with the disk at ``root``; new content goes into the batch."""
 
     def __init__(
-        self, tree: KnownTree, root: Path, name: str, descent: Descent, batch: Batch, recent: RecentDirectories
+        self,
+        tree: KnownTree,
+        root: Path,
+        name: str,
+        descent: Descent,
+        batch: Batch,
+        recent: RecentDirectories,
+        exclusion: Exclusion = NOTHING_EXCLUDED,
     ) -> None:
+        self._exclusion = exclusion
         self._tree, self._root, self._descent, self._batch, self._recent = tree, root, descent, batch, recent
         self._open = partial(open_directory, descent)
         self._began_ns = time.time_ns()
@@ -52,6 +61,7 @@ class Scan:
 
     def run(self, report: ChangeReport) -> None:
         """Scan what was reported, or everything if the report may be incomplete."""
+        report = self._without_excluded(report)
         self._without_name = self._inodes_at(report.lost)
         if report.is_complete:
             self.scan_changes(report)
@@ -65,6 +75,16 @@ class Scan:
         # Only at the end: a pass that is given up has not read all it listed.
         for node, stamp in self._listed:
             node.stamp = stamp
+
+    def _without_excluded(self, report: ChangeReport) -> ChangeReport:
+        """What happens in an excluded folder is nobody's business; it is watched like all others."""
+        if not self._exclusion.name:
+            return report
+        changes = {path: names for path, names in report.changes.items() if not self._is_in_excluded(path)}
+        return report._replace(changes=changes)
+
+    def _is_in_excluded(self, path: bytes) -> bool:
+        return any(self._tree.unheld.get(each) == EXCLUDED for each in (path, *ancestors(path)))
 
     def _inodes_at(self, names: Names) -> dict[int, bytes]:
         found = {}
@@ -156,6 +176,10 @@ class Scan:
     def _note_entry(self, directory: bytes, node: Node, name: bytes, found: os.stat_result) -> Node | None:
         """Note one entry; returns its node if it is a directory."""
         kind = stat.S_IFMT(found.st_mode)
+        if self._exclusion.has(join(directory, name), is_folder=kind == stat.S_IFDIR):
+            self._tree.forget_entry(directory, node, name)
+            self._tree.unheld.note(join(directory, name), EXCLUDED)
+            return None
         if kind == stat.S_IFDIR:
             child = self._tree.child(directory, node, name)
             if child is None or (child.stamp[0] != found.st_ino):

@@ -7,7 +7,8 @@ import click
 from holdfast.cli.completion import complete_plan
 from holdfast.cli.data import full_checkpoint_data
 from holdfast.cli.invocation import Invocation, command
-from holdfast.cli.output import Next, Reply, Screen, show_next
+from holdfast.cli.output import Reply, Screen, show_next
+from holdfast.cli.screen.plans import back_to
 
 
 @command(
@@ -25,12 +26,12 @@ def create_checkpoint(invocation: Invocation, label: str | None, plan: str) -> R
         raise click.BadParameter("it is empty; give a name, or leave it out.", param_hint="--label")
     with invocation.opened() as holdfast:
         view = holdfast.create_checkpoint(plan, label)
-        can_roll_back = holdfast.can_roll_back(holdfast.find_plan(view.checkpoint.plan_id), view.group)
-    back = Next("roll back", f"holdfast plan rollback {view.checkpoint.plan_id} {view.display_id}")
+        found = holdfast.find_plan(view.checkpoint.plan_id)
+        can_roll_back = holdfast.can_roll_back(found, view.group)
 
     def show(screen: Screen) -> None:
         screen.line(("Checkpoint ", "strong"), (view.checkpoint.checkpoint_id, "id"))
         if can_roll_back:
-            show_next(screen, [back])
+            show_next(screen, [back_to(found, view.display_id)])
 
     return Reply(full_checkpoint_data(view), show)

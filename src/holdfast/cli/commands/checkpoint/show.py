@@ -10,8 +10,9 @@ import click
 from holdfast.cli.completion import complete_checkpoint
 from holdfast.cli.data import diff_data, full_checkpoint_data
 from holdfast.cli.invocation import Invocation, command
-from holdfast.cli.output import Next, Reply, Screen, counted, show_facts, show_next, show_table, time_text
+from holdfast.cli.output import Reply, Screen, counted, show_facts, show_next, show_table, time_text
 from holdfast.cli.screen.diff import show_diff
+from holdfast.cli.screen.plans import back_to
 from holdfast.model import GitHead, Plan
 from holdfast.names import bytes_text, name_text
 
@@ -54,7 +55,7 @@ def _show_one(screen: Screen, plan: Plan, view: CheckpointView, files: Sequence[
         "title": metadata.title,
         "label": metadata.label,
         "taken": time_text(checkpoint.created_at),
-        "why": f"{', '.join(metadata.triggers)}: {metadata.reason}",
+        "why": ": ".join(filter(None, (", ".join(metadata.triggers), metadata.reason))),
         "step": None if metadata.step_index is None else f"{metadata.step_index + 1} {metadata.step}",
         "source": metadata.source,
         "decision": checkpoint.decision_id,
@@ -78,7 +79,7 @@ def _show_one(screen: Screen, plan: Plan, view: CheckpointView, files: Sequence[
         screen.line("It is the first checkpoint of the plan.")
     screen.line()
     if can_roll_back:
-        show_next(screen, [Next("roll back", f"holdfast plan rollback {plan.plan_id} {view.display_id}")])
+        show_next(screen, [back_to(plan, view.display_id)])
 
 
 def _head_text(head: GitHead | None) -> str | None:

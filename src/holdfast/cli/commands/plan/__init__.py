@@ -34,11 +34,11 @@ _EXAMPLES = (
 )
 
 
-@click.group("plan", cls=LazyGroup, table=_COMMANDS, examples=_EXAMPLES)
+@click.group("plan", cls=LazyGroup, table=_COMMANDS, examples=_EXAMPLES, aliases={"undo": "unapply"})
 @with_common_options
 def group() -> None:
     """Create, run, roll back, correct and apply plans.
 
     PLAN_ID is a plan's id, a unique prefix of it, or `latest`: the newest plan of this project. All of these commands
-    also work without the word plan.
+    also work without the word plan. `undo` is another word for `unapply`.
     """

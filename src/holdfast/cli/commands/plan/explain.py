@@ -104,7 +104,10 @@ def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
     if found.step is not None:
         ended = f"{first_line(found.step)}, {_ending(found)}"
         index = decision.step_index
-        yield ("validation", ended) if index is None else ("step", f"{index + 1} {ended}")
+        if found.plan.is_session:
+            yield "call", ended
+        else:
+            yield ("validation", ended) if index is None else ("step", f"{index + 1} {ended}")
     yield "attempt", str(decision.attempt)
     yield "checkpoint", _checkpoint_text(found.checkpoint)
 
@@ -120,15 +123,15 @@ def _ending(found: Explanation) -> str:
 def _checkpoint_text(checkpoint: DecisionCheckpoint | None) -> str:
     if checkpoint is None:
         return "none"
-    return f"{checkpoint.display_id}, {checkpoint.checkpoint.metadata.reason}"
+    return ", ".join(filter(None, (checkpoint.display_id, checkpoint.checkpoint.metadata.reason)))
 
 
 def _show_output(screen: Screen, found: Explanation) -> None:
     if found.run is None or not found.run.output.strip():
         return
-
     screen.line()
-    screen.line(("The end of its step's output", "strong"))
+    whose = "its" if found.plan.is_session else "its step's"
+    screen.line((f"The end of {whose} output", "strong"))
     show_tail(screen, found.run.output, _TAIL_LINES)
 
 
@@ -161,7 +164,9 @@ def _show_dependents(screen: Screen, found: Explanation) -> None:
 
 def _next_after(found: Explanation) -> list[Next]:
     commands = [Next("all decisions", f"holdfast plan tree {found.plan.plan_id}")]
-    if found.correctable is not None:
+    if found.plan.is_session:
+        commands.append(Next("undo calls", "holdfast undo"))
+    elif found.correctable is not None:
         correct = "holdfast plan correct --dry-run --mode revert --guidance TEXT"
         purpose = "correct it" if found.correctable == found.decision else "correct what spawned it"
         commands.append(Next(purpose, f"{correct} {found.correctable.decision_id}"))

@@ -156,7 +156,7 @@ def _row(listed: Listed) -> Row:
     return [
         (plan.plan_id, "id"),
         _state(listed),
-        f"{plan.next_step}/{len(plan.steps)}",
+        "session" if plan.is_session else f"{plan.next_step}/{len(plan.steps)}",
         plan.name,
         (f"{plan.created_at.astimezone():%Y-%m-%d %H:%M}", "dim"),
         (name_text(listed.project or ""), "dim"),

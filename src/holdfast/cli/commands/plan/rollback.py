@@ -147,18 +147,21 @@ def _lost(result: RollbackResult) -> str:
 
 def _preview_reply(invocation: Invocation, preview: RollbackPreview, checkpoint: str) -> Reply:
     result = preview.expected
-    only = " ".join(f"--only {shlex.quote(path)} " for path in result.only)
     target = f"{'--without-keeping ' if result.is_unkept else ''}{preview.plan.plan_id} {shlex.quote(checkpoint)}"
-    commands = [Next("do it", f"holdfast plan rollback {only}{target}")]
+    commands = [Next("do it", f"holdfast plan rollback {_only_options(result)}{target}")]
     return reply_to_rollback(invocation, result, commands, NOTHING_CHANGED, dry_run=True, left=None)
+
+
+def _only_options(result: RollbackResult) -> str:
+    return "".join(f"--only {shlex.quote(path)} " for path in result.only)
 
 
 def _result_reply(invocation: Invocation, holdfast: Holdfast, result: RollbackResult) -> Reply:
     plan = result.plan
     left_group = holdfast.find_group(result.left_group_id)
     left = holdfast.checkpoints_at(left_group)[0].checkpoint_id if left_group is not None else None
-    commands = []
-    if plan.state is not PlanState.COMPLETE:
+    commands, goes_on = [], plan.state is PlanState.PROCESSING
+    if plan.state is not PlanState.COMPLETE and not goes_on:
         commands.append(Next("continue", f"holdfast plan execute {plan.plan_id}"))
     if not result.only and plan.state is not PlanState.COMPLETE:
         kept = holdfast.lasting_id(plan.plan_id, result.checkpoint.checkpoint_id)
@@ -166,10 +169,11 @@ def _result_reply(invocation: Invocation, holdfast: Holdfast, result: RollbackRe
         commands.append(going_on_with(plan))
     if left is not None:
         shown = holdfast.lasting_id(plan.plan_id, left)
-        commands.append(Next("undo this", f"holdfast plan rollback {plan.plan_id} {shown}"))
+        only = _only_options(result) if goes_on else ""  # all of it cannot be rolled back while it runs
+        commands.append(Next("undo this", f"holdfast plan rollback {only}{plan.plan_id} {shown}"))
     checkpoint = holdfast.lasting_id(plan.plan_id, result.checkpoint.checkpoint_id)
     files = f"{counted(result.files_reverted, 'file')} restored or removed"
-    message = f"{files} as in {checkpoint}; the plan stays at its step."
+    message = f"{files} as in {checkpoint}; the plan {'goes on' if goes_on else 'stays at its step'}."
     if not result.only:
         message = f"Rolled back to {checkpoint}; {files}."
     return reply_to_rollback(invocation, result, commands, message, dry_run=False, left=left)

@@ -43,9 +43,9 @@ from holdfast.cli.screen.plans import (
     left_out_texts,
     show_conflicts,
     show_tail,
-    state_span,
+    state_spans,
     step_word,
-    steps_text,
+    undo_commands,
 )
 from holdfast.model import Decision, Plan, PlanState, RunStatus, View
 from holdfast.names import name_text
@@ -119,9 +119,8 @@ def _display_id(holdfast: Holdfast, plan: Plan) -> str | None:
 def show_status(screen: Screen, status: PlanStatus, spawned: Mapping[str, int | None], last: str | None) -> None:
     plan, shown = status.plan, status.steps
     show_plan(screen, plan.plan_id, plan.name)
-    done = steps_text(plan)
     attempt = f", attempt {plan.attempt}" if plan.attempt > 1 else ""
-    screen.line(f"{plan.phase} / ", state_span(plan), f", {done}{attempt}", *_failed_program(status))
+    screen.line(*state_spans(plan), attempt, *_failed_program(status))
     show_facts(screen, _facts(status, last))
     if plan.steps:
         screen.line()
@@ -161,9 +160,17 @@ def _facts(status: PlanStatus, last: str | None) -> Iterable[tuple[str, str]]:
     if status.interrupted:
         yield "interrupted", "its process is dead; `plan resume` continues safely, or says what to choose"
     yield from _facts_of_result(status, last)
-    yield "confinement", _confinement_text(status)
+    if not plan.is_session:
+        yield "confinement", _confinement_text(status)
     yield "created", time_text(plan.created_at)
+    yield from _facts_of_resources(plan)
+
+
+def _facts_of_resources(plan: Plan) -> Iterable[tuple[str, str]]:
     for resource in plan.resources:
+        if resource.is_in_place:
+            yield resource.name, f"{name_text(resource.path)}, in place"
+            continue
         yield resource.name, f"{resource.strategy} of {name_text(resource.path)}"
         yield "sandbox", name_text(resource.sandbox_path)
         if resource.view is View.OWN_PATH:
@@ -223,6 +230,8 @@ def _took(step: Mapping[str, Any]) -> Span:
 
 def _next_after_status(status: PlanStatus) -> list[Next]:
     plan_id = status.plan.plan_id
+    if status.plan.is_session:
+        return [Next("timeline", f"holdfast log {plan_id}"), *undo_commands(status.plan)]
     if status.holder is not None:
         stopping = [Next("stop", f"holdfast plan cancel {status.root_id}")] if status.holder.can_be_stopped else []
         return [Next("timeline", f"holdfast log {plan_id}"), *stopping]

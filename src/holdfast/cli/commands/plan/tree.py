@@ -72,6 +72,7 @@ def _node_data(node: DecisionNode) -> dict[str, Any]:
     return {
         **decision_data(node.decision),
         "step": node.step,
+        **({} if node.call_number is None else {"call": node.call_number}),
         "checkpoints": [checkpoint_data_of(each) for each in node.checkpoints],
         "children": [_node_data(each) for each in node.children],
         "subplans": [_tree_data(each) for each in node.subplans],
@@ -151,7 +152,9 @@ def _id_lines(node: DecisionNode, room: int | None) -> list[list[Span]]:
             lines.append(each.display_id)
         else:
             lines[-1] += f"  {each.display_id}"
-    step = "" if node.step is None else f"  {_where(decision)} {first_line(node.step)}"
+    step = "" if node.step is None else f"  {_where(node)} {first_line(node.step)}"
+    if node.call_number is not None:
+        step = f"  call {node.call_number}"  # what it does is in the line above
     left = None if room is None else room - len(lines[-1])
     shown = step if left is None else shortened(step, left) if left >= NARROWEST else ""
     spans: list[list[Span]] = [[(line, "id")] for line in lines]
@@ -159,8 +162,9 @@ def _id_lines(node: DecisionNode, room: int | None) -> list[list[Span]]:
     return spans
 
 
-def _where(decision: Decision) -> str:
-    return "validation" if decision.step_index is None else f"step {decision.step_index + 1}"
+def _where(node: DecisionNode) -> str:
+    index = node.decision.step_index
+    return "validation" if index is None else f"step {index + 1}"
 
 
 def marks(decision: Decision) -> str:

@@ -13,7 +13,7 @@ from holdfast.cli.output import NOTHING_CHANGED, Next, Reply, Screen, counted, s
 from holdfast.cli.screen.listeners import RepairListener
 
 if TYPE_CHECKING:
-    from holdfast import UnapplyPreview
+    from holdfast import Holdfast, UnapplyPreview
 
 _SIGNS = {"removed": ("removed", "bad"), "restored": ("restored", "good")}
 """The same words as for a rollback."""
@@ -38,15 +38,19 @@ def unapply(invocation: Invocation, yes: bool, dry_run: bool, plan: str) -> Repl
     if not dry_run:
         invocation.refuse_to_guess(yes)
     with invocation.opened() as holdfast:
-        if dry_run:
-            return _reply(holdfast.unapply_preview(plan), dry_run=True)
+        return undo_apply(invocation, holdfast, plan, yes=yes, dry_run=dry_run)
 
-        def question(preview: UnapplyPreview) -> str:
-            show_changes(invocation.screen, preview.plan, preview.changes, _SIGNS)
-            return _question(preview)
 
-        confirm = invocation.asking(question, yes)
-        result = holdfast.unapply(plan, confirm=confirm, listener=RepairListener(invocation))
+def undo_apply(invocation: Invocation, holdfast: Holdfast, plan: str, *, yes: bool, dry_run: bool) -> Reply:
+    if dry_run:
+        return _reply(holdfast.unapply_preview(plan), dry_run=True)
+
+    def question(preview: UnapplyPreview) -> str:
+        show_changes(invocation.screen, preview.plan, preview.changes, _SIGNS)
+        return _question(preview)
+
+    confirm = invocation.asking(question, yes)
+    result = holdfast.unapply(plan, confirm=confirm, listener=RepairListener(invocation))
     return _reply(unless_declined(result), dry_run=False)
 
 

@@ -1,0 +1,1 @@
+"""The resident process of one project folder, and how hooks reach it."""

@@ -1,0 +1,220 @@
+"""What agents say through their hooks, recorded as sessions of the folder.
+
+Everything here runs in one thread, in the order in which it was said: an agent asks before a call, and goes on when it
+is answered, so what was said before is recorded before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from holdfast import CallBegun, CallEnded, Holdfast, Recording, SessionInfo
+from holdfast.agents.hooks.event import HookAnswer, HookEvent, HookKind
+from holdfast.errors import NotFoundError
+from holdfast.guard.agent_process import agent_process
+from holdfast.model import CheckpointGroup, Moment, Plan, RunStatus, StepRun
+from holdfast.names import name_text
+
+_PAGE = 20
+
+
+class OpenSession:
+    """A session that an agent goes on with, as this process knows it."""
+
+    def __init__(self, plan_id: str, info: SessionInfo) -> None:
+        self.plan_id, self.info = plan_id, info
+        self.prompt_id: str | None = None
+        self.running: list[StepRun] = []
+        """The calls that have begun."""
+        self.beside: dict[str, list[StepRun]] = {}
+        """The calls that ran at the same time as one, by its run."""
+        self.decisions: dict[str, str] = {}
+        """The decisions of calls by the agent's ids, for calls that are made inside of them."""
+        self.head: str | None = None
+        """The group that was recorded last; another one was made by a person."""
+        self.is_begun = False
+        self.untold: list[StepRun] = []
+        """Calls of which no hook will say that they have ended."""
+
+    def begin(self, run: StepRun, *, is_end_untold: bool) -> None:
+        if is_end_untold:
+            self.untold.append(run)
+            return
+        for other in self.running:
+            self.beside.setdefault(other.run_id, []).append(run)
+            self.beside.setdefault(run.run_id, []).append(other)
+        self.running.append(run)
+
+    def end(self, run: StepRun) -> None:
+        """Only when its end is recorded: if that fails, it is recorded with the next hook that ends calls."""
+        self.running = [other for other in self.running if other.run_id != run.run_id]
+        self.beside.pop(run.run_id, None)
+
+    def end_all(self) -> None:
+        self.running, self.beside = [], {}
+
+
+class Sessions:
+    def __init__(self, holdfast: Holdfast) -> None:
+        self._holdfast, self._in_place = holdfast, holdfast.in_place
+        self._open: dict[tuple[str, str], OpenSession] = {}
+        self._watching = ExitStack()
+        self._watched: Plan | None = None
+        """A session of the folder; all of them have the same one."""
+        self._is_remembered = True
+
+    def close(self) -> None:
+        self._watching.close()
+
+    @property
+    def names(self) -> list[str]:
+        return [agent for agent, _ in self._open]
+
+    @property
+    def has_running_calls(self) -> bool:
+        return any(each.running for each in self._open.values())
+
+    def hear(self, event: HookEvent, pid: int | None) -> HookAnswer:
+        """Record what was said; the answer tells the agent what a person changed meanwhile."""
+        if event.kind is HookKind.OTHER:
+            return HookAnswer()
+        try:
+            return self._hear(event, self._session_for(event, pid))
+        except NotFoundError:  # a person has deleted the session meanwhile
+            del self._open[event.agent, event.session_id]
+            return self._hear(event, self._session_for(event, pid))
+
+    def _hear(self, event: HookEvent, session: OpenSession) -> HookAnswer:
+        with self._in_place.recording(session.plan_id) as (plan, recording):
+            self._watch(plan)
+            told = self._changed_by_person(session, plan)
+            if not session.is_begun:
+                plan = recording.begin(plan, session.info)
+                session.is_begun = True
+            plan = self._end_untold(session, plan, recording)
+            match event.kind:
+                case HookKind.PROMPT:
+                    plan = self._interrupted(session, plan, recording)
+                    plan, decision = recording.prompt(plan, event.prompt)
+                    session.prompt_id = decision.decision_id
+                case HookKind.BEFORE_TOOL if event.reads_only:
+                    plan = recording.look(plan, _begun(event, session, self._in_place.folder), session.prompt_id)
+                case HookKind.BEFORE_TOOL:
+                    begun = _begun(event, session, self._in_place.folder)
+                    plan, run = recording.before(plan, begun, session.prompt_id, session.running)
+                    session.begin(run, is_end_untold=event.is_end_untold)
+                    session.decisions[event.call_id] = run.decision_id or ""
+                case HookKind.AFTER_TOOL:
+                    ended = CallEnded(RunStatus.FAILED if event.is_failed else RunStatus.SUCCEEDED, event.result)
+                    for run in _ended(event, session):
+                        plan = recording.after(plan, run, ended, session.beside.get(run.run_id, ()))
+                        session.end(run)
+                case HookKind.TURN_END:
+                    plan = self._interrupted(session, plan, recording)
+                case HookKind.SESSION_END:
+                    plan = recording.end(self._interrupted(session, plan, recording))
+                    session.is_begun = False
+            session.head = plan.head_group_id
+        return HookAnswer(tell=told)
+
+    def settle(self) -> None:
+        """Record what was written in the folder by nobody that tells: a person, or a program of theirs."""
+        if self.has_running_calls:
+            return
+        plan = self._in_place.begin(SessionInfo())
+        with self._in_place.recording(plan.plan_id) as (plan, recording):
+            self._watch(plan)
+            if plan.head_group_id is None:
+                recording.begin(plan)
+                return
+            recording.written(self._in_place.caught_up(plan, recording))
+
+    def heard(self) -> object:
+        """A value that changes whenever the folder does; None as long as it is not watched."""
+        return self._holdfast.service.sandboxes.heard(self._watched) if self._watched is not None else None
+
+    def remember(self) -> None:
+        """Keep what is known of the folder for the next process, which otherwise would read every file again."""
+        if not self._is_remembered:
+            self._holdfast.service.manager.remember()
+            self._is_remembered = True
+
+    def _session_for(self, event: HookEvent, pid: int | None) -> OpenSession:
+        key = (event.agent, event.session_id)
+        session = self._open.get(key)
+        if session is None:
+            process = agent_process(pid)
+            info = SessionInfo(
+                agent=event.agent,
+                version=event.version,
+                session_id=event.session_id,
+                transcript=event.transcript,
+                pid=process and process[0],
+                process_started_at=process and process[1],
+            )
+            session = self._open[key] = OpenSession(self._in_place.begin(info).plan_id, info)
+            session.running = self._in_place.unfinished(session.plan_id)
+        return session
+
+    @staticmethod
+    def _end_untold(session: OpenSession, plan: Plan, recording: Recording) -> Plan:
+        while session.untold:
+            plan = recording.after(plan, session.untold[0], CallEnded(RunStatus.SUCCEEDED))
+            del session.untold[0]
+        return plan
+
+    @staticmethod
+    def _interrupted(session: OpenSession, plan: Plan, recording: Recording) -> Plan:
+        """After the end of all calls of which the agent will tell no more."""
+        plan = recording.interrupt(plan, session.running)
+        session.end_all()
+        return plan
+
+    def _watch(self, plan: Plan) -> None:
+        self._is_remembered = False
+        if self._watched is None:
+            self._watching.enter_context(self._holdfast.service.sandboxes.watching(plan))
+            self._watched = plan
+
+    def _changed_by_person(self, session: OpenSession, plan: Plan) -> str:
+        """What undo and redo did in this session since it was heard of last, in a sentence for the agent."""
+        if session.head is None or plan.head_group_id == session.head:
+            return ""
+        titles = []
+        for group in self._newer(plan, session.head):
+            if not {Moment.UNDO.value, Moment.REDO.value}.isdisjoint(group.triggers):
+                view = self._holdfast.service.checkpoints_at(group)[0]
+                titles.append(view.metadata.title)
+        if not titles:
+            return ""
+        listed = "; ".join(reversed(titles))
+        return f"The person changed files of this folder with Holdfast since your last call: {name_text(listed)}."
+
+    def _newer(self, plan: Plan, known: str) -> Iterator[CheckpointGroup]:
+        for group in self._holdfast.store.groups.newest_first(plan.plan_id, _PAGE):
+            if group.group_id == known:
+                return
+            yield group
+
+
+def _begun(event: HookEvent, session: OpenSession, folder: Path) -> CallBegun:
+    inside = session.decisions.get(event.parent_call_id) if event.parent_call_id else None
+    return CallBegun(
+        event.tool, name_text(_relative(event.what or ", ".join(event.paths), folder)), event.call_id, inside
+    )
+
+
+def _relative(what: str, folder: Path) -> str:
+    """Paths in the folder are read more easily without it."""
+    return what.replace(f"{folder}/", "")
+
+
+def _ended(event: HookEvent, session: OpenSession) -> list[StepRun]:
+    """The call that has ended; if the agent gives calls no ids, the first that has the same name."""
+    for run in session.running:
+        is_it = run.call_id == event.call_id if event.call_id else run.step.split(" ")[0] == event.tool
+        if is_it:
+            return [run]
+    return []
