@@ -26,17 +26,13 @@ class SavedFirst:
     def __init__(self, manager: CheckpointManager, folder: Path, paths: Iterable[str]) -> None:
         """``manager``: one of the caller's own thread."""
         self._kept = ExitStack()
-        self._paths = frozenset(_inside(folder, paths))
+        self.paths = frozenset(_inside(folder, paths))
         with ExitStack() as opened:
             opened.callback(manager.objects.close)
             batch = opened.enter_context(manager.storing())
-            self._present: Selection = select(folder, self._paths, batch)
+            self._present: Selection = select(folder, self.paths, batch)
             batch.commit()
             self._kept = opened.pop_all()
-
-    @property
-    def has_any(self) -> bool:
-        return bool(self._paths)
 
     def close(self) -> None:
         self._kept.close()
@@ -45,11 +41,11 @@ class SavedFirst:
         """The state that was read, with these files and the folders above them as they were."""
         state = manager.reader.state(read)
         changes: dict[bytes, Entry | None] = {}
-        for path in with_ancestors(self._paths):
+        for path in with_ancestors(self.paths):
             then, now = self._present.get(path), manager.reader.find(state, path)
             if then is not None and then.kind == UNHELD:
                 continue  # no checkpoint can hold it, and none touches it
-            if path in self._paths or then is None or (now is not None and then.mtime_ns != now.mtime_ns):
+            if path in self.paths or then is None or (now is not None and then.mtime_ns != now.mtime_ns):
                 changes[path] = then
         return grafted(manager.reader, batch, state, {path: each for path, each in changes.items() if path or each})
 

@@ -1,4 +1,4 @@
-"""A call that names what it writes need not wait for the first checkpoint of a large folder, and is undone all the same."""
+"""A call that names what it writes need not wait for the first checkpoint, and is undone all the same."""
 
 from __future__ import annotations
 
@@ -63,5 +63,5 @@ def test_nothing_outside_of_the_folder_is_saved(place: Place, tmp_path: Path) ->
     outside.write_text("secret")
     paths = [str(outside), os.path.relpath(outside, place.root), str(place.root)]
     saved = in_place.saved_first(paths)
-    assert not saved.has_any
+    assert saved.paths == frozenset()
     saved.close()
