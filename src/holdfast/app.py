@@ -149,7 +149,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
 
     @once
     def _asking(self) -> Asking:
-        return verbs.asking.Asking(self._parts, self._locking)
+        return verbs.asking.Asking(self._parts, self._plans, self._locking)
 
     @once
     def going_on(self) -> GoingOn:
@@ -276,13 +276,29 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         ``keeps_present``: take a checkpoint of the present state first. Without one, what no checkpoint holds is lost;
         that is for a disk that has no room for it.
         """
+        _refuse_only_unkept(only, keeps_present)
+        wanted = self._views.find_checkpoint(self.find_plan(reference), checkpoint)
+
+        def alone() -> RollbackResult | Declined:
+            return self._rollback(reference, wanted, only, keeps_present, confirm, listener)
+
+        if not only:
+            return alone()
+        return self._asking.alone_or_asked(
+            reference, alone, lambda plan: self._asking.restore_paths(plan, wanted, only, confirm)
+        )
+
+    def _rollback(
+        self,
+        reference: str,
+        wanted: Checkpoint,
+        only: Sequence[str],
+        keeps_present: bool,
+        confirm: Callable[[RollbackPreview], bool] | None,
+        listener: Listener | None,
+    ) -> RollbackResult | Declined:
         from holdfast.rollback import paths, rollback
 
-        _refuse_only_unkept(only, keeps_present)
-        found = self.find_plan(reference)
-        wanted = self._views.find_checkpoint(found, checkpoint)
-        if only and (asked := self._asking.restore_paths(found, wanted, only, confirm)) is not None:
-            return asked
         with (
             self._parts.reserve.given_up_if_full(),
             self._locking.recovered(self._locking.ROLLBACK, reference, listener=listener) as (plan, lease),
@@ -301,14 +317,21 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         self, reference: str, checkpoint: str, *, only: Sequence[str] = (), keeps_present: bool = True
     ) -> RollbackPreview:
         """What a rollback would do; changes nothing, and refuses what the rollback would refuse."""
+        _refuse_only_unkept(only, keeps_present)
+
+        def alone() -> RollbackPreview:
+            return self._rollback_preview(reference, checkpoint, only, keeps_present)
+
+        def asked(plan: Plan) -> RollbackPreview | None:
+            return self._asking.restore_preview(plan, self._views.find_checkpoint(plan, checkpoint), only)
+
+        return self._asking.alone_or_asked(reference, alone, asked) if only else alone()
+
+    def _rollback_preview(
+        self, reference: str, checkpoint: str, only: Sequence[str], keeps_present: bool
+    ) -> RollbackPreview:
         from holdfast.rollback import paths, rollback
 
-        _refuse_only_unkept(only, keeps_present)
-        if only:
-            plan = self.find_plan(reference)
-            asked = self._asking.restore_preview(plan, self._views.find_checkpoint(plan, checkpoint), only)
-            if asked is not None:
-                return asked
         with self._parts.reserve.given_up_if_full():
             plan = self._locking.idle(self._locking.ROLLBACK, reference)
             wanted = self._views.find_checkpoint(plan, checkpoint)
@@ -402,12 +425,17 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         """
         from holdfast.checkpoints.manual import take_manual_checkpoint
 
-        taken = self._asking.create_checkpoint(self.find_plan(reference), label)
-        if taken is not None:
-            return self._views.view_of(self.find_plan(taken.plan_id), taken)
-        with self._locking.recovered(self._locking.CREATE_CHECKPOINT, reference, listener=listener) as (plan, lease):
-            plan = take_manual_checkpoint(plan, lease, self.service, label)
-            return self._views.view_of(plan, self.store.get(Checkpoint, plan.last_checkpoint_id or ""))
+        def alone() -> CheckpointView:
+            recovered = self._locking.recovered(self._locking.CREATE_CHECKPOINT, reference, listener=listener)
+            with recovered as (plan, lease):
+                plan = take_manual_checkpoint(plan, lease, self.service, label)
+                return self._views.view_of(plan, self.store.get(Checkpoint, plan.last_checkpoint_id or ""))
+
+        def asked(plan: Plan) -> CheckpointView | None:
+            taken = self._asking.create_checkpoint(plan, label)
+            return None if taken is None else self._views.view_of(self.find_plan(plan.plan_id), taken)
+
+        return self._asking.alone_or_asked(reference, alone, asked)
 
     # Deleting and freeing space. Recovery may take space, so it does not come first; the content it needs is kept.
 

@@ -18,7 +18,6 @@ from holdfast.checkpoints.service import CheckpointService
 from holdfast.db.lease import holder_of, leased
 from holdfast.events import Listener, RealFilesRestored, SandboxesRestored, SetAside
 from holdfast.execution.conflicts import restore_waiting
-from holdfast.execution.merging import clear_away_again
 from holdfast.model import (
     Lease,
     Operation,
@@ -32,7 +31,6 @@ from holdfast.model import (
     now,
 )
 from holdfast.process.leftovers import end_leftovers, mark_of
-from holdfast.rollback.paths import finish_restore
 from holdfast.system.trees import remove_abandoned_folders, remove_tree
 
 _NOT_KNOWN = "not known"
@@ -81,6 +79,8 @@ class Recovery:
         if plan.state is PlanState.PROCESSING or store.runs.unfinished(plan_id):
             plan = _interrupt(plan, lease, self._service)
         if is_new_boot or not is_of_this_boot(plan):
+            from holdfast.execution.merging import clear_away_again
+
             clear_away_again(plan, self._service)
         return restore_what_was_lost(plan, lease, self._service)
 
@@ -92,6 +92,8 @@ class Recovery:
                 tell_set_aside(self._tell, result.set_aside)
                 return result.plan
             case OperationKind.RESTORE_PATHS:
+                from holdfast.rollback.paths import finish_restore
+
                 plan, set_aside = finish_restore(plan, lease, service, operation)
                 tell_set_aside(self._tell, set_aside)
                 return plan

@@ -77,12 +77,17 @@ def _files(home: Path) -> dict[str, Path]:
 
 def _profile_for(program: str, files: dict[str, Path]) -> Profile | None:
     for file in files.values():
-        # Most programs are no agent: what does not contain the name is not parsed.
-        if program and program in _text(file):
+        # Most programs are no agent: what cannot list the name is not parsed.
+        if program and _may_list(program, _text(file)):
             profile = _read(file)
             if program in profile.programs:
                 return profile
     return None
+
+
+def _may_list(program: str, text: str) -> bool:
+    lists = [part.partition("]")[0] for part in text.split("programs")[1:]]
+    return any(f"{quote}{program}{quote}" in listed for listed in lists for quote in ("'", '"'))
 
 
 def _read(file: Path) -> Profile:

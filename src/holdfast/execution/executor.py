@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from functools import cache
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,7 +18,6 @@ from holdfast.errors import HoldfastError, LeaseLostError
 from holdfast.events import Event, InSubplan, Listener, SeenAtOwnPath
 from holdfast.execution.beginning import Beginning
 from holdfast.execution.conflicts import refuse_unresolved, restore_waiting
-from holdfast.execution.divided import DividedStep
 from holdfast.execution.failure import FailureHandling
 from holdfast.execution.folders import door_place
 from holdfast.execution.recorder import ExecutionRecorder
@@ -32,7 +33,6 @@ from holdfast.execution.standing import (
 )
 from holdfast.execution.step_runner import StepRunner
 from holdfast.execution.steps import StepExecutor, StepRecords
-from holdfast.execution.subplans import ExecuteSubplan
 from holdfast.execution.tool_calls import ToolCalls
 from holdfast.execution.validation import Validation
 from holdfast.execution.view import own_path_notice, prepare
@@ -40,6 +40,10 @@ from holdfast.model import Lease, Moment, Plan, PlanState, RunStatus, StepRun
 from holdfast.sandbox.protocol import Sandbox
 from holdfast.system.progress import watched_by
 from holdfast.system.stopping import Stopped
+
+if TYPE_CHECKING:
+    from holdfast.execution.divided import DividedStep
+    from holdfast.execution.subplans import ExecuteSubplan
 
 __all__ = ["AfterInterruption", "Choices", "ExecutionResult", "PlanExecutor"]
 
@@ -107,7 +111,13 @@ class PlanExecutor:
             calls, records = ToolCalls(recorder, self._runner, self._cancelled, door), StepRecords(recorder)
             failures = FailureHandling(recorder, rollbacks)
             execute_subplan = self._subplans_under(recorder, rollbacks, door)
-            divided = DividedStep(recorder, records, execute_subplan, self._cancelled, begun.divided)
+
+            @cache
+            def divided() -> DividedStep:
+                from holdfast.execution.divided import DividedStep  # most plans have no subplans
+
+                return DividedStep(recorder, records, execute_subplan, self._cancelled, begun.divided)
+
             steps = StepExecutor(self._runner.tools, records, calls, failures)
             result = _run_remaining(
                 plan, steps, divided, Validation(recorder, calls), failures, recorder, self._cancelled
@@ -163,7 +173,7 @@ class PlanExecutor:
 def _run_remaining(
     plan: Plan,
     steps: StepExecutor,
-    divided: DividedStep,
+    divided: Callable[[], DividedStep],
     validation: Validation,
     failures: FailureHandling,
     recorder: ExecutionRecorder,
@@ -174,7 +184,7 @@ def _run_remaining(
     for index in range(plan.next_step, len(plan.steps)):
         if cancelled.is_set():
             return ExecutionResult(recorder.save_stopped(plan, PlanState.CANCELLED, "stopped between two steps"))
-        plan, run = (divided if plan.steps[index].subplans else steps).run(plan, index)
+        plan, run = (divided() if plan.steps[index].subplans else steps).run(plan, index)
         if run.status is RunStatus.INTERRUPTED:
             return _stopped(plan, run, recorder)
         if run.status is RunStatus.CONSTRAINED:

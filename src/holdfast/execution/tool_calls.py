@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -32,10 +33,10 @@ from holdfast.model import (
     now,
 )
 from holdfast.process.leftovers import mark_of
-from holdfast.process.pausing import paused
-from holdfast.rollback.paths import preview_restore, restore_paths
-from holdfast.rollback.rollback import RollbackPreview
 from holdfast.tools import ToolResult
+
+if TYPE_CHECKING:
+    from holdfast.rollback.rollback import RollbackPreview
 
 
 class ToolCalls:
@@ -107,6 +108,8 @@ class StepRequests:
 
     @contextmanager
     def _standing_still(self) -> Iterator[None]:
+        from holdfast.process.pausing import paused  # few runs are asked for something
+
         mark = mark_of(self._run.run_id, self._recorder.store.home)
         with paused(mark) as is_running:
             if not is_running:
@@ -121,6 +124,8 @@ class StepRequests:
         return self._take(request.label, ASKED_BY_PERSON)
 
     def _restore(self, request: RestorePaths) -> RollbackPreview | RollbackResult:
+        from holdfast.rollback.paths import preview_restore, restore_paths
+
         service = self._recorder.service
         wanted = self._recorder.store.get(Checkpoint, request.checkpoint_id)
         if self.plan.parent_plan_id is not None or wanted.plan_id != self.plan.plan_id:

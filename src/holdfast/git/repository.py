@@ -35,6 +35,8 @@ class GitRepository(msgspec.Struct, frozen=True):
     root: Path
     git_dir: Path
     common_dir: Path
+    hashes: str
+    """How its objects are named."""
 
     @classmethod
     def at(cls, path: Path) -> GitRepository:
@@ -42,13 +44,13 @@ class GitRepository(msgspec.Struct, frozen=True):
         path = path.resolve()
         key = _what_decides(path)
         if key is None or key not in _FOUND:
-            top, git_dir, common_dir = _places(path)
+            top, git_dir, common_dir, hashes = _answers(path)
             if top.resolve() != path:
                 raise SandboxError(
                     f"{path} lies inside the git repository {top}, it is not its root.",
                     hint="Name the root in the plan file, or give the resource the type `directory`.",
                 )
-            found = cls(path, git_dir, (path / common_dir).resolve())
+            found = cls(path, git_dir, (path / common_dir).resolve(), hashes)
             if key is None:
                 return found
             _FOUND[key] = found
@@ -102,14 +104,11 @@ class GitRepository(msgspec.Struct, frozen=True):
         counted = run_git(["rev-list", "--count", new, *([f"^{old}"] if old else [])], cwd=self.root).stdout
         return int(counted)
 
-    def object_format(self) -> str:
-        return self._word("rev-parse", "--show-object-format") or "sha1"
-
     def settings(self) -> list[tuple[str, str | None]]:
         """The settings of the repository, and after them those of this work tree alone."""
         items = self._items("config", "--local", "--includes", "--list", "-z")
         # Git creates that file with the first setting, and fails if it is asked to list settings before.
-        if self.is_set("extensions.worktreeConfig") and (self.git_dir / "config.worktree").exists():
+        if (self.git_dir / "config.worktree").exists() and self.is_set("extensions.worktreeConfig"):
             items += self._items("config", "--worktree", "--includes", "--list", "-z")
         pairs = []
         for item in items:
@@ -196,9 +195,9 @@ def _what_decides(path: Path) -> tuple[object, ...] | None:
     return path, folder.st_ino, config.st_ino, config.st_ctime_ns, config.st_size, settings
 
 
-def _places(path: Path) -> tuple[Path, Path, Path]:
-    """The root of the work tree around a folder, its git directory, and the one shared with other work trees."""
-    questions = ("--show-toplevel", "--absolute-git-dir", "--git-common-dir")
+def _answers(path: Path) -> tuple[Path, Path, Path, str]:
+    """Of the work tree around a folder: its root, its git directory, the one shared with others, and its hashes."""
+    questions = ("--show-toplevel", "--absolute-git-dir", "--git-common-dir", "--show-object-format")
     answer = run_git(["rev-parse", "--is-bare-repository", *questions], cwd=path, check=False)
     is_bare, *lines = answer.stdout.split(b"\n")[:-1] or [b""]
     if is_bare == b"true":
@@ -207,8 +206,8 @@ def _places(path: Path) -> tuple[Path, Path, Path]:
         raise _not_a_repository(path, complaint_of(answer))
     if len(lines) != len(questions):  # a name contains a line break
         lines = [run_git(["rev-parse", question], cwd=path).stdout[:-1] for question in questions]
-    top, git_dir, common_dir = (Path(os.fsdecode(line)) for line in lines)
-    return top, git_dir, common_dir
+    top, git_dir, common_dir = (Path(os.fsdecode(line)) for line in lines[:-1])
+    return top, git_dir, common_dir, lines[-1].decode()
 
 
 def _version_of(index: Path) -> bytes | None:

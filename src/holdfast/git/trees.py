@@ -61,7 +61,7 @@ class CommittedFolders(msgspec.Struct, frozen=True):
     ) -> CommittedFolders:
         """The folders that these paths lie in, and those around them."""
         if commit is None:
-            return cls(_DIGEST_BYTES[repository.object_format()], None, {})
+            return cls(_DIGEST_BYTES[repository.hashes], None, {})
         wanted = sorted(with_ancestors(split(path)[0] for path in paths))
         size = len(commit) // 2
         found = dict(zip(wanted, _trees(repository, commit, wanted, environment), strict=True))

@@ -32,7 +32,7 @@ from holdfast.model import FileChange, Plan
 from holdfast.names import name_text, valid_text
 from holdfast.sessions.undoing import Undo, UndoResult
 from holdfast.sessions.wishes import ToCheckpoint
-from holdfast.verbs.in_place import FolderMoment, InPlace
+from holdfast.verbs.in_place import FolderMoment
 
 _CONFIRM = "confirm"
 _LARGEST_COMPARED_BYTES = 1 << 20
@@ -55,13 +55,13 @@ class FolderTools:
 
     def checkpoint(self, wanted: Checkpoint, call: Call) -> Taken:
         with self._opened(call) as holdfast:
-            return Taken(_moment(holdfast.in_place.checkpoint(wanted.label or None)))
+            return Taken(_moment(holdfast, holdfast.in_place.checkpoint(wanted.label or None)))
 
     def timeline(self, wanted: ListMoments, call: Call) -> Timeline:
         with self._opened(call) as holdfast:
             in_place = holdfast.in_place
-            prompts = _Prompts(in_place)
-            moments = tuple(prompts.moment(each) for each in in_place.moments(wanted.limit))
+            told = _Told(holdfast)
+            moments = tuple(told.moment(each) for each in in_place.moments(wanted.limit))
             return Timeline(valid_text(str(in_place.folder)), moments)
 
     def show(self, wanted: Show, call: Call) -> Shown:
@@ -69,9 +69,7 @@ class FolderTools:
             in_place = holdfast.in_place
             plan, view = found_in(holdfast, wanted.id)
             calls = {each.after_id: each for each in in_place.calls(plan) if each.after_id}
-            moment = _Prompts(in_place).moment(
-                FolderMoment(view, plan, calls.get(view.group.group_id), is_before=False)
-            )
+            moment = _Told(holdfast).moment(FolderMoment(view, plan, calls.get(view.group.group_id)))
             change = holdfast.moment_changes(plan).at(view.group, _LARGEST_COMPARED_BYTES)
             files = [_file(each, with_patch=False) for each in (*change.files(), *change.ignored_files())]
             return Shown(moment, tuple(files[:MOST_LISTED]), len(files))
@@ -214,16 +212,16 @@ def _is_yes(answer: object) -> bool:
     return isinstance(content, dict) and content.get(_CONFIRM) is True
 
 
-class _Prompts:
-    """The prompts of the sessions, read once for each."""
+class _Told:
+    """Moments with what led to them; the prompts of each session are read once."""
 
-    def __init__(self, in_place: InPlace) -> None:
-        self._in_place = in_place
+    def __init__(self, holdfast: Holdfast) -> None:
+        self._holdfast = holdfast
         self._texts: dict[str, dict[int, str]] = {}
 
     def moment(self, found: FolderMoment) -> Moment:
         session, call = found.plan.session, found.call
-        moment = _moment(found.view)
+        moment = _moment(self._holdfast, found.view)
         if call is None:
             return moment
         return msgspec.structs.replace(
@@ -237,15 +235,16 @@ class _Prompts:
 
     def _of(self, plan: Plan) -> dict[int, str]:
         if plan.plan_id not in self._texts:
-            self._texts[plan.plan_id] = {each.number: each.text for each in self._in_place.prompts(plan)}
+            self._texts[plan.plan_id] = {each.number: each.text for each in self._holdfast.in_place.prompts(plan)}
         return self._texts[plan.plan_id]
 
 
-def _moment(view: CheckpointView) -> Moment:
+def _moment(holdfast: Holdfast, view: CheckpointView) -> Moment:
+    checkpoint = view.checkpoint
     return Moment(
-        id=view.display_id,
+        id=holdfast.lasting_id(checkpoint.plan_id, checkpoint.checkpoint_id),
         at=f"{view.group.created_at:%Y-%m-%d %H:%M:%S}",
-        title=valid_text(checkpoint_title(view.checkpoint, view.group)),
+        title=valid_text(checkpoint_title(checkpoint, view.group)),
         label=valid_text(view.group.label or ""),
     )
 
@@ -264,7 +263,7 @@ def _changed(undo: Undo, *, confirmation_token: str = "", note: str = "") -> Cha
         changes=_changes(undo.changes),
         total=len(undo.changes),
         confirmation_token=confirmation_token,
-        note=_and_commits(undo.has_other_commits, note),
+        note=_with_git(undo, note),
     )
 
 
@@ -276,12 +275,15 @@ def _done(result: UndoResult | Declined) -> Changed:
         changes=_changes(result.changes),
         total=len(result.changes),
         kept_checkpoint=result.kept_checkpoint_id,
-        note=_and_commits(result.has_other_commits, ""),
+        note=_with_git(result),
     )
 
 
-def _and_commits(has_other_commits: bool, note: str) -> str:
-    return " ".join(filter(None, ("HEAD, branches or tags of git change as well." if has_other_commits else "", note)))
+def _with_git(changed: Undo | UndoResult, note: str = "") -> str:
+    about = "HEAD, branches or tags of git change as well." if changed.has_other_commits else ""
+    if not changed.changes and not about:
+        about = "Only times, or git's own files, differ."
+    return " ".join(filter(None, (about, note)))
 
 
 def _changes(found: Sequence[FileChange]) -> tuple[Change, ...]:

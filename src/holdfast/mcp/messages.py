@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -15,6 +16,7 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 UNSUPPORTED_VERSION = -32022
 
+_LARGEST_ID = 2**63 - 1
 Id = int | str
 _VERSION = {"jsonrpc": "2.0"}
 
@@ -62,10 +64,20 @@ def read_line(line: bytes) -> Message | list[Message]:
     try:
         value = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Malformed(None, PARSE_ERROR, f"This line is not JSON: {error}.")
+        return Malformed(_id_in(line), PARSE_ERROR, f"This line is not JSON: {error}.")
     if isinstance(value, list) and value:
         return [_message(each) for each in value]
     return _message(value)
+
+
+def _id_in(line: bytes) -> Id | None:
+    """The id of a message that a more generous reader understands: its client would wait for the answer for ever."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    found = value.get("id") if isinstance(value, dict) else None
+    return found if _is_id(found) else None
 
 
 def _message(value: Any) -> Message:
@@ -92,8 +104,10 @@ def _response(value: dict[str, Any], known: Id | None) -> Message:
     return Response(known, result if isinstance(result, dict) else None)
 
 
-def _is_id(value: object) -> bool:
-    return isinstance(value, int | str) and not isinstance(value, bool)
+def _is_id(value: object) -> TypeGuard[Id]:
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) <= _LARGEST_ID
+    return isinstance(value, str)
 
 
 def answer(request_id: Id, result: dict[str, Any]) -> dict[str, Any]:

@@ -6,12 +6,13 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
+from fnmatch import filter as fnmatch_all
 from pathlib import Path
 
 from holdfast.errors import ProgramError, UsageError
 from holdfast.names import name_text
 
+_WILD = frozenset("*?[")
 _VARIABLE = re.compile(r"[A-Za-z_*][A-Za-z0-9_*]*")
 
 # poll(2) counts milliseconds in 32 bits, so waiting for a step longer than 24 days would fail at once.
@@ -24,8 +25,12 @@ def is_variable_pattern(text: str) -> bool:
 
 
 def passed_variables(environment: Mapping[str, str], patterns: Iterable[str]) -> dict[str, str]:
-    wanted = tuple(patterns)
-    return {name: value for name, value in environment.items() if any(fnmatchcase(name, pattern) for pattern in wanted)}
+    wanted = frozenset(patterns)
+    names = wanted.intersection(environment)
+    for pattern in wanted:
+        if not _WILD.isdisjoint(pattern):
+            names = names.union(fnmatch_all(environment, pattern))
+    return {name: value for name, value in environment.items() if name in names}
 
 
 def unset_variables(names: Iterable[str], environment: Mapping[str, str]) -> list[str]:

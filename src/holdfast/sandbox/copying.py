@@ -10,7 +10,6 @@ a directory meanwhile leads nowhere else.
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -336,7 +335,7 @@ class TreeCopy:
         with self._entries.open_file(name, source) as original:
             if self._is_linked(path, os.fstat(original)):
                 return True
-            place = self._target / f".holdfast-{secrets.token_hex(8)}"
+            place = self._target / f".holdfast-{os.urandom(8).hex()}"
             if not copy_as_of_one_moment(source, name, place):
                 return False
             with unless_moved():

@@ -114,7 +114,7 @@ class GitWorktreeSandbox:
 def _borrow(repository: GitRepository, work_tree: Path, branch: str | None, lender: Lender) -> None:
     """Give ``work_tree`` a repository of its own that sees all the user's commits and refs."""
     git_dir = work_tree / ".git"
-    args = ["init", "--quiet", "--template=", f"--object-format={repository.object_format()}"]
+    args = ["init", "--quiet", "--template=", f"--object-format={repository.hashes}"]
     run_git(args, cwd=work_tree, env=_REFS_IN_FILES)
     for probe in git_dir.glob("t??????"):
         probe.unlink()  # a test file of git for symlinks, left behind if git could not remove it

@@ -17,7 +17,6 @@ class Prompt(msgspec.Struct, frozen=True):
     number: int
     text: str
     decision_id: str
-    asked_at: datetime
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -66,7 +65,7 @@ class Call(msgspec.Struct, frozen=True):
 
 def prompts_of(decisions: Iterable[Decision]) -> list[Prompt]:
     asked = [each for each in decisions if each.type is DecisionType.USER_INTERVENTION]
-    return [Prompt(number, each.chosen, each.decision_id, each.created_at) for number, each in enumerate(asked, 1)]
+    return [Prompt(number, each.chosen, each.decision_id) for number, each in enumerate(asked, 1)]
 
 
 def calls_of(store: Store, plan: Plan) -> list[Call]:

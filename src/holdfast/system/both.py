@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TypeVar
 
@@ -13,10 +13,25 @@ Other = TypeVar("Other")
 
 def both(one: Callable[[], One], other: Callable[[], Other]) -> tuple[One, Other]:
     """Both results; one after the other if no more threads are allowed. The error of the first is raised first."""
-    with ThreadPoolExecutor(1) as thread:
+    results: list[Other] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
         try:
-            # In a copy of our context: a request to stop this thread is meant for both.
-            result = thread.submit(copy_context().run, other)
-        except RuntimeError:
-            return one(), other()
-        return one(), result.result()
+            results.append(other())
+        except BaseException as error:  # noqa: BLE001 - raised below, in the thread that asked
+            errors.append(error)
+
+    # In a copy of our context: a request to stop this thread is meant for both.
+    thread = threading.Thread(target=copy_context().run, args=(work,))
+    try:
+        thread.start()
+    except RuntimeError:
+        return one(), other()
+    try:
+        found = one()
+    finally:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return found, results[0]

@@ -36,6 +36,7 @@ from holdfast.sessions.blame import Blamed, blame
 from holdfast.sessions.calls import Call, Prompt, calls_of, prompts_of
 from holdfast.sessions.folder import resource_of
 from holdfast.sessions.recording import Recording
+from holdfast.sessions.saving_first import SavedFirst
 from holdfast.sessions.undoing import Undo, UndoResult, Wish, carry_out, decide, refuse_conflicts
 from holdfast.sessions.wishes import LastCall, Target, ToCheckpoint, wish_to_redo, wish_to_undo
 from holdfast.system import folder_lock
@@ -56,8 +57,6 @@ class FolderMoment(msgspec.Struct, frozen=True):
     plan: Plan
     call: Call | None
     """The call whose outcome it is."""
-    is_before: bool
-    """It is the moment before a call: what changed there, somebody else changed."""
 
 
 _WishIn = Callable[[Plan], Wish]
@@ -173,6 +172,10 @@ class InPlace:
                     raise
             time.sleep(_PAUSE_SECONDS)
 
+    def saved_first(self, paths: Sequence[str]) -> SavedFirst:
+        """Save some files at once, while another thread takes the first checkpoint of the folder."""
+        return SavedFirst(self._service.manager.sibling(), self.folder, paths)
+
     def unfinished(self, plan_id: str) -> list[StepRun]:
         """The calls of a session that have begun and not ended, as far as is known."""
         return self._store.runs.unfinished(plan_id)
@@ -226,7 +229,7 @@ class InPlace:
             timeline = self._views.timeline(plan.plan_id, moments=limit)
             for each in islice(timeline.newest_first(), limit):
                 call = after.get(each.group.group_id)
-                found.append(FolderMoment(each.checkpoints[0], plan, call, call is None))
+                found.append(FolderMoment(each.checkpoints[0], plan, call))
         return sorted(found, key=lambda each: _when(each.view), reverse=True)[:limit]
 
     def blame(self, path: str) -> list[Blamed]:

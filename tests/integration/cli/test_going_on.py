@@ -9,34 +9,19 @@ from typing import Any
 import pytest
 
 from tests.integration.cli.project import Project, wait_until
+from tests.integration.cli.resting import resting, settled
 from tests.integration.cli.test_run_is_remembered import data_of, of_app, on_terminal
 
-DELETES = "echo one > first; pause 1; rm version.txt; echo two > second; pause 2; echo three > third"
+DELETES = "echo one > first; rest; rm version.txt; echo two > second; rest; echo three > third"
 
 
 @pytest.fixture
 def went_wrong(project: Project) -> str:
     """A checkpoint of a program at work, before it removed a file; it went on after that, and has ended."""
-    pause = project.folder / "bin" / "pause"
-    pause.parent.mkdir()
-    pause.write_text(f'#!/bin/sh\nuntil [ -e "{project.folder}/go$1" ]; do sleep 0.02; done\n')
-    pause.chmod(0o755)
-    path = {"PATH": f"{pause.parent}:{project.environment['PATH']}"}
-    words = ("run", "--settle", "100ms", "--", "sh", "-c", DELETES)
-    environment = {**project.environment, **path}
-    process = project.start(*words, cwd=project.app, env=environment, stdout=subprocess.DEVNULL, stderr=None)
-    for number in (1, 2):
-        wait_until(lambda wanted=number: len(settled(project)) == wanted)
-        (project.folder / f"go{number}").touch()
-    assert process.wait(timeout=60) == 0
+    with resting(project) as beginning:
+        ended = of_app(project, "run", "--settle", "100ms", "--", "sh", "-c", beginning + DELETES)
+    assert ended.exit_code == 0
     return settled(project)[0]
-
-
-def settled(project: Project) -> list[str]:
-    listed = of_app(project, "--format", "json", "checkpoint", "list")
-    if listed.exit_code != 0:
-        return []
-    return [each["checkpoint_id"] for each in listed.data["checkpoints"] if each["triggers"] == ["settled"]]
 
 
 def in_sandbox(project: Project) -> dict[str, str]:
@@ -189,8 +174,9 @@ def test_it_is_asked_before_it_goes_back(project: Project, went_wrong: str) -> N
 
 def test_checkpoints_are_taken_as_before_while_it_goes_on(project: Project) -> None:
     of_app(project, "run", "--settle", "100ms", "--", "true")
-    writes = "echo 1 > f; sleep 0.6; echo 2 > f"
-    assert of_app(project, "run", "--in", "latest", "--", "sh", "-c", writes).exit_code == 0
+    with resting(project) as beginning:
+        writes = beginning + "echo 1 > f; rest; echo 2 > f"
+        assert of_app(project, "run", "--in", "latest", "--", "sh", "-c", writes).exit_code == 0
     assert len(settled(project)) == 1
 
 
@@ -296,9 +282,11 @@ def test_a_plan_in_conflict_is_refused(project: Project) -> None:
 @pytest.fixture
 def killed(project: Project) -> Project:
     """A program wrote a file, of which there is a checkpoint, and another one; then Holdfast was killed."""
-    words = ("run", "--settle", "100ms", "--", "sh", "-c", "echo 1 > first; sleep 1; echo 2 > last; sleep 60")
-    process = project.start(*words, cwd=project.app, stdout=subprocess.DEVNULL, stderr=None)
-    wait_until(lambda: any(project.home.glob("sandboxes/*/app/last")))
+    with resting(project) as beginning:
+        script = beginning + "echo 1 > first; rest; echo 2 > last; sleep 60"
+        words = ("run", "--settle", "100ms", "--", "sh", "-c", script)
+        process = project.start(*words, cwd=project.app, stdout=subprocess.DEVNULL, stderr=None)
+        wait_until(lambda: any(project.home.glob("sandboxes/*/app/last")))
     process.kill()
     process.wait()
     return project

@@ -19,8 +19,9 @@ from typing import IO, Any
 import pytest
 
 from tests.integration.cli.project import Ended, Project, wait_until
+from tests.integration.cli.resting import resting
 
-EDITS = "echo one > f; sleep 1.5; echo two >> f; sleep 1.5; rm f version.txt"
+EDITS = "echo one > f; rest; echo two >> f; rest; rm f version.txt"
 
 
 def run(project: Project, *arguments: str, variables: dict[str, str] | None = None, cwd: Path | None = None) -> Ended:
@@ -34,7 +35,8 @@ def in_app(project: Project, *arguments: str) -> Any:
 
 
 def test_a_program_that_edits_waits_edits_and_deletes_can_be_taken_back_point_by_point(project: Project) -> None:
-    ended = run(project, "--settle", "300ms", "--", "sh", "-c", EDITS)
+    with resting(project) as beginning:
+        ended = run(project, "--settle", "300ms", "--", "sh", "-c", beginning + EDITS)
     assert ended.exit_code == 0, ended
     assert (project.app / "version.txt").read_text() == "1\n"
     plan = in_app(project, "plan", "status")
@@ -342,15 +344,16 @@ def test_stopping_it_while_its_sandbox_is_made_says_that_it_never_began(project:
 @pytest.fixture
 def killed(project: Project) -> Project:
     """A program wrote a file, of which there is a checkpoint, and another one; then Holdfast was killed."""
-    words = ("run", "--settle", "100ms", "--", "sh", "-c", LEAVES_WORK)
-    process = project.start(*words, cwd=project.app, stdout=subprocess.DEVNULL, stderr=None)
-    wait_until(lambda: any(project.home.glob("sandboxes/*/app/last")))
+    with resting(project) as beginning:
+        words = ("run", "--settle", "100ms", "--", "sh", "-c", beginning + LEAVES_WORK)
+        process = project.start(*words, cwd=project.app, stdout=subprocess.DEVNULL, stderr=None)
+        wait_until(lambda: any(project.home.glob("sandboxes/*/app/last")))
     process.kill()
     process.wait()
     return project
 
 
-LEAVES_WORK = "echo 1 > first; sleep 1; echo 2 > last; sleep 60"
+LEAVES_WORK = "echo 1 > first; rest; echo 2 > last; sleep 60"
 
 
 def test_the_work_of_a_program_whose_holdfast_was_killed_can_be_kept_and_applied(killed: Project) -> None:

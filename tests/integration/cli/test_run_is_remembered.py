@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.cli.project import Ended, Project
+from tests.integration.cli.resting import resting
 from tests.support.conversation import Said, converse
 
 COPIES = 'echo "$MY_KEY" >> "$OUTSIDE_LOG"; echo 2 > version.txt; exit 3'
@@ -93,11 +94,12 @@ def test_a_place_that_is_gone_is_named_before_anything_runs(
 
 
 def test_checkpoints_are_taken_while_it_runs_again_as_they_were(project: Project) -> None:
-    script = "echo one > f; sleep 0.6; echo two > f; sleep 0.6"
-    assert of_app(project, "run", "--settle", "100ms", "--", "sh", "-c", script).exit_code == 0
-    first = data_of(project, "checkpoint", "list")["checkpoints"][0]["checkpoint_id"]
-    data_of(project, "plan", "rollback", "--yes", "latest", first)
-    data_of(project, "plan", "execute", "latest")
+    with resting(project) as beginning:
+        script = beginning + "echo one > f; rest; echo two > f; rest"
+        assert of_app(project, "run", "--settle", "100ms", "--", "sh", "-c", script).exit_code == 0
+        first = data_of(project, "checkpoint", "list")["checkpoints"][0]["checkpoint_id"]
+        data_of(project, "plan", "rollback", "--yes", "latest", first)
+        data_of(project, "plan", "execute", "latest")
     moments = data_of(project, "checkpoint", "list")["checkpoints"]
     in_second = [each for each in moments if each["triggers"] == ["settled"] and not each["superseded"]]
     assert len(in_second) == 2

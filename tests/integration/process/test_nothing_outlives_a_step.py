@@ -53,12 +53,13 @@ def test_a_process_that_forks_all_the_time_is_caught(run, leave_group):
 
 
 def test_orphans_that_end_while_the_command_runs_are_not_kept_as_zombies(run):
-    script = "for each in 1 2 3 4 5; do (sleep 0 &); done; sleep 0.3; ps -o state= --ppid $PPID"
-    assert run(script).output.split() == ["S"]
+    alone = "[ $(ps -o pid= --ppid $PPID | wc -l) = 1 ]"
+    script = f"for each in 1 2 3 4 5; do (sleep 0 &); done; until {alone}; do sleep 0.01; done; echo alone"
+    assert run(script, timeout_seconds=60).output == "alone\n"
 
 
 def test_a_timeout_ends_the_whole_tree(run, pid_file):
-    result = run(f"{DAEMON}; {CHILD_IN_GROUP}; {WAIT_FOR_DAEMON}; echo ready; sleep 1000", timeout_seconds=2)
+    result = run(f"{DAEMON}; {CHILD_IN_GROUP}; {WAIT_FOR_DAEMON}; echo ready; sleep 1000", timeout_seconds=4)
     assert (result.timed_out, result.cancelled, result.exit_code) == (True, False, None)
     assert result.output == "ready\n"
     assert not pid_file("daemon").is_alive
@@ -171,7 +172,7 @@ def test_a_killed_supervisor_neither_hangs_us_nor_leaves_the_tree(run, pid_file,
 
 def test_a_stopped_supervisor_does_not_hold_up_a_timeout(run, pid_file, monkeypatch):
     monkeypatch.setattr(watch, "STOP_SECONDS", 0.5)
-    result = run(f"{CHILD_IN_GROUP}; echo $$ > main; kill -STOP $PPID; sleep 1000", timeout_seconds=2)
+    result = run(f"{CHILD_IN_GROUP}; echo $$ > main; kill -STOP $PPID; sleep 1000", timeout_seconds=4)
     assert result.timed_out
     assert not any(pid_file(name).is_alive for name in ("main", "child"))
 

@@ -553,7 +553,7 @@ def refuse(*_):
 root, kept = Path(sys.argv[1]), Path(sys.argv[2]) / "index"
 if sys.argv[3] == "a copy":
     os.link = refuse
-repository = GitRepository(root, root / ".git", root / ".git")
+repository = GitRepository(root, root / ".git", root / ".git", "sha1")
 os.setgroups([{GROUP}])
 os.setresgid({OURS}, {OURS}, {OURS})
 os.setresuid({OURS}, {OURS}, {OURS})

@@ -45,7 +45,6 @@ class HookEvent(msgspec.Struct, frozen=True):
     is_end_untold: bool = False
     """No hook says when the call ends: it is over at the next hook of the session."""
     is_failed: bool = False
-    duration_ms: int | None = None
     parent_call_id: str = ""
     """Of the subagent that makes the call, if the agent says so."""
     source: str = ""

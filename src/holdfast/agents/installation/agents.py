@@ -16,7 +16,6 @@ from holdfast.agents.installation.json_text import BrokenText
 from holdfast.agents.installation.place import Place, Scope
 from holdfast.agents.installation.program import HookProgram, is_ours
 from holdfast.errors import UsageError
-from holdfast.model import Unprotected
 from holdfast.names import did_you_mean, name_text
 
 
@@ -27,7 +26,7 @@ class _Limits(NamedTuple):
     client: float
 
 
-_TOOL, _OTHER = _Limits(60, 55), _Limits(30, 25)
+_TOOL, _OTHER = _Limits(60, 58), _Limits(30, 25)
 _NAME = "holdfast"
 """Of our hooks, where hooks have names."""
 _PLUGIN = Path(__file__).with_name("opencode.js")
@@ -106,9 +105,8 @@ def _path_of_claude(scope: Scope, place: Place) -> Path:
 def _claude_hook(agent: str, kind: HookKind, limits: _Limits, program: HookProgram) -> Hook:
     """Started without a shell."""
     first, *rest = program.words(agent, kind, limits.client)
-    blocks = kind is HookKind.BEFORE_TOOL and program.on_failure is Unprotected.BLOCK
-    # Also if the program itself is gone, or is killed.
-    policy = {"onFailure": "block"} if blocks else {}
+    # Also if the client itself is gone, or is killed.
+    policy = {"onFailure": "block"} if program.blocks(kind) else {}
     return {"type": "command", "command": first, "args": rest, "timeout": limits.agent, **policy}
 
 

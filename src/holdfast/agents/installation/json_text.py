@@ -122,18 +122,19 @@ def appended(text: str, container: Node, value: Any, key: str | None = None) -> 
     newline = "\r\n" if "\r\n" in text else "\n"
     unit = _indentation_unit(text)
     inside = text[container.begin + 1 : container.end - 1]
-    if not inside.strip():
-        is_in_lines, before, after = True, text[: container.begin + 1], ""
+    last = container.members[-1].node.end if container.members else container.begin + 1
+    before = text[:last] + ("," if container.members else "")
+    after = text[last : container.end - 1].rstrip()
+    if container.members:
+        is_in_lines = "\n" in text[container.begin : container.members[0].begin]
     else:
-        last = container.members[-1].node.end if container.members else container.begin + 1
-        is_in_lines = "\n" in inside
-        before = text[:last] + ("," if container.members else "")
-        after = text[last : container.end - 1].rstrip()
+        is_in_lines = bool(inside.strip()) or "\n" in text.strip() or text.strip(f"{_MARK} \t\r\n") == "{}"
     rendered = json.dumps(value, indent=unit if is_in_lines else None, ensure_ascii=False)
     if key is not None:
         rendered = f"{json.dumps(key, ensure_ascii=False)}: {rendered}"
     if not is_in_lines:
-        return f"{before}{after} {rendered}{text[container.end - 1 :]}"
+        space = " " if container.members else ""
+        return f"{before}{after}{space}{rendered}{text[container.end - 1 :]}"
     outer = _indentation_at(text, container.begin)
     lines = rendered.replace("\n", f"{newline}{outer}{unit}")
     return f"{before}{after}{newline}{outer}{unit}{lines}{newline}{outer}{text[container.end - 1 :]}"

@@ -100,9 +100,9 @@ export const Holdfast = async ({ client, directory, worktree }) => {
       await send("chat.message", input.sessionID, { prompt: text.join("\n"), messageID: output.message?.id })
     },
     "tool.execute.before": async ({ tool, sessionID, callID }, { args }) => {
-      calls.set(`${sessionID} ${callID}`, Date.now())
       const reply = await send("tool.execute.before", sessionID, { callID, tool, args })
       stopIfBlocked(reply)
+      calls.set(`${sessionID} ${callID}`, Date.now())
     },
     "tool.execute.after": async ({ tool, sessionID, callID, args }, output) => {
       const key = `${sessionID} ${callID}`

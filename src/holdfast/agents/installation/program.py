@@ -7,6 +7,7 @@ import shlex
 
 import msgspec
 
+from holdfast.agents.hooks.answering import BLOCKED
 from holdfast.agents.hooks.event import HookKind
 from holdfast.model import Unprotected
 
@@ -21,14 +22,18 @@ class HookProgram(msgspec.Struct, frozen=True):
     on_failure: Unprotected
 
     def words(self, agent: str, kind: HookKind, limit_seconds: float) -> list[str]:
-        """A checkpoint that failed can stop only a tool that has not run yet."""
-        blocks = kind is HookKind.BEFORE_TOOL and self.on_failure is Unprotected.BLOCK
+        policy = Unprotected.BLOCK if self.blocks(kind) else Unprotected.WARN
         options = ["--agent", agent, "--python", self.python, "--limit", f"{limit_seconds:g}"]
-        return [*self.client, *options, "--on-failure", Unprotected.BLOCK if blocks else Unprotected.WARN]
+        return [*self.client, *options, "--on-failure", policy]
+
+    def blocks(self, kind: HookKind) -> bool:
+        """Whether a checkpoint that cannot be taken stops what the hook announces: only what has not happened yet."""
+        return kind is HookKind.BEFORE_TOOL and self.on_failure is Unprotected.BLOCK
 
     def command(self, agent: str, kind: HookKind, limit_seconds: float) -> str:
-        """The same for a shell."""
-        return shlex.join(self.words(agent, kind, limit_seconds))
+        """The same for a shell, with an end that blocks also if the client itself is gone, or is killed."""
+        words = shlex.join(self.words(agent, kind, limit_seconds))
+        return f"{words} || exit {BLOCKED}" if self.blocks(kind) else words
 
 
 def is_ours(command: str) -> bool:

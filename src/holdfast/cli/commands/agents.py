@@ -277,7 +277,7 @@ def _show_status(screen: Screen, found: Sequence[AgentStatus]) -> None:
                 (name_text(str(place.path)), "dim"),
             )
             for obstacle in place.obstacles:
-                screen.line("    ", (f"{obstacle[0].upper()}{obstacle[1:]}.", "bad"))
+                screen.line("    ", (f"{obstacle}.", "bad"))
         if not shown:
             screen.line("  ", ("no hooks", "dim"))
         elif each.seen_at is not None:

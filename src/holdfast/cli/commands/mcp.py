@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from holdfast.cli.invocation import Invocation, command
 from holdfast.cli.output import Reply
 from holdfast.errors import UsageError
@@ -26,5 +28,7 @@ def mcp(invocation: Invocation) -> Reply:
     if invocation.is_for_programs:
         raise UsageError("`holdfast mcp` speaks its own protocol.", hint="Leave out --format.")
     invocation.output_is_taken = True
+    # As it is now: the folder may be moved while the server lives, and with it the current folder of this process.
+    invocation.project = (invocation.project or Path.cwd()).resolve()
     serve(invocation.opened)
     return Reply({}, lambda _: None)
