@@ -74,6 +74,7 @@ NAMES = {
     "ToCheckpoint": "sessions.wishes",
     "FolderMoment": "verbs.in_place",
     "InPlace": "verbs.in_place",
+    "SavedFirst": "sessions.saving_first",
     "SessionInfo": "model",
 }
 
