@@ -111,7 +111,8 @@ def warm_up() -> None:
     """Import all that a command may import: its forks then start at once and find it there."""
     own = (module.name for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."))
     for name in (*own, *_IMPORTED_LATE):
-        if not name.endswith("__main__"):
+        # Of the last two no command imports anything, and what they need may not be there.
+        if {"__main__", "langgraph", "minisweagent"}.isdisjoint(name.split(".")):
             importlib.import_module(name)
     # The folders here are so small that no spares of them would be kept.
     spares.FEWEST_ENTRIES = 1

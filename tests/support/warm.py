@@ -28,6 +28,8 @@ import coverage
 import holdfast
 
 _SCRIPTS = ("__main__", "supervisor", "python_child", "migrations")
+_FOR_OTHER_PROGRAMS = ("langgraph", "minisweagent")
+"""No command imports these, and they need packages that are slow to import, or not there."""
 _MEASURING = "COVERAGE_PROCESS_CONFIG"
 
 
@@ -47,7 +49,8 @@ def _server() -> ForkServerContext:
 
 def _modules() -> list[str]:
     found = (module.name for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."))
-    return [name for name in found if not any(part in _SCRIPTS for part in name.split("."))]
+    left_out = {*_SCRIPTS, *_FOR_OTHER_PROGRAMS}
+    return [name for name in found if left_out.isdisjoint(name.split("."))]
 
 
 def _imported_by_each_process() -> list[str]:
