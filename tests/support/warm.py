@@ -26,8 +26,8 @@ import coverage
 
 import holdfast
 
-_NOT_IMPORTED = ("__main__", "supervisor", "python_child", "migrations", "langgraph")
-"""What runs as a script, and what no command needs: it imports large packages."""
+_NOT_IMPORTED = ("__main__", "supervisor", "python_child", "migrations", "langgraph", "minisweagent")
+"""What runs as a script, and what no command needs: some import large packages, which may not be there."""
 _MEASURING = "COVERAGE_PROCESS_CONFIG"
 
 
