@@ -26,6 +26,7 @@ from holdfast.guard.wire import HOOK, RECORD, STATUS, STOP, Request, socket_name
 from holdfast.model import Unprotected
 
 if TYPE_CHECKING:
+    from holdfast import SavedFirst
     from holdfast.guard.sessions import Sessions
 
 RECORD_WRITES = "--record-writes"
@@ -112,16 +113,30 @@ class Guard:
         with suppress(OSError):
             note_seen(self._home, self._folder, event.agent, event.kind)
 
-        def hear() -> Reply:
-            return adapter.reply(event, self._heard_answer(event, pid))
+        saved = self._saved_first(event)
 
+        def hear() -> Reply:
+            try:
+                return adapter.reply(event, self._heard_answer(event, pid, saved))
+            finally:
+                if saved is not None:
+                    saved.close()
+
+        if saved is not None:
+            return Job(hear, reply=adapter.reply(event, HookAnswer())), 0.0
         return Job(hear, reply=adapter.reply(event, self._late_answer(event))), _PATIENCE_WITH.get(event.kind, 0.0)
 
-    def _heard_answer(self, event: HookEvent, pid: int | None) -> HookAnswer:
+    def _saved_first(self, event: HookEvent) -> SavedFirst | None:
+        try:
+            return self._sessions.save_first(event) if self._sessions is not None else None
+        except (HoldfastError, OSError):
+            return None  # then it waits for the checkpoint, and is told what is wrong
+
+    def _heard_answer(self, event: HookEvent, pid: int | None, saved: SavedFirst | None) -> HookAnswer:
         if self._sessions is None:
             return self._failure(event, self._problem)
         try:
-            return self._sessions.hear(event, pid)
+            return self._sessions.hear(event, pid, saved)
         except Exception as error:  # noqa: BLE001 - the agent is told, and no error ends the guard
             return self._failure(event, _words_of(error))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from holdfast import CallBegun, CallEnded, Holdfast, Recording, SessionInfo
+from holdfast import CallBegun, CallEnded, Holdfast, Recording, SavedFirst, SessionInfo
 from holdfast.agents.hooks.event import HookAnswer, HookEvent, HookKind
 from holdfast.errors import NotFoundError
 from holdfast.guard.agent_process import agent_process
@@ -64,6 +64,7 @@ class Sessions:
         self._watched: Plan | None = None
         """A session of the folder; all of them have the same one."""
         self._is_remembered = True
+        self._is_reading_first = False
 
     def close(self) -> None:
         self._watching.close()
@@ -76,22 +77,32 @@ class Sessions:
     def has_running_calls(self) -> bool:
         return any(each.running for each in self._open.values())
 
-    def hear(self, event: HookEvent, pid: int | None) -> HookAnswer:
+    def hear(self, event: HookEvent, pid: int | None, saved: SavedFirst | None = None) -> HookAnswer:
         """Record what was said; the answer tells the agent what a person changed meanwhile."""
         if event.kind is HookKind.OTHER:
             return HookAnswer()
         try:
-            return self._hear(event, self._session_for(event, pid))
+            return self._hear(event, self._session_for(event, pid), saved)
         except NotFoundError:  # a person has deleted the session meanwhile
             del self._open[event.agent, event.session_id]
-            return self._hear(event, self._session_for(event, pid))
+            return self._hear(event, self._session_for(event, pid), saved)
 
-    def _hear(self, event: HookEvent, session: OpenSession) -> HookAnswer:
+    def save_first(self, event: HookEvent) -> SavedFirst | None:
+        """Save what a call says that it writes, if the first checkpoint is still being taken; in any thread.
+
+        None if the call has to wait for that: it may write anything.
+        """
+        is_sure = event.kind is HookKind.BEFORE_TOOL and bool(event.paths) and not event.reads_only
+        return self._in_place.saved_first(event.paths) if is_sure and self._is_reading_first else None
+
+    def _hear(self, event: HookEvent, session: OpenSession, saved: SavedFirst | None) -> HookAnswer:
         with self._in_place.recording(session.plan_id) as (plan, recording):
             self._watch(plan)
             told = self._changed_by_person(session, plan)
             if not session.is_begun:
+                self._is_reading_first = plan.head_group_id is None
                 plan = recording.begin(plan, session.info)
+                self._is_reading_first = False
                 session.is_begun = True
             plan = self._end_untold(session, plan, recording)
             match event.kind:
@@ -103,7 +114,7 @@ class Sessions:
                     plan = recording.look(plan, _begun(event, session, self._in_place.folder), session.prompt_id)
                 case HookKind.BEFORE_TOOL:
                     begun = _begun(event, session, self._in_place.folder)
-                    plan, run = recording.before(plan, begun, session.prompt_id, session.running)
+                    plan, run = recording.before(plan, begun, session.prompt_id, session.running, saved)
                     session.begin(run, is_end_untold=event.is_end_untold)
                     session.decisions[event.call_id] = run.decision_id or ""
                 case HookKind.AFTER_TOOL:
