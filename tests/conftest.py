@@ -143,7 +143,16 @@ def _is_free_in_forks(lock: Any) -> None:
 
 
 _trace_one_thread_at_a_time()
+
+
+def _begin_anew() -> None:
+    """In a fork: what was measured before is the parent's to write, and its file is no file of the fork's."""
+    measuring = Coverage.current()
+    if measuring is not None and measuring._collector is not None and measuring._data is not None:
+        measuring._collector._clear_data()
+        measuring._data._start_using()
+
+
 if (_measuring := Coverage.current()) is not None and _measuring._collector is not None:
     _is_free_in_forks(_measuring._collector.data_lock)
-    # Or each fork would write all that was measured before it, too.
-    os.register_at_fork(after_in_child=_measuring._collector._clear_data)
+    os.register_at_fork(after_in_child=_begin_anew)

@@ -1,8 +1,8 @@
 """Tries ``holdfast mcp`` with real clients: ``python -m tools.mcp_clients [NAME...]``, also a part of ``make agents``.
 
-Uses the agents of ``tools.agents``, with the scripted model. Each must offer our tools to the model and call two of
-them: a checkpoint is taken with a label, and listed to the model in the next turn. The inspector's command line lists
-and calls them, too.
+Uses the agents of ``tools.agents``, with the scripted model and with our hooks. Each must offer our tools to the model,
+which takes a checkpoint, spoils a file in the shell, restores it, and lists the moments. The inspector's command line
+lists and calls the tools, too.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tools.scripted_model import ScriptedModel, Turn, serving
 
 _INSPECTOR = "@modelcontextprotocol/inspector"
 _LABEL = "by the model"
+_SPOIL = "echo spoilt > notes.txt; echo new > new.txt"
 _TOOLS = ("checkpoint", "timeline", "show", "diff", "restore", "rewind", "undo_rewind")
 _PATIENCE_SECONDS = 180
 
@@ -34,6 +35,11 @@ class McpClient:
     """Its name in ``tools.agents``."""
     prefix: str
     """What it puts before the names of our tools."""
+    hooks: tuple[str, ...]
+    """How our hooks are installed for it."""
+    shell: str
+    argument: str
+    """Its tool for commands, and the name of the command in it."""
     options: Callable[[], Sequence[str]] = tuple
     """What is added to its command line."""
     settings: Callable[[dict[str, str]], None] = lambda _: None
@@ -45,6 +51,14 @@ class McpClient:
 def _claude_options() -> Sequence[str]:
     server = {"command": str(HOLDFAST), "args": ["mcp"]}
     return "--mcp-config", json.dumps({"mcpServers": {"holdfast": server}}), "--strict-mcp-config"
+
+
+def _codex_options() -> Sequence[str]:
+    return "-s", "danger-full-access"
+
+
+def _gemini_options() -> Sequence[str]:
+    return ("--skip-trust",)
 
 
 def _codex_settings(files: dict[str, str]) -> None:
@@ -69,10 +83,12 @@ def _opencode_variables(variables: dict[str, str]) -> None:
 
 
 CLIENTS = (
-    McpClient("claude", "mcp__holdfast__", options=_claude_options),
-    McpClient("codex", "", settings=_codex_settings),
-    McpClient("gemini", "mcp_holdfast_", settings=_gemini_settings),
-    McpClient("opencode", "holdfast_", variables=_opencode_variables),
+    McpClient("claude", "mcp__holdfast__", ("claude-code",), "Bash", "command", options=_claude_options),
+    McpClient("codex", "", ("--trust", "codex"), "exec_command", "cmd", _codex_options, settings=_codex_settings),
+    McpClient(
+        "gemini", "mcp_holdfast_", ("gemini-cli",), "run_shell_command", "command", _gemini_options, _gemini_settings
+    ),
+    McpClient("opencode", "holdfast_", ("opencode",), "bash", "command", variables=_opencode_variables),
 )
 
 
@@ -86,20 +102,27 @@ def problems_of(client: McpClient, folder: Path) -> list[str]:
     model = ScriptedModel(
         (
             Turn("I keep it.", f"{client.prefix}checkpoint", {"label": _LABEL}),
+            Turn("I work.", client.shell, {client.argument: _SPOIL, "description": "work"}),
+            Turn("I restore.", f"{client.prefix}restore", {"from": _LABEL, "paths": ["notes.txt"]}),
             Turn("I look.", f"{client.prefix}timeline", {"limit": 5}),
             Turn("All done."),
         )
     )
     with serving(model) as address:
         environment = _environment(agent, client, address, user, folder)
-        program, *arguments = agent.command
-        command = [program, *arguments[:-1], *client.options(), arguments[-1]]
-        command = [*command, "--skip-trust"] if client.agent == "gemini" else command
-        ended = _ended(command, project, environment)
+        installed = _ended([str(HOLDFAST), "agents", "install", *client.hooks], project, environment)
+        if installed.returncode:
+            return [installed.stderr]
+        *command, last = agent.command
+        at = len(command) - (command[-1] == "-p")  # its value is the task
+        ended = _ended([*command[:at], *client.options(), *command[at:], last], project, environment)
+        _ended([str(HOLDFAST), "guard", "stop"], project, environment)
     said = json.dumps([body for _, body in model.requests])
     found = [f"{tool} was not offered" for tool in _TOOLS if f'"{client.prefix}{tool}"' not in said]
     if _LABEL not in _labels(project, folder / "home"):
         found.append("no checkpoint was taken")
+    if (project / "notes.txt").read_text() != "ideas\n" or not (project / "new.txt").exists():
+        found.append("the file was not restored, or more than that")
     if "newest first" not in said:
         found.append("the timeline did not come back to the model")
     return [*found, ended.stdout[-1500:], ended.stderr[-1500:]] if found else []

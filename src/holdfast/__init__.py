@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.blame import Blamed
     from holdfast.sessions.calls import Call, Prompt
     from holdfast.sessions.recording import CallBegun, CallEnded, Recording
+    from holdfast.sessions.saving_first import SavedFirst
     from holdfast.sessions.undoing import Undo, UndoConflict, UndoResult
     from holdfast.sessions.wishes import CallNumber, LastCall, OnlyCall, PromptNumber, ToCheckpoint
     from holdfast.snapshot.manager import CheckpointManager
@@ -100,6 +101,7 @@ __all__ = [
     "RollbackResult",
     "RunSettings",
     "SandboxCheckpoint",
+    "SavedFirst",
     "SessionInfo",
     "StepContent",
     "Timeline",
@@ -147,6 +149,7 @@ _MODULES = {
     "sessions.blame": ("Blamed",),
     "sessions.calls": ("Call", "Prompt"),
     "sessions.recording": ("CallBegun", "CallEnded", "Recording"),
+    "sessions.saving_first": ("SavedFirst",),
     "sessions.undoing": ("Undo", "UndoConflict", "UndoResult"),
     "sessions.wishes": ("CallNumber", "LastCall", "OnlyCall", "PromptNumber", "ToCheckpoint"),
     "snapshot.manager": ("CheckpointManager",),

@@ -6,10 +6,10 @@ Name it in the configuration of the agent: ``environment_class: holdfast.miniswe
 from __future__ import annotations
 
 import os
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from minisweagent import __version__
 from minisweagent.environments.local import LocalEnvironment
 from minisweagent.exceptions import Submitted
 
@@ -28,7 +28,7 @@ class HoldfastEnvironment(LocalEnvironment):  # type: ignore[misc]  # the packag
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._holdfast = Holdfast.open(Path(self.config.cwd or os.getcwd()))
-        info = SessionInfo(agent=_AGENT, version=version(_AGENT), session_id=new_id())
+        info = SessionInfo(agent=_AGENT, version=__version__, session_id=new_id())
         self._session = self._holdfast.in_place.begin(info).plan_id
 
     def execute(self, action: dict[str, Any], cwd: str = "", *, timeout: int | None = None) -> dict[str, Any]:

@@ -71,7 +71,10 @@ class Recovery:
         for operation in store.operations.unfinished(plan_id):
             plan = self._finish_or_undo(plan, operation)
         if plan.is_session:
-            return plan, None  # its calls are not processes of ours, and its folder is what the user made of it
+            from holdfast.sessions.undoing import record_outcome  # only sessions need it
+
+            # Its calls are not processes of ours, and its folder is what the user made of it.
+            return record_outcome(plan, lease, self._service), None
         forget_indexes(plan.resources)
         if plan.state is PlanState.PROCESSING or store.runs.unfinished(plan_id):
             plan = _interrupt(plan, lease, self._service)

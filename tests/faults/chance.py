@@ -15,7 +15,7 @@ from tests.faults.trial import Bench, Outcome
 from tests.faults.verbs import Verb
 
 TARGETS = ("the process group", "everything", "the step's processes", "the step's supervisor")
-_WITHOUT_STEPS = ("checkpoint", "rollback", "apply", "unapply", "prune", "collect")
+_WITHOUT_STEPS = ("checkpoint", "rollback", "apply", "unapply", "prune", "collect", "undo", "redo")
 
 
 def targets_of(verb: Verb) -> tuple[str, ...]:

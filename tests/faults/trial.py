@@ -119,7 +119,7 @@ class Bench:
         marked = any(folder_mark.find_on(folder) for folder in (self.world.app, self.world.data))
         if marked or any("/.staging-" in each or each.startswith("tmp/") for each in facts.leftovers):
             # What a kill or an error left at the very end is removed by the next command that takes the plan.
-            follow(self.world, "plan", "execute", self.world.plan_id)
+            follow(self.world, *verb.clears_up, self.world.plan_id)
             facts = facts_of(self.world, real_may_change=verb.changes_real_files)
         problems = facts.against(reference.facts)
         problems += doctor_says(self.world)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from holdfast.sandbox.spares import SPARES
+from tests.faults import in_place
 from tests.faults.gate import Answer, Call, Ended, StopEverything, stop_at
 from tests.faults.world import World
 
@@ -41,6 +43,8 @@ class Verb:
     errors_at_each: int = 1
     """At every so many of its calls errors are tried; kills always at every call."""
     changes_real_files: bool = False
+    clears_up: tuple[str, ...] = ("plan", "execute")
+    """A command that, with the id of the plan, removes what was left at the very end."""
     deletes_checkpoints: bool = False
 
 
@@ -195,6 +199,31 @@ def _delete_if_it_is_there(world: World, way: int) -> None:
     follow(world, *_collect(world), also=(3,))
 
 
+def _undo(world: World) -> tuple[str, ...]:
+    return ("undo", "--yes", "--call", "1")
+
+
+def _redo(world: World) -> tuple[str, ...]:
+    return ("redo", "--yes")
+
+
+def _until_done(words: Callable[[World], tuple[str, ...]], *, is_undone: bool) -> Callable[[World, int], None]:
+    """Repeat it if it was not done, perhaps after another command, which leaves all or nothing of it."""
+
+    def go_on(world: World, way: int) -> None:
+        if way % 2:
+            follow(world, *in_place.CLEARS_UP, world.plan_id)
+            if found := in_place.mixture(world):
+                raise Refused(f"the folder holds a mixture: {found}")
+        if in_place.is_undone(world) != is_undone:
+            follow(world, *words(world))
+
+    return go_on
+
+
+_IN_PLACE: dict[str, Any] = {"changes_real_files": True, "clears_up": in_place.CLEARS_UP, "errors_at_each": 2}
+
+
 VERBS = (
     Verb("execute", "created", _execute, _go_on_executing),
     Verb("execute with spares", "with spares", _execute, _go_on_executing),
@@ -226,6 +255,8 @@ VERBS = (
     Verb("prune", "complete", _prune, again(_prune), deletes_checkpoints=True),
     Verb("collect", "two plans", _collect, _delete_if_it_is_there, deletes_checkpoints=True),
     Verb("keep", "complete", _keep, _keep_unless_it_is_kept),
+    Verb("undo", in_place.DONE, _undo, _until_done(_undo, is_undone=True), **_IN_PLACE),
+    Verb("redo", in_place.UNDONE, _redo, _until_done(_redo, is_undone=False), **_IN_PLACE),
 )
 
 
@@ -271,6 +302,17 @@ def make_stages(world: World) -> None:
     world.notes["other_plan_id"] = world.must("plan", "create", str(world.plan_file))["plan_id"]
     follow(world, "plan", "execute", world.notes["other_plan_id"])
     world.keep("two plans")
+    _make_in_place(world)
+
+
+def _make_in_place(world: World) -> None:
+    """An agent has worked in the person's folder, and then the person has."""
+    world.put_back("created")
+    follow(world, "plan", "delete", "--yes", world.plan_id)
+    world.notes["plan_id"] = in_place.make_session(world)
+    world.keep(in_place.DONE)
+    follow(world, *_undo(world))
+    world.keep(in_place.UNDONE)
 
 
 def _make_spares(world: World) -> None:

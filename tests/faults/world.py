@@ -107,11 +107,15 @@ _IMPORTED_LATE = ("email.parser", "encodings.utf_8_sig", "glob", "psutil", "reso
 """What commands import only when they need it, besides their own modules."""
 
 
+_FOR_OTHERS = ("holdfast.langgraph", "holdfast.minisweagent")
+"""What programs of others import, with packages that need not be there."""
+
+
 def warm_up() -> None:
     """Import all that a command may import: its forks then start at once and find it there."""
     own = (module.name for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."))
     for name in (*own, *_IMPORTED_LATE):
-        if not name.endswith("__main__"):
+        if not name.endswith("__main__") and name not in _FOR_OTHERS:
             importlib.import_module(name)
     # The folders here are so small that no spares of them would be kept.
     spares.FEWEST_ENTRIES = 1

@@ -127,7 +127,7 @@ def _journal(
         if isinstance(entry, ApplyEntry) and part is not None:
             entry = entry.model_copy(update={"only": tuple(map(name_in_record, part.only))})
         operation = entry.begun(plan.plan_id)
-        plan = plan.changed(phase=Phase.APPLY, state=PlanState.PROCESSING)
+        plan = changed_plan(plan, (Phase.APPLY, PlanState.PROCESSING), plan.error)
         with service.store.transaction(lease):
             service.store.save(plan)
             service.store.insert(operation)

@@ -39,6 +39,8 @@ def when_undone(kind: OperationKind, *, is_partial: bool) -> tuple[Phase, PlanSt
 
 
 def changed_plan(plan: Plan, to: tuple[Phase, PlanState], error: str | None = None) -> Plan:
+    if plan.is_session:
+        return plan.changed(error=error)  # it goes on, or has ended, whatever is undone in it
     return plan.changed(phase=to[0], state=to[1], error=error)
 
 

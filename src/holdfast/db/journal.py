@@ -139,6 +139,8 @@ class UndoEntry(RealFilesEntry, frozen=True, kw_only=True):
     """Whether it was an undo or a redo."""
     title: str
     target_group_id: str
+    left_group_id: str
+    """The group with the files as they were before; if it is the last one, the outcome is not recorded yet."""
 
 
 _ENTRY_OF: dict[OperationKind, type[Entry]] = {

@@ -16,8 +16,6 @@ import msgspec
 
 SOCKET_VARIABLE = "HOLDFAST_SOCKET"
 PLAN_VARIABLE = "HOLDFAST_PLAN_ID"
-SOCKET = ".door"
-"""The name of the socket in the folder of the plan's sandboxes."""
 MOST_REQUEST_BYTES = 1 << 20
 MOST_ANSWER_BYTES = 1 << 28
 _CHUNK_BYTES = 1 << 16

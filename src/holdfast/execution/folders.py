@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.door.wire import SOCKET
+from holdfast.door import SOCKET
 from holdfast.model import Plan
 
 STANDING = ".beside"

@@ -53,6 +53,8 @@ def start(home: Path, folder: Path) -> dict[str, Any]:
                 hint="`holdfast doctor` checks what it needs; then try again.",
             )
         time.sleep(_PAUSE_SECONDS)
+    if found["problem"]:
+        raise SandboxError(f"Nothing can be recorded in {name_text(str(folder))}: {found['problem']}")
     return found
 
 

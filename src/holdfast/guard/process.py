@@ -26,12 +26,17 @@ from holdfast.guard.wire import HOOK, RECORD, STATUS, STOP, Request, socket_name
 from holdfast.model import Unprotected
 
 if TYPE_CHECKING:
+    from holdfast import SavedFirst
     from holdfast.guard.sessions import Sessions
 
 RECORD_WRITES = "--record-writes"
 """Also record what is written when no agent tells of it."""
 _IDLE_SECONDS = 30 * 60.0
 _SETTLE_SECONDS = 2.0
+_TELLING_SECONDS = 3.0
+"""How long a guard that cannot record anything stays, so that whoever asks is told why."""
+_REMEMBER_SECONDS = 5.0
+"""After so much quiet there is time for what only a later process needs."""
 _PATIENCE_SECONDS = 55.0
 """How long an agent waits for the checkpoint before a call; below the limits of the agents themselves."""
 _PROMPT_SECONDS = 0.15
@@ -51,15 +56,25 @@ class Guard:
         self._started_at = datetime.now(UTC)
         self._sessions: Sessions | None = None
         self._blocks = True
+        self._problem = ""
+        """Why nothing can be recorded."""
         self._heard: object = None
         self._changed_at: float | None = None
 
     def run(self) -> None:
-        # Others can connect already: importing the rest takes longer than they should have to wait for.
+        self._server.listen()  # others can connect already: importing the rest takes longer than they should wait for
+        try:
+            self._record()
+        except HoldfastError as error:
+            # Those that wait are told why nothing is recorded.
+            self._problem = _words_of(error)
+            self._sessions = None
+            self._server.run(self._end_soon)
+
+    def _record(self) -> None:
         from holdfast.app import Holdfast
         from holdfast.guard.sessions import Sessions
 
-        self._server.listen()
         with Holdfast.open(self._folder, home=self._home) as holdfast:
             self._blocks = holdfast.settings.on_failure is Unprotected.BLOCK
             self._sessions = Sessions(holdfast)
@@ -69,6 +84,10 @@ class Guard:
                 self._server.run(self._between)
             finally:
                 self._sessions.close()
+
+    def _end_soon(self) -> None:
+        if self._server.idle_seconds > _TELLING_SECONDS:
+            self._server.stop()
 
     # What is asked for
 
@@ -94,15 +113,30 @@ class Guard:
         with suppress(OSError):
             note_seen(self._home, self._folder, event.agent, event.kind)
 
-        def hear() -> Reply:
-            return adapter.reply(event, self._heard_answer(event, pid))
+        saved = self._saved_first(event)
 
+        def hear() -> Reply:
+            try:
+                return adapter.reply(event, self._heard_answer(event, pid, saved))
+            finally:
+                if saved is not None:
+                    saved.close()
+
+        if saved is not None:
+            return Job(hear, reply=adapter.reply(event, HookAnswer())), 0.0
         return Job(hear, reply=adapter.reply(event, self._late_answer(event))), _PATIENCE_WITH.get(event.kind, 0.0)
 
-    def _heard_answer(self, event: HookEvent, pid: int | None) -> HookAnswer:
-        assert self._sessions is not None
+    def _saved_first(self, event: HookEvent) -> SavedFirst | None:
         try:
-            return self._sessions.hear(event, pid)
+            return self._sessions.save_first(event) if self._sessions is not None else None
+        except (HoldfastError, OSError):
+            return None  # then it waits for the checkpoint, and is told what is wrong
+
+    def _heard_answer(self, event: HookEvent, pid: int | None, saved: SavedFirst | None) -> HookAnswer:
+        if self._sessions is None:
+            return self._failure(event, self._problem)
+        try:
+            return self._sessions.hear(event, pid, saved)
         except Exception as error:  # noqa: BLE001 - the agent is told, and no error ends the guard
             return self._failure(event, _words_of(error))
 
@@ -118,14 +152,14 @@ class Guard:
         return HookAnswer(show=f"{sentence} What happens now cannot be undone.")
 
     def _status(self) -> Reply:
-        assert self._sessions is not None
         found = {
             "folder": str(self._folder),
             "pid": os.getpid(),
             "started_at": self._started_at.isoformat(timespec="seconds"),
             "idle_seconds": round(self._server.idle_seconds),
             "records_writes": self._records_writes,
-            "agents": self._sessions.names,
+            "agents": [] if self._sessions is None else self._sessions.names,
+            "problem": self._problem or None,
         }
         return Reply(stdout=json.dumps(found))
 
@@ -140,7 +174,8 @@ class Guard:
     # What nobody asks for
 
     def _settle(self) -> Reply:
-        assert self._sessions is not None
+        if self._sessions is None:
+            return Reply(exit_code=1, stderr=self._problem)
         try:
             self._sessions.settle()
         except Exception as error:  # noqa: BLE001 - it is tried again when something changes
@@ -154,6 +189,8 @@ class Guard:
             self._server.stop()
         if self._records_writes:
             self._look_for_writes()
+        if self._sessions is not None and self._server.idle_seconds > _REMEMBER_SECONDS:
+            self._sessions.remember()
 
     def _look_for_writes(self) -> None:
         """A checkpoint as soon as something was written, and then nothing for a moment."""

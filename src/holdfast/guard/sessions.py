@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from holdfast import CallBegun, CallEnded, Holdfast, Recording, SessionInfo
+from holdfast import CallBegun, CallEnded, Holdfast, Recording, SavedFirst, SessionInfo
 from holdfast.agents.hooks.event import HookAnswer, HookEvent, HookKind
 from holdfast.errors import NotFoundError
 from holdfast.guard.agent_process import agent_process
@@ -61,7 +61,10 @@ class Sessions:
         self._holdfast, self._in_place = holdfast, holdfast.in_place
         self._open: dict[tuple[str, str], OpenSession] = {}
         self._watching = ExitStack()
-        self._is_watched = False
+        self._watched: Plan | None = None
+        """A session of the folder; all of them have the same one."""
+        self._is_remembered = True
+        self._is_reading_first = False
 
     def close(self) -> None:
         self._watching.close()
@@ -74,22 +77,32 @@ class Sessions:
     def has_running_calls(self) -> bool:
         return any(each.running for each in self._open.values())
 
-    def hear(self, event: HookEvent, pid: int | None) -> HookAnswer:
+    def hear(self, event: HookEvent, pid: int | None, saved: SavedFirst | None = None) -> HookAnswer:
         """Record what was said; the answer tells the agent what a person changed meanwhile."""
         if event.kind is HookKind.OTHER:
             return HookAnswer()
         try:
-            return self._hear(event, self._session_for(event, pid))
+            return self._hear(event, self._session_for(event, pid), saved)
         except NotFoundError:  # a person has deleted the session meanwhile
             del self._open[event.agent, event.session_id]
-            return self._hear(event, self._session_for(event, pid))
+            return self._hear(event, self._session_for(event, pid), saved)
 
-    def _hear(self, event: HookEvent, session: OpenSession) -> HookAnswer:
+    def save_first(self, event: HookEvent) -> SavedFirst | None:
+        """Save what a call says that it writes, if the first checkpoint is still being taken; in any thread.
+
+        None if the call has to wait for that: it may write anything.
+        """
+        is_sure = event.kind is HookKind.BEFORE_TOOL and bool(event.paths) and not event.reads_only
+        return self._in_place.saved_first(event.paths) if is_sure and self._is_reading_first else None
+
+    def _hear(self, event: HookEvent, session: OpenSession, saved: SavedFirst | None) -> HookAnswer:
         with self._in_place.recording(session.plan_id) as (plan, recording):
             self._watch(plan)
             told = self._changed_by_person(session, plan)
             if not session.is_begun:
+                self._is_reading_first = plan.head_group_id is None
                 plan = recording.begin(plan, session.info)
+                self._is_reading_first = False
                 session.is_begun = True
             plan = self._end_untold(session, plan, recording)
             match event.kind:
@@ -101,7 +114,7 @@ class Sessions:
                     plan = recording.look(plan, _begun(event, session, self._in_place.folder), session.prompt_id)
                 case HookKind.BEFORE_TOOL:
                     begun = _begun(event, session, self._in_place.folder)
-                    plan, run = recording.before(plan, begun, session.prompt_id, session.running)
+                    plan, run = recording.before(plan, begun, session.prompt_id, session.running, saved)
                     session.begin(run, is_end_untold=event.is_end_untold)
                     session.decisions[event.call_id] = run.decision_id or ""
                 case HookKind.AFTER_TOOL:
@@ -131,12 +144,13 @@ class Sessions:
 
     def heard(self) -> object:
         """A value that changes whenever the folder does; None as long as it is not watched."""
-        sessions = self._in_place.sessions() if self._is_watched else []
-        return self._holdfast.service.sandboxes.heard(sessions[0]) if sessions else None
+        return self._holdfast.service.sandboxes.heard(self._watched) if self._watched is not None else None
 
     def remember(self) -> None:
-        """Keep what is known of the folder for the next process."""
-        self._holdfast.service.manager.remember()
+        """Keep what is known of the folder for the next process, which otherwise would read every file again."""
+        if not self._is_remembered:
+            self._holdfast.service.manager.remember()
+            self._is_remembered = True
 
     def _session_for(self, event: HookEvent, pid: int | None) -> OpenSession:
         key = (event.agent, event.session_id)
@@ -170,9 +184,10 @@ class Sessions:
         return plan
 
     def _watch(self, plan: Plan) -> None:
-        if not self._is_watched:
+        self._is_remembered = False
+        if self._watched is None:
             self._watching.enter_context(self._holdfast.service.sandboxes.watching(plan))
-            self._is_watched = True
+            self._watched = plan
 
     def _changed_by_person(self, session: OpenSession, plan: Plan) -> str:
         """What undo and redo did in this session since it was heard of last, in a sentence for the agent."""

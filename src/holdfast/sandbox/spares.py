@@ -12,23 +12,25 @@ into the folder of the new plan, so only one process gets it, and what a killed 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.model import Resource, ResourceType
 from holdfast.sandbox.listing import ListedTree
 from holdfast.sandbox.origin import Doubtful, Walked, load_origin, origin_of, save_origin, walked
-from holdfast.sandbox.refill import Skip, refill
 from holdfast.system.place import is_there
 from holdfast.system.reserve import is_short_of_space
 from holdfast.system.stamps import RACY_NS
 from holdfast.system.trash import Trash, trash_for
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.refill import Skip
 
 SPARES = ".spares"
 _TREE, _ORIGIN, _INDEX, _STATE, _GIT_INDEX = "tree", "origin", "index", "state", "gitindex"
@@ -113,6 +115,8 @@ class Spares:
     def _refilled(
         self, resource: Resource, place: Path, source: Path, unfinished: Path, skip: Skip
     ) -> frozenset[bytes] | None:
+        from holdfast.sandbox.refill import refill  # few commands make or use a spare
+
         origin = load_origin(place / _ORIGIN)
         if origin is None or not _is_fresh(place):
             return None
@@ -209,6 +213,8 @@ def git_index_of_spare(sandbox: Path, original: bytes) -> bytes | None:
 
 
 def _digest_of(content: bytes) -> bytes:
+    import hashlib
+
     return hashlib.sha256(content).digest()
 
 
@@ -228,6 +234,8 @@ def _being_spared(sandbox: Path) -> Path:
 
 def _name_of(resource: Resource) -> str:
     """The same for all sandboxes of one kind of one folder."""
+    import hashlib
+
     return hashlib.sha256(f"{resource.type}\0{resource.path}".encode(errors="surrogatepass")).hexdigest()[:32]
 
 

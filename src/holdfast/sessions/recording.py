@@ -32,6 +32,7 @@ from holdfast.model import (
     Trigger,
     now,
 )
+from holdfast.sessions.saving_first import SavedFirst
 from holdfast.system.ids import new_id
 
 _PROMPT = "What is asked?"
@@ -97,9 +98,15 @@ class Recording:
         return plan
 
     def before(
-        self, plan: Plan, call: CallBegun, parent: str | None, running: Sequence[StepRun] = ()
+        self,
+        plan: Plan,
+        call: CallBegun,
+        parent: str | None,
+        running: Sequence[StepRun] = (),
+        saved: SavedFirst | None = None,
     ) -> tuple[Plan, StepRun]:
-        """``running``: calls that have not ended, and may have changed something already."""
+        """``running``: calls that have not ended, and may have changed something already. ``saved``: what this one is
+        about to touch, if it did not wait for this."""
         decision = self._call_decision(plan, call, parent)
         number = self._next_number(plan)
         run = StepRun(
@@ -119,10 +126,28 @@ class Recording:
             title=f"{_during(running)}before call {number}: {_name(call)}",
             decision_id=decision.decision_id,
         )
-        plan = self._take(plan.decided(decision.sequence, decision.sequence), occasion, [decision])
+        plan = plan.decided(decision.sequence, decision.sequence)
+        if saved is None:
+            plan = self._take(plan, occasion, [decision])
+        else:
+            self._save(decision, plan)
+            plan = self._as_saved(plan, occasion, saved)
         run = run.model_copy(update={"group_before_id": plan.head_group_id})
         self._save(run)
         return plan, run
+
+    def _as_saved(self, plan: Plan, occasion: Occasion, saved: SavedFirst) -> Plan:
+        """The state before a call that has begun already: the last one, with the files that were saved first."""
+        manager, name = self._service.manager, plan.resources[0].name
+        head = self._store.get(CheckpointGroup, plan.head_group_id or "")
+        with manager.storing() as batch:
+            state = saved.state_before(manager, batch, head.states[name])
+            batch.commit()
+            if state == head.states[name]:
+                return plan
+            why = "the call began while the first checkpoint was taken; the files that it names were saved before"
+            known = head.model_copy(update={"states": {name: state}})
+            return self._service.adopt(plan, self._lease, msgspec.structs.replace(occasion, reason=why), known)
 
     def after(self, plan: Plan, run: StepRun, ended: CallEnded, beside: Sequence[StepRun] = ()) -> Plan:
         """``beside``: calls that ran at the same time, so that it is unknown which of them changed what."""

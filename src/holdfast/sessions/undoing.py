@@ -186,7 +186,8 @@ def carry_out(undo: Undo, lease: Lease, service: CheckpointService, refuse: Call
     links = links_to_make(service.manager.reader.state(undo.wanted).links, [each.path for each in undo.differences])
     change = RealChange(resource, undo.differences, links)
     marked = _marked(plan, undo, service)
-    entry = {"moment": wish.moment, "title": wish.title, "target_group_id": wish.target.group_id}
+    target, left_id = wish.target.group_id, left.group_id
+    entry = {"moment": wish.moment, "title": wish.title, "target_group_id": target, "left_group_id": left_id}
     plan = change_real_files(plan, lease, service, UndoEntry, [change], records=marked, more=entry, refuse=refuse)
     service.sandboxes.look_again(plan)
     plan = record_outcome(service.store.get(Plan, plan.plan_id), lease, service)
@@ -213,10 +214,11 @@ def _marked(plan: Plan, undo: Undo, service: CheckpointService) -> list[Record]:
 def record_outcome(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
     """Take the group of the files as the last undo left them, unless that was done: its process may have died."""
     operation = service.store.operations.latest_done(plan.plan_id, OperationKind.UNDO)
-    head = service.store.find(CheckpointGroup, plan.head_group_id or "", sound_only=True)
-    if operation is None or head is None or head.created_at > operation.created_at:
+    if operation is None:
         return plan
     entry = UndoEntry.of(operation)
+    if plan.head_group_id != entry.left_group_id:
+        return plan
     occasion = Occasion(
         (entry.moment,), source=entry.moment.value, title=entry.title, restored_group_id=entry.target_group_id
     )

@@ -27,7 +27,7 @@ from holdfast.system.progress import Work, meter_of
 Selection = Mapping[bytes, Entry]
 """Entries by path. A directory stands for itself alone: its entries are selected by their own paths."""
 
-_UNHELD = 255
+UNHELD = 255
 """The kind of a file that no snapshot can hold, such as a socket; it equals no entry of a plan."""
 ACCESS_LIST = b"system.posix_acl_access"
 
@@ -73,7 +73,7 @@ def _entry_now(descent: Descent, path: bytes, sink: Sink) -> Entry | None:
             return directory_entry(name, descriptor, found=found, mode=descent.mode_of(path, found))
         if kind in _HELD:
             return read_entry(parent, name, sink)[0]
-        return Entry(name, _UNHELD, 0, 0, 0, 0, 0, b"")
+        return Entry(name, UNHELD, 0, 0, 0, 0, 0, b"")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from holdfast.db.lease import holder_of
-from holdfast.door.asking import ask
-from holdfast.door.wire import Request, RestorePaths, TakeCheckpoint
 from holdfast.errors import ConflictError
-from holdfast.execution.folders import door_place
 from holdfast.locking import Locking, Verb
 from holdfast.model import Checkpoint, Plan, RollbackResult
 from holdfast.parts import Declined, Parts
 from holdfast.plans.finding import Plans
-from holdfast.rollback.rollback import RollbackPreview
+
+if TYPE_CHECKING:
+    from holdfast.door.wire import Request
+    from holdfast.rollback.rollback import RollbackPreview
 
 T = TypeVar("T")
+
+# What a function imports is rarely needed: most commands work alone.
 
 
 class Asking:
@@ -40,6 +42,8 @@ class Asking:
         return alone() if found is None else found
 
     def create_checkpoint(self, plan: Plan, label: str | None) -> Checkpoint | None:
+        from holdfast.door.wire import TakeCheckpoint
+
         found = self._ask(Locking.CREATE_CHECKPOINT, plan, TakeCheckpoint(plan.plan_id, label))
         return None if found is None else self._parts.store.get(Checkpoint, str(found))
 
@@ -60,12 +64,19 @@ class Asking:
         return None if found is None else msgspec.convert(found, RollbackResult)
 
     def restore_preview(self, plan: Plan, wanted: Checkpoint, only: Sequence[str]) -> RollbackPreview | None:
+        from holdfast.rollback.rollback import RollbackPreview
+
         found = self._ask_to_restore(plan, wanted, only, is_preview=True)
         return None if found is None else msgspec.convert(found, RollbackPreview)
 
     def _ask_to_restore(self, plan: Plan, wanted: Checkpoint, only: Sequence[str], *, is_preview: bool) -> Any | None:
+        from holdfast.door.wire import RestorePaths
+
         request = RestorePaths(plan.plan_id, wanted.checkpoint_id, tuple(only), is_preview)
         return self._ask(Locking.ROLLBACK, plan, request)
 
     def _ask(self, verb: Verb, plan: Plan, request: Request) -> Any | None:
+        from holdfast.door.asking import ask
+        from holdfast.execution.folders import door_place
+
         return ask(door_place(self._locking.root_for(verb, plan)), request)

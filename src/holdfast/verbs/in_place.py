@@ -36,7 +36,8 @@ from holdfast.sessions.blame import Blamed, blame
 from holdfast.sessions.calls import Call, Prompt, calls_of, prompts_of
 from holdfast.sessions.folder import resource_of
 from holdfast.sessions.recording import Recording
-from holdfast.sessions.undoing import Undo, UndoResult, Wish, carry_out, decide, record_outcome, refuse_conflicts
+from holdfast.sessions.saving_first import SavedFirst
+from holdfast.sessions.undoing import Undo, UndoResult, Wish, carry_out, decide, refuse_conflicts
 from holdfast.sessions.wishes import LastCall, Target, ToCheckpoint, wish_to_redo, wish_to_undo
 from holdfast.system import folder_lock
 from holdfast.system.ids import new_id
@@ -153,7 +154,7 @@ class InPlace:
             self._held(self._locking.RECORD, plan_id) as (plan, lease),
             folder_lock.reading([self.folder]),
         ):
-            yield record_outcome(plan, lease, self._service), Recording(self._service, lease)
+            yield plan, Recording(self._service, lease)
 
     @contextmanager
     def _held(self, verb: Verb, plan_id: str) -> Iterator[tuple[Plan, Lease]]:
@@ -170,6 +171,10 @@ class InPlace:
                 if time.monotonic() > deadline:
                     raise
             time.sleep(_PAUSE_SECONDS)
+
+    def saved_first(self, paths: Sequence[str]) -> SavedFirst:
+        """Save some files at once, while another thread takes the first checkpoint of the folder."""
+        return SavedFirst(self._service.manager.sibling(), self.folder, paths)
 
     def unfinished(self, plan_id: str) -> list[StepRun]:
         """The calls of a session that have begun and not ended, as far as is known."""
@@ -295,7 +300,6 @@ class InPlace:
             self._held(self._locking.UNDO, plan.plan_id) as (plan, lease),
             self._service.sandboxes.looking(),
         ):
-            plan = record_outcome(plan, lease, self._service)
             wish = wish_in(plan)  # another process may have undone something until now
             undo = decide(plan, wish, self._service, force=force)
             refuse_conflicts(undo)

@@ -231,3 +231,22 @@ def test_an_empty_answer_prints_nothing(agent: str) -> None:
 def test_an_agent_without_hooks_is_refused_with_a_near_name() -> None:
     with pytest.raises(UsageError, match="claude-code"):
         adapter_for("claude-cod")
+
+
+@pytest.mark.parametrize(
+    ("agent", "sent"),
+    [
+        ("claude-code", {"hook_event_name": "PreToolUse", "tool_name": "mcp__holdfast__rewind"}),
+        ("claude-code", {"hook_event_name": "PreToolUse", "tool_name": "mcp__plugin_holdfast_holdfast__undo_rewind"}),
+        ("codex", {"hook_event_name": "PreToolUse", "tool_name": "mcp__holdfast__restore"}),
+        ("gemini-cli", {"hook_event_name": "BeforeTool", "tool_name": "mcp_holdfast_checkpoint"}),
+        ("opencode", {"event": "tool.execute.before", "tool": "holdfast_timeline"}),
+    ],
+)
+def test_a_tool_of_our_own_server_is_no_work_of_the_agent(agent: str, sent: dict[str, Any]) -> None:
+    """Otherwise it would be refused, because a call is running: itself."""
+    common = {"session_id": "s", "cwd": FOLDER}
+    assert event(agent, **common, **sent).reads_only
+    name = "tool_name" if "tool_name" in sent else "tool"
+    for other in ("mcp__other__rewind", "mcp__holdfast__apply", "holdfast_restorer"):
+        assert not event(agent, **common, **{**sent, name: other}).reads_only

@@ -238,6 +238,8 @@ def test_a_broken_file_is_named_with_its_line_and_no_agent_is_changed(user: User
     with pytest.raises(ConfigError, match=rf"{path.name}:3 cannot be edited"):
         user.install(*AGENTS)
     assert contents(user.home) == before
+    with pytest.raises(ConfigError, match=rf"{path.name}:3 cannot be edited"):
+        user.uninstall(agent)
     (found,) = statuses([agent], user.place, PROGRAM, {})
     assert found.places[0].state is State.BROKEN
     assert ":3 " in found.obstacles[0]
@@ -328,6 +330,20 @@ def test_trust_in_codex_is_taken_out_of_a_file_that_was_changed_since(user: User
     assert tomllib.loads(config.read_text()) == {"model": "y", **tomllib.loads(theirs)}
 
 
+def test_trust_that_the_person_gave_in_codex_goes_with_the_hooks_and_that_in_other_hooks_stays(user: User) -> None:
+    theirs = {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "theirs"}]}]}}
+    hooks = user.write(".codex/hooks.json", json.dumps(theirs))
+    user.install(CODEX)
+    states = "".join(
+        f'[hooks.state."{hooks}:{place}"]\ntrusted_hash = "sha256:1"\n'
+        for place in ("pre_tool_use:0:0", "pre_tool_use:1:0", "stop:0:0")
+    )
+    config = user.write(".codex/config.toml", f'model = "x"\n\n{states}')
+    assert [change.path for each in user.uninstall(CODEX) for change in each.changes] == [config, hooks]
+    assert list(tomllib.loads(config.read_text())["hooks"]["state"]) == [f"{hooks}:pre_tool_use:0:0"]
+    assert json.loads(hooks.read_text()) == theirs
+
+
 def test_trust_is_refused_if_codex_does_not_list_the_hooks(user: User) -> None:
     user.has("codex", '#!/bin/sh\nread a; read b; read c\necho \'{"id": 2, "result": {"data": []}}\'\n')
     with pytest.raises(StateError, match="does not list them"):
@@ -388,8 +404,35 @@ def test_the_status_tells_what_keeps_hooks_from_running(user: User) -> None:
             gone,
             "hooksConfig.disabled names holdfast, so its hooks do not run",
             gone,
+            "gemini-cli does not trust this folder, so it ignores its hooks",
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    ("folders", "settings", "variables", "is_trusted"),
+    [
+        ({}, {}, {}, False),
+        ({"app": "TRUST_FOLDER"}, {}, {}, True),
+        ({"app": "DO_NOT_TRUST", ".": "TRUST_FOLDER"}, {}, {}, False),
+        ({".": "TRUST_FOLDER"}, {}, {}, True),
+        ({"other": "TRUST_PARENT"}, {}, {}, True),
+        ({"other": "TRUST_FOLDER"}, {}, {}, False),
+        ({}, {"security": {"folderTrust": {"enabled": False}}}, {}, True),
+        ({}, {}, {"GEMINI_CLI_TRUST_WORKSPACE": "true"}, True),
+    ],
+)
+def test_the_hooks_of_a_project_that_gemini_does_not_trust_are_told_not_to_run(
+    user: User, folders: dict[str, str], settings: dict[str, object], variables: dict[str, str], is_trusted: bool
+) -> None:
+    user.write(SETTINGS[GEMINI], json.dumps(settings))
+    said = {os.path.normpath(user.home / name): value for name, value in folders.items()}
+    user.write(".gemini/trustedFolders.json", json.dumps(said))
+    program = client_that_is_there(user)
+    user.install(GEMINI, program=program, scope=Scope.PROJECT)
+    place = Place(user.home, {**user.place.environment, **variables}, user.project, user.place.home)
+    (found,) = statuses([GEMINI], place, program, {})
+    assert (found.obstacles == ()) == is_trusted
 
 
 def test_the_plugin_of_claude_code_holds_the_hooks_and_the_server(tmp_path: Path) -> None:

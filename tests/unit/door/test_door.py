@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.door import SOCKET
 from holdfast.door.asking import ask, mark
 from holdfast.door.listening import Door, NotNow, listening
-from holdfast.door.wire import SOCKET, Done, Failed, Request, RestorePaths, TakeCheckpoint, decoded
+from holdfast.door.wire import Done, Failed, Request, RestorePaths, TakeCheckpoint, decoded
 from holdfast.errors import CheckpointNotFoundError, NotFoundError, SandboxError, UsageError
 from tests.support.unprivileged import run_unprivileged
 

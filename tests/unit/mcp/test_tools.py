@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from holdfast import CallBegun, CallEnded, SessionInfo
+from holdfast.app import Holdfast
+from holdfast.model import RunStatus
 from tests.support.mcp_clients import ENVELOPE, McpClient, served_in_thread
 from tests.support.repositories import git, make_repository
 
@@ -307,3 +310,64 @@ def test_a_name_that_is_no_text_is_shown_escaped(client: McpClient, files: Path)
     first = taken_then_changed(client, files)
     (files / "caf\udce9.txt").write_text("coffee\n")
     assert "caf\\xe9.txt" in {each["path"] for each in client.done("diff", from_=first)["files"]}
+
+
+def test_of_recorded_calls_only_those_are_undone_and_the_person_keeps_theirs(
+    client: McpClient, files: Path, tmp_path: Path
+) -> None:
+    client.handshake()
+    with Holdfast.open(files, home=tmp_path / "home", environment={}) as holdfast:
+        in_place = holdfast.in_place
+        session = in_place.begin(SessionInfo(agent="tests", session_id="1")).plan_id
+        with in_place.recording(session) as (plan, recording):
+            plan, prompt = recording.prompt(recording.begin(plan), "tidy up")
+            taken = client_id(holdfast, session)
+            plan, run = recording.before(plan, CallBegun("bash", "rm notes.txt"), prompt.decision_id)
+            (files / "notes.txt").unlink()
+            recording.after(plan, run, CallEnded(RunStatus.FAILED))
+    (files / "sub" / "deep.txt").write_text("of the person\n")
+    (moment,) = [each for each in client.done("timeline")["moments"] if each["call"]]
+    assert (moment["agent"], moment["prompt"], moment["is_failed"]) == ("tests", "tidy up", True)
+    assert "rm notes.txt" in moment["call"]
+    preview = client.done("rewind", to=taken)
+    assert [each["path"] for each in preview["changes"]] == ["notes.txt"]
+    client.done("rewind", to=taken, dry_run=False, confirmation_token=preview["confirmation_token"])
+    assert (files / "notes.txt").read_text() == "one\n"
+    assert (files / "sub" / "deep.txt").read_text() == "of the person\n"
+
+
+def test_what_cannot_be_merged_is_refused_and_a_model_cannot_force_it(
+    client: McpClient, files: Path, tmp_path: Path
+) -> None:
+    client.handshake()
+    with Holdfast.open(files, home=tmp_path / "home", environment={}) as holdfast:
+        in_place = holdfast.in_place
+        session = in_place.begin(SessionInfo(agent="tests", session_id="1")).plan_id
+        with in_place.recording(session) as (plan, recording):
+            plan = recording.begin(plan)
+            taken = client_id(holdfast, session)
+            plan, run = recording.before(plan, CallBegun("bash", "edit"), None)
+            (files / "notes.txt").write_text("of the agent\n")
+            recording.after(plan, run, CallEnded(RunStatus.SUCCEEDED))
+    (files / "notes.txt").write_text("of the person\n")
+    said = client.refused("rewind", to=taken)
+    assert "notes.txt" in said
+    assert "--force" not in said
+    assert (files / "notes.txt").read_text() == "of the person\n"
+
+
+def test_while_a_call_of_an_agent_runs_going_back_is_refused(client: McpClient, files: Path, tmp_path: Path) -> None:
+    client.handshake()
+    first = taken_then_changed(client, files)
+    with Holdfast.open(files, home=tmp_path / "home", environment={}) as holdfast:
+        in_place = holdfast.in_place
+        session = in_place.begin(SessionInfo(agent="tests", session_id="1")).plan_id
+        with in_place.recording(session) as (plan, recording):
+            recording.before(recording.begin(plan), CallBegun("bash", "make"), None)
+    assert "is running in this folder" in client.refused("rewind", to=first)
+    assert not is_as_before(files)
+
+
+def client_id(holdfast: Holdfast, session: str) -> str:
+    """The last checkpoint of a session, as a client names it."""
+    return holdfast.checkpoints(session)[-1].checkpoint.checkpoint_id

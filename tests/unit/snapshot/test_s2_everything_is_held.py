@@ -356,7 +356,7 @@ def test_s2_what_lies_500_directories_deep_comes_back(place: Place, root: Path):
 def test_s2_a_tree_deeper_than_a_process_may_open_files_comes_back(place: Place, root: Path):
     make_deep(root, 300)
     before = describe(root)
-    with few_open_files(200):
+    with few_open_files(100):
         checkpoint = place.take()
         os.rename(root / "d", place.folder / "taken away")
         place.go_back(checkpoint)

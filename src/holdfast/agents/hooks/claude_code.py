@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.agents.hooks.answering import reply_in_json
 from holdfast.agents.hooks.event import HookAnswer, HookEvent, HookKind, Reply
-from holdfast.agents.hooks.payload import Fields, about, absolute, decoded, ending, fields, text
+from holdfast.agents.hooks.payload import Fields, about, absolute, decoded, ending, fields, is_ours, text
 
 _KINDS = {
     "SessionStart": HookKind.SESSION_START,
@@ -76,7 +76,7 @@ def _with_call(event: HookEvent, sent: Fields) -> HookEvent:
         tool=tool,
         what=about(arguments, paths or absolute((text(arguments, *_WRITTEN),), event.folder)),
         paths=paths,
-        reads_only=tool in _READERS,
+        reads_only=tool in _READERS or is_ours(tool),
         result=ending(_result(sent)),
         is_failed=text(sent, "hook_event_name") == "PostToolUseFailure",
     )

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.agents.hooks.answering import reply_in_json
 from holdfast.agents.hooks.event import HookAnswer, HookEvent, HookKind, Reply
-from holdfast.agents.hooks.payload import Fields, about, absolute, decoded, ending, fields, text
+from holdfast.agents.hooks.payload import Fields, about, absolute, decoded, ending, fields, is_ours, text
 
 _KINDS = {
     "SessionStart": HookKind.SESSION_START,
@@ -68,7 +68,7 @@ def _with_call(event: HookEvent, sent: Fields) -> HookEvent:
         tool=tool,
         what=about(arguments, named),
         paths=named if tool in _WRITERS else (),
-        reads_only=tool in _READERS,
+        reads_only=tool in _READERS or is_ours(tool),
         result=ending(text(fields(response, "error"), "message") or (shown if tool == _SHELL else "")),
         is_failed=bool(response.get("error")) or (tool == _SHELL and _has_failed(text(response, "llmContent"))),
     )

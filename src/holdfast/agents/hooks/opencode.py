@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.agents.hooks.answering import BLOCKED
 from holdfast.agents.hooks.event import HookAnswer, HookEvent, HookKind, Reply
-from holdfast.agents.hooks.payload import Fields, about, absolute, decoded, ending, fields, text
+from holdfast.agents.hooks.payload import Fields, about, absolute, decoded, ending, fields, is_ours, text
 
 _KINDS = {
     "session.created": HookKind.SESSION_START,
@@ -61,7 +61,7 @@ def _with_call(event: HookEvent, sent: Fields) -> HookEvent:
         tool=tool,
         what=about(arguments, named),
         paths=named if tool in _WRITERS else (),
-        reads_only=tool in _READERS,
+        reads_only=tool in _READERS or is_ours(tool),
         result=ending(text(sent, "error") or (text(sent, "output") if is_shell else "")),
         is_failed=text(sent, "event") == "tool.failed" or sent.get("exit") not in (None, 0),
     )

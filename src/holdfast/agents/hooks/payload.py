@@ -7,6 +7,7 @@ at all is refused.
 from __future__ import annotations
 
 import os.path
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,9 +17,15 @@ from holdfast.agents.hooks.event import RESULT_LIMIT_BYTES
 from holdfast.errors import UsageError
 
 Fields = Mapping[str, Any]
+_OURS = re.compile(r"(\A|_)holdfast_+(checkpoint|timeline|show|diff|restore|rewind|undo_rewind)\Z")
 _LONGEST_LINE = 500
 _TELLING = ("command", "cmd", "pattern", "query", "url", "path", "description", "prompt", "name")
 """Arguments that say in a line what a call is about, the best first."""
+
+
+def is_ours(tool: str) -> bool:
+    """Whether it is a tool of ``holdfast mcp``: what that does is recorded, and is no work of the agent."""
+    return _OURS.search(tool) is not None
 
 
 def decoded(payload: bytes, agent: str) -> Fields:

@@ -7,6 +7,7 @@ codex itself is asked, over the interface that its own screens use (``codex app-
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.agents.installation.json_hooks import JsonHooks
 from holdfast.agents.installation.json_text import BrokenText
 from holdfast.agents.installation.program import is_ours
 
@@ -92,6 +94,16 @@ def _conversation(process: subprocess.Popen[str], questions: Sequence[Mapping[st
         process.kill()
 
 
+def keys_of_ours(hooks_file: Path, text: str) -> list[str]:
+    """By what codex knows our hooks in that file, which says this: the file, the event, and the place below it."""
+    places = JsonHooks(with_comments=False).places(text)
+    return [f"{hooks_file}:{_snake(event)}:{group}:{place}" for event, group, place in places]
+
+
+def _snake(event: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", event).lower()
+
+
 def with_trust(text: str, hooks: Sequence[TrustedHook]) -> str:
     """The ``config.toml`` with trust in these hooks as they are now."""
     import tomlkit
@@ -111,15 +123,16 @@ def with_trust(text: str, hooks: Sequence[TrustedHook]) -> str:
     return tomlkit.dumps(document)
 
 
-def without_trust(text: str, hooks_file: str, before: str | None) -> str:
-    """The ``config.toml`` without what is said about hooks in that file, unless it was there before."""
+def without_trust(text: str, keys: Sequence[str], before: str | None) -> str:
+    """The ``config.toml`` without what is said about these hooks, unless it was there before."""
     import tomlkit
 
     document = _document(text)
     kept = _state(_document(before or ""))
     state = _state(document)
-    for key in [each for each in state if each.startswith(f"{hooks_file}:") and each not in kept]:
-        del state[key]
+    for key in keys:
+        if key in state and key not in kept:
+            del state[key]
     if not state and not kept and "hooks" in document and "state" in document["hooks"]:
         del document["hooks"]["state"]
         if not document["hooks"]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -22,6 +23,7 @@ from holdfast.errors import ConfigError, described
 from holdfast.names import name_text
 from holdfast.system.small_files import replace_text, sole_writer
 
+T = TypeVar("T")
 _FOLDER = "installation"
 _RECORD, _COPY = "record.json", "before"
 
@@ -79,6 +81,11 @@ class ConfigFile:
             raise ConfigError(f"{described(error)}.", hint="Make it readable for you.") from error
         except UnicodeDecodeError as error:
             raise ConfigError(f"{self._name} is not UTF-8 text.", hint="Save it as UTF-8.") from error
+
+    def read(self, look: Callable[[str], T]) -> T:
+        """What is found in the text, which is empty if there is no file."""
+        text = self.text() or ""
+        return self._edit(lambda: look(text))
 
     @property
     def _name(self) -> str:
@@ -141,7 +148,7 @@ class ConfigFile:
     def _kept_copy(self) -> Path | None:
         return self._folder / _COPY if (self._folder / _COPY).exists() else None
 
-    def _edit(self, change: Callable[[], str]) -> str:
+    def _edit(self, change: Callable[[], T]) -> T:
         try:
             return change()
         except BrokenText as error:

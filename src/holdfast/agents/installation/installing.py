@@ -10,7 +10,13 @@ from pathlib import Path
 import msgspec
 
 from holdfast.agents.installation.agents import AGENTS, CODEX, InstalledAgent, agent_named, codex_folder
-from holdfast.agents.installation.codex_trust import TrustedHook, hooks_of_codex, with_trust, without_trust
+from holdfast.agents.installation.codex_trust import (
+    TrustedHook,
+    hooks_of_codex,
+    keys_of_ours,
+    with_trust,
+    without_trust,
+)
 from holdfast.agents.installation.files import Action, ConfigFile, FileChange
 from holdfast.agents.installation.place import Place, Scope
 from holdfast.agents.installation.program import HookProgram
@@ -62,7 +68,8 @@ def _installed(
     if agent is not CODEX or dry_run:
         return Installed(agent.name, agent.title, scope, tuple(changes))
     if trust:
-        changes.append(trust_file(scope, place, _hooks_to_trust(file.path, place)).install())
+        hooks = _hooks_to_trust(file.path, place)
+        changes.append(_trust_file(scope, place, file, hooks).install())
     return Installed(agent.name, agent.title, scope, tuple(changes), is_trusted(file.path, place))
 
 
@@ -72,14 +79,14 @@ def is_trusted(hooks_file: Path, place: Place) -> bool | None:
     return None if hooks is None else bool(hooks) and all(each.runs for each in hooks)
 
 
-def trust_file(scope: Scope, place: Place, hooks: Sequence[TrustedHook]) -> ConfigFile:
+def _trust_file(scope: Scope, place: Place, hooks_file: ConfigFile, hooks: Sequence[TrustedHook]) -> ConfigFile:
     """codex keeps trust in the user's own configuration, also that in the hooks of a project."""
-    hooks_file = os.path.realpath(CODEX.path(scope, place))
+    keys = hooks_file.read(lambda text: keys_of_ours(hooks_file.path, text))
     return ConfigFile(
         codex_folder(Scope.USER, place) / "config.toml",
         place.home,
         added=lambda text: with_trust(text, hooks),
-        cleared=lambda text, before: without_trust(text, hooks_file, before),
+        cleared=lambda text, before: without_trust(text, keys, before),
         is_private=True,
         purpose=f"trust {scope}",
     )
@@ -117,7 +124,8 @@ def uninstall(
         for each in [scope] if scope is not None else list(Scope):
             files = [agent.file(each, place, program)]
             if agent is CODEX:
-                files.append(trust_file(each, place, ()))
+                # First, because where our hooks are says which trust is in them.
+                files.insert(0, _trust_file(each, place, files[0], ()))
             changes = tuple(
                 change for file in files if (change := file.uninstall(dry_run=dry_run)).action is Action.REMOVED
             )

@@ -40,6 +40,11 @@ class JsonHooks:
         """Our hooks in the text, by event."""
         return {each.event: each.hook for each in self._ours(self._root(text))} if text.strip() else {}
 
+    def places(self, text: str) -> list[tuple[str, int, int]]:
+        """Where our hooks are: the event, the number of the group, and the number of the hook in it."""
+        found = self._ours(self._root(text)) if text.strip() else iter(())
+        return [(each.event, each.group, each.place) for each in found]
+
     def settings(self, text: str) -> Mapping[str, Any]:
         """All that the text says."""
         found: Mapping[str, Any] = self._root(text).value if text.strip() else {}

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.agents.installation.agents import AGENTS, CODEX, InstalledAgent, agent_named
+from holdfast.agents.installation.agents import AGENTS, CODEX, GEMINI_CLI, InstalledAgent, agent_named
+from holdfast.agents.installation.gemini_trust import trusts_project
 from holdfast.agents.installation.installing import find_program, is_trusted
 from holdfast.agents.installation.json_text import BrokenText
 from holdfast.agents.installation.place import Place, Scope
@@ -88,6 +89,8 @@ def _at(agent: InstalledAgent, scope: Scope, place: Place, program: HookProgram)
     obstacles = [obstacle] if obstacle else []
     if not os.access(program.client[0], os.X_OK):
         obstacles.append(f"{name_text(program.client[0])}, which the hooks start, cannot be executed")
+    if agent is GEMINI_CLI and scope is Scope.PROJECT and not trusts_project(place):
+        obstacles.append("gemini-cli does not trust this folder, so it ignores its hooks")
     if agent is CODEX and (not_trusted := _without_trust(file.path, place)):
         obstacles.append(not_trusted)
     return PlaceStatus(scope, file.path, State.INSTALLED if complete else State.OUTDATED, tuple(obstacles))
