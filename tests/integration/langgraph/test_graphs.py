@@ -6,22 +6,16 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypedDict
 
 import pytest
 from langchain_core.runnables import RunnableConfig
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 
 from holdfast.app import Holdfast
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.langgraph import HoldfastSaver
-
-CONFIG: RunnableConfig = {"configurable": {"thread_id": "thread"}}
-
-
-class State(TypedDict):
-    number: int
+from tests.support.graphs import CONFIG, State, before, files, graph_of, writing
 
 
 @pytest.fixture
@@ -38,36 +32,6 @@ def saver(folder: Path, tmp_path: Path) -> Iterator[HoldfastSaver]:
         yield made
 
 
-def graph_of(saver: HoldfastSaver, folder: Path) -> Any:
-    """Three nodes; each writes a file named after itself, with the number of the state."""
-    graph = StateGraph(State)
-    for name in "abc":
-        graph.add_node(name, _writing(folder, name))
-    graph.add_edge(START, "a")
-    graph.add_edge("a", "b")
-    graph.add_edge("b", "c")
-    graph.add_edge("c", END)
-    return graph.compile(checkpointer=saver)
-
-
-def _writing(folder: Path, name: str) -> Any:
-    def node(state: State) -> State:
-        (folder / f"{name}.txt").write_text(f"{state['number']}\n")
-        return {"number": state["number"] + 1}
-
-    return node
-
-
-def files(folder: Path) -> dict[str, str]:
-    return {each.name: each.read_text().strip() for each in folder.iterdir()}
-
-
-def before(graph: Any, node: str, config: RunnableConfig = CONFIG) -> RunnableConfig:
-    """The checkpoint after which that node ran first."""
-    found = [each.config for each in graph.get_state_history(config) if each.next == (node,)]
-    return found[-1]
-
-
 def test_a_replay_takes_the_files_back_to_its_checkpoint(saver: HoldfastSaver, folder: Path) -> None:
     graph = graph_of(saver, folder)
     graph.invoke({"number": 1}, CONFIG, durability="sync")
@@ -80,7 +44,7 @@ def test_a_replay_takes_the_files_back_to_its_checkpoint(saver: HoldfastSaver, f
 def test_nodes_of_a_replay_see_the_files_of_its_checkpoint(saver: HoldfastSaver, folder: Path) -> None:
     seen: list[set[str]] = []
     graph = StateGraph(State)
-    graph.add_node("first", _writing(folder, "first"))
+    graph.add_node("first", writing(folder, "first"))
 
     def look(state: State) -> State:
         seen.append({each.name for each in folder.iterdir()})
@@ -158,7 +122,7 @@ def test_what_a_replay_replaces_is_kept(saver: HoldfastSaver, folder: Path, tmp_
 
 def test_a_person_is_asked_in_the_middle_and_the_files_stay(saver: HoldfastSaver, folder: Path) -> None:
     graph = StateGraph(State)
-    graph.add_node("a", _writing(folder, "a"))
+    graph.add_node("a", writing(folder, "a"))
 
     def ask(state: State) -> State:
         (folder / "answer.txt").write_text(interrupt("what?"))
