@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from holdfast.model import Plan, RunStatus, SessionInfo, StepRun
 from holdfast.verbs.in_place import InPlace
 from tests.integration.cli.project import Ended, called
 from tests.support.repositories import make_repository
-from tests.support.trees import Tree, compare, describe
+from tests.support.trees import Tree, compare, describe, fast_disk
 
 GIT_KEEPS = (b".git/objects", b".git/logs")
 """What an undo leaves as git has it: objects, and its notes of what happened."""
@@ -102,3 +103,11 @@ class Place:
     def call(self, *words: str) -> Ended:
         """A command as a person types it in the folder; in this process, which is faster."""
         return called("--home", str(self.home), "--project", str(self.root), *words)
+
+
+@contextmanager
+def made_place() -> Iterator[Place]:
+    with tempfile.TemporaryDirectory(dir=fast_disk()) as folder:
+        made = Place(Path(folder))
+        yield made
+        made.close()

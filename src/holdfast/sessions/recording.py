@@ -151,7 +151,6 @@ class Recording:
 
     def after(self, plan: Plan, run: StepRun, ended: CallEnded, beside: Sequence[StepRun] = ()) -> Plan:
         """``beside``: calls that ran at the same time, so that it is unknown which of them changed what."""
-        head = plan.head_group_id
         occasion = Occasion(
             (Trigger.ON_TOOL_WRITE_COMPLETE,),
             source=run.step.partition(" ")[0],
@@ -166,7 +165,8 @@ class Recording:
             "finished_at": now(),
         }
         plan = self._take(plan, occasion, [])
-        if plan.head_group_id != head:
+        # Something that it changed may have been recorded when another call began or ended.
+        if plan.head_group_id != run.group_before_id:
             done["group_after_id"] = plan.head_group_id
         self._save(run.model_copy(update=done))
         return plan
