@@ -200,8 +200,7 @@ class Guard:
             self._heard, self._changed_at = heard, time.monotonic()
             self._server.note_use()
         elif self._changed_at is not None and time.monotonic() - self._changed_at > _SETTLE_SECONDS:
-            self._settle()
-            self._heard = self._sessions.heard()
+            self._settle()  # what was written meanwhile is heard of next time
 
 
 def _unknown() -> Reply:

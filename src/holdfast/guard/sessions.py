@@ -6,7 +6,7 @@ is answered, so what was said before is recorded before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from holdfast.model import CheckpointGroup, Moment, Plan, RunStatus, StepRun
 from holdfast.names import name_text
 
 _PAGE = 20
+_ENDS_ALL = frozenset((HookKind.PROMPT, HookKind.TURN_END, HookKind.SESSION_END))
+"""After these an agent tells no more of the calls that have begun."""
 
 
 class OpenSession:
@@ -35,25 +37,21 @@ class OpenSession:
         self.head: str | None = None
         """The group that was recorded last; another one was made by a person."""
         self.is_begun = False
-        self.untold: list[StepRun] = []
-        """Calls of which no hook will say that they have ended."""
+        self.over: list[tuple[StepRun, CallEnded, Sequence[StepRun]]] = []
+        """Calls that have ended, to be recorded with the next hook if that was not possible yet."""
 
     def begin(self, run: StepRun, *, is_end_untold: bool) -> None:
         if is_end_untold:
-            self.untold.append(run)
+            self.over.append((run, CallEnded(RunStatus.SUCCEEDED), ()))
             return
         for other in self.running:
             self.beside.setdefault(other.run_id, []).append(run)
             self.beside.setdefault(run.run_id, []).append(other)
         self.running.append(run)
 
-    def end(self, run: StepRun) -> None:
-        """Only when its end is recorded: if that fails, it is recorded with the next hook that ends calls."""
-        self.running = [other for other in self.running if other.run_id != run.run_id]
-        self.beside.pop(run.run_id, None)
-
-    def end_all(self) -> None:
-        self.running, self.beside = [], {}
+    def end(self, runs: Sequence[StepRun], ended: CallEnded) -> None:
+        self.over += [(run, ended, self.beside.pop(run.run_id, ())) for run in runs]
+        self.running = [run for run in self.running if run not in runs]
 
 
 class Sessions:
@@ -96,6 +94,11 @@ class Sessions:
         return self._in_place.saved_first(event.paths) if is_sure and self._is_reading_first else None
 
     def _hear(self, event: HookEvent, session: OpenSession, saved: SavedFirst | None) -> HookAnswer:
+        if event.kind is HookKind.AFTER_TOOL:
+            status = RunStatus.FAILED if event.is_failed else RunStatus.SUCCEEDED
+            session.end(_ended(event, session), CallEnded(status, event.result))
+        elif event.kind in _ENDS_ALL:
+            session.end(session.running, CallEnded(RunStatus.INTERRUPTED))
         with self._in_place.recording(session.plan_id) as (plan, recording):
             self._watch(plan)
             told = self._changed_by_person(session, plan)
@@ -104,10 +107,9 @@ class Sessions:
                 plan = recording.begin(plan, session.info)
                 self._is_reading_first = False
                 session.is_begun = True
-            plan = self._end_untold(session, plan, recording)
+            plan = _end_what_is_over(session, plan, recording)
             match event.kind:
                 case HookKind.PROMPT:
-                    plan = self._interrupted(session, plan, recording)
                     plan, decision = recording.prompt(plan, event.prompt)
                     session.prompt_id = decision.decision_id
                 case HookKind.BEFORE_TOOL if event.reads_only:
@@ -117,15 +119,8 @@ class Sessions:
                     plan, run = recording.before(plan, begun, session.prompt_id, session.running, saved)
                     session.begin(run, is_end_untold=event.is_end_untold)
                     session.decisions[event.call_id] = run.decision_id or ""
-                case HookKind.AFTER_TOOL:
-                    ended = CallEnded(RunStatus.FAILED if event.is_failed else RunStatus.SUCCEEDED, event.result)
-                    for run in _ended(event, session):
-                        plan = recording.after(plan, run, ended, session.beside.get(run.run_id, ()))
-                        session.end(run)
-                case HookKind.TURN_END:
-                    plan = self._interrupted(session, plan, recording)
                 case HookKind.SESSION_END:
-                    plan = recording.end(self._interrupted(session, plan, recording))
+                    plan = recording.end(plan)
                     session.is_begun = False
             session.head = plan.head_group_id
         return HookAnswer(tell=told)
@@ -169,20 +164,6 @@ class Sessions:
             session.running = self._in_place.unfinished(session.plan_id)
         return session
 
-    @staticmethod
-    def _end_untold(session: OpenSession, plan: Plan, recording: Recording) -> Plan:
-        while session.untold:
-            plan = recording.after(plan, session.untold[0], CallEnded(RunStatus.SUCCEEDED))
-            del session.untold[0]
-        return plan
-
-    @staticmethod
-    def _interrupted(session: OpenSession, plan: Plan, recording: Recording) -> Plan:
-        """After the end of all calls of which the agent will tell no more."""
-        plan = recording.interrupt(plan, session.running)
-        session.end_all()
-        return plan
-
     def _watch(self, plan: Plan) -> None:
         self._is_remembered = False
         if self._watched is None:
@@ -220,6 +201,13 @@ def _begun(event: HookEvent, session: OpenSession, folder: Path) -> CallBegun:
 def _relative(what: str, folder: Path) -> str:
     """Paths in the folder are read more easily without it."""
     return what.replace(f"{folder}/", "")
+
+
+def _end_what_is_over(session: OpenSession, plan: Plan, recording: Recording) -> Plan:
+    while session.over:
+        plan = recording.after(plan, *session.over[0])
+        del session.over[0]
+    return plan
 
 
 def _ended(event: HookEvent, session: OpenSession) -> list[StepRun]:
