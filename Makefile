@@ -62,8 +62,9 @@ benchmark: $(INSTALLED)  ## count the work, and compare it with the last release
 faults: $(INSTALLED)  ## the whole fault campaign (an hour; goes on where it was stopped; FLAGS="--every 25": a part of it)
 	@$(BIN)/python -m tests.faults.campaign $(FLAGS)
 
-agents: $(INSTALLED)  ## install the six coding agents into build/agents, and try each under holdfast run, and as a client of holdfast mcp (needs npm and tmux)
+agents: $(INSTALLED)  ## install the six coding agents into build/agents, and try each under holdfast run, in place, and as a client of holdfast mcp (needs npm and tmux)
 	@$(BIN)/python -m tools.agents $(FLAGS)
+	@$(BIN)/python -m tools.agents_in_place
 	@$(BIN)/python -m tools.mcp_clients
 
 bench: $(INSTALLED)  ## measure checkpoints beside git, restic and borg, then whole commands and their start (an hour; see docs/performance.md)

@@ -34,6 +34,7 @@ _WITH_COMMANDS = tuple(
         "integration/process",
         "integration/cli",
         "integration/db/test_alembic_command.py",
+        "integration/mcp",
     )
 )
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from holdfast import verbs
 from holdfast.config.loading import Settings, home_directory, load_settings
 from holdfast.db.store import Store
-from holdfast.errors import UsageError
 from holdfast.model import (
-    Checkpoint,
     CheckpointRetentionPolicy,
     CorrectionMode,
     Decision,
@@ -48,10 +46,10 @@ if TYPE_CHECKING:
     from holdfast.planfile.content import PlanContent
     from holdfast.rollback.rollback import RollbackPreview
     from holdfast.tools import Toolbox
-    from holdfast.verbs.asking import Asking
     from holdfast.verbs.deleting import DeletedPlans, DeletionPreview
     from holdfast.verbs.going_on import GoingOn
     from holdfast.verbs.in_place import InPlace
+    from holdfast.verbs.rolling_back import RollingBack
 
 __all__ = ["LATEST", "CheckpointView", "Declined", "Holdfast", "MomentView", "Outfit", "PlanStatus", "Timeline"]
 
@@ -93,6 +91,7 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         self.diff, self.moment_changes = content.diff, content.moment_changes
         self.verify, self.held_back = content.verify, content.held_back
         self.result_of_attempt, self.content_bytes = content.result_of_attempt, content.content_bytes
+        self.unfreed = content.unfreed
 
         decisions = DecisionViews(parts, plans)
         self.decisions, self.decision_tree = decisions.decisions, decisions.decision_tree
@@ -146,10 +145,6 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         from holdfast.locking import Locking
 
         return Locking(self._parts, self._plans)
-
-    @once
-    def _asking(self) -> Asking:
-        return verbs.asking.Asking(self._parts, self._plans, self._locking)
 
     @once
     def going_on(self) -> GoingOn:
@@ -276,70 +271,16 @@ class Holdfast(AbstractContextManager["Holdfast"]):
         ``keeps_present``: take a checkpoint of the present state first. Without one, what no checkpoint holds is lost;
         that is for a disk that has no room for it.
         """
-        _refuse_only_unkept(only, keeps_present)
-        wanted = self._views.find_checkpoint(self.find_plan(reference), checkpoint)
-
-        def alone() -> RollbackResult | Declined:
-            return self._rollback(reference, wanted, only, keeps_present, confirm, listener)
-
-        if not only:
-            return alone()
-        return self._asking.alone_or_asked(
-            reference, alone, lambda plan: self._asking.restore_paths(plan, wanted, only, confirm)
-        )
-
-    def _rollback(
-        self,
-        reference: str,
-        wanted: Checkpoint,
-        only: Sequence[str],
-        keeps_present: bool,
-        confirm: Callable[[RollbackPreview], bool] | None,
-        listener: Listener | None,
-    ) -> RollbackResult | Declined:
-        from holdfast.rollback import paths, rollback
-
-        with (
-            self._parts.reserve.given_up_if_full(),
-            self._locking.recovered(self._locking.ROLLBACK, reference, listener=listener) as (plan, lease),
-            _looking(self.service, keeps_present),
-        ):
-            if only:
-                return paths.restore_paths(plan, lease, self.service, wanted, only, confirm) or Declined()
-            # The result lists the effects outside of the sandboxes, so no listener is told.
-            compensate = self._parts.compensator()
-            done = rollback.roll_back(
-                plan, lease, self.service, self.tools, wanted, compensate, confirm, keeps_present=keeps_present
-            )
-            return done or Declined()
+        rolling = _rolling_back(self._parts, self._plans, self._locking, self._views)
+        return rolling.rollback(reference, checkpoint, only, keeps_present, confirm, listener)
 
     def rollback_preview(
         self, reference: str, checkpoint: str, *, only: Sequence[str] = (), keeps_present: bool = True
     ) -> RollbackPreview:
         """What a rollback would do; changes nothing, and refuses what the rollback would refuse."""
-        _refuse_only_unkept(only, keeps_present)
-
-        def alone() -> RollbackPreview:
-            return self._rollback_preview(reference, checkpoint, only, keeps_present)
-
-        def asked(plan: Plan) -> RollbackPreview | None:
-            return self._asking.restore_preview(plan, self._views.find_checkpoint(plan, checkpoint), only)
-
-        return self._asking.alone_or_asked(reference, alone, asked) if only else alone()
-
-    def _rollback_preview(
-        self, reference: str, checkpoint: str, only: Sequence[str], keeps_present: bool
-    ) -> RollbackPreview:
-        from holdfast.rollback import paths, rollback
-
-        with self._parts.reserve.given_up_if_full():
-            plan = self._locking.idle(self._locking.ROLLBACK, reference)
-            wanted = self._views.find_checkpoint(plan, checkpoint)
-            with self._locking.with_way_out(plan), _looking(self.service, keeps_present):
-                if only:
-                    return paths.preview_restore(plan, self.service, wanted, only)
-                decision = rollback.decide_rollback(plan, self.service, wanted, keeps_present=keeps_present)
-                return rollback.preview_rollback(decision, self.service, self._parts)
+        return _rolling_back(self._parts, self._plans, self._locking, self._views).preview(
+            reference, checkpoint, only, keeps_present
+        )
 
     def correct(
         self,
@@ -423,19 +364,9 @@ class Holdfast(AbstractContextManager["Holdfast"]):
 
         Also while another process executes the plan.
         """
-        from holdfast.checkpoints.manual import take_manual_checkpoint
-
-        def alone() -> CheckpointView:
-            recovered = self._locking.recovered(self._locking.CREATE_CHECKPOINT, reference, listener=listener)
-            with recovered as (plan, lease):
-                plan = take_manual_checkpoint(plan, lease, self.service, label)
-                return self._views.view_of(plan, self.store.get(Checkpoint, plan.last_checkpoint_id or ""))
-
-        def asked(plan: Plan) -> CheckpointView | None:
-            taken = self._asking.create_checkpoint(plan, label)
-            return None if taken is None else self._views.view_of(self.find_plan(plan.plan_id), taken)
-
-        return self._asking.alone_or_asked(reference, alone, asked)
+        return _rolling_back(self._parts, self._plans, self._locking, self._views).create_checkpoint(
+            reference, label, listener
+        )
 
     # Deleting and freeing space. Recovery may take space, so it does not come first; the content it needs is kept.
 
@@ -481,23 +412,9 @@ class Holdfast(AbstractContextManager["Holdfast"]):
             self.service.release.give_up(given_up)
             return self.service.garbage.collect()
 
-    @property
-    def unfreed(self) -> str | None:
-        """Why content that the last ``prune``, ``delete`` or ``delete_checkpoint`` released could not be freed."""
-        return self.service.garbage.unfreed
 
-
-def _looking(service: CheckpointService, keeps_present: bool) -> AbstractContextManager[None]:
-    """Without keeping, no scan stores anything, and each is needed."""
-    return service.sandboxes.looking() if keeps_present else nullcontext()
-
-
-def _refuse_only_unkept(only: Sequence[str], keeps_present: bool) -> None:
-    if only and not keeps_present:
-        raise UsageError(
-            "Single paths cannot be restored without keeping the present state.",
-            hint="Leave out either `--only` or `--without-keeping`.",
-        )
+def _rolling_back(parts: Parts, plans: Plans, locking: Locking, views: CheckpointViews) -> RollingBack:
+    return verbs.rolling_back.RollingBack(parts, plans, locking, views)
 
 
 def _preview_correction(

@@ -18,6 +18,7 @@ from holdfast.checkpoints.service import CheckpointService
 from holdfast.db.lease import holder_of, leased
 from holdfast.events import Listener, RealFilesRestored, SandboxesRestored, SetAside
 from holdfast.execution.conflicts import restore_waiting
+from holdfast.execution.folders import door_place
 from holdfast.model import (
     Lease,
     Operation,
@@ -65,7 +66,7 @@ class Recovery:
         for subplan in store.plans.below(plan_id):
             self._recover(subplan.plan_id)
         plan = store.get(Plan, plan_id)
-        _clear_away_stagings(plan)
+        _clear_away_leftovers(plan)
         # Asked now: a rollback that is finished below notes the present boot.
         is_new_boot = not is_of_this_boot(plan)
         for operation in store.operations.unfinished(plan_id):
@@ -155,8 +156,11 @@ def tell_set_aside(tell: Listener, places: tuple[str, ...]) -> None:
         tell(SetAside(places))
 
 
-def _clear_away_stagings(plan: Plan) -> None:
-    """Remove the staging folders of a restore that died; no other process restores while the lease is ours."""
+def _clear_away_leftovers(plan: Plan) -> None:
+    """Remove the socket of a dead process, and the staging folders of a restore that died: the lease is ours."""
+    if not any(resource.is_in_place for resource in plan.resources):
+        with suppress(OSError):
+            door_place(plan).unlink(missing_ok=True)
     for resource in plan.resources:
         if resource.is_in_place:
             continue  # beside it are files of the user

@@ -115,7 +115,7 @@ def warm_up() -> None:
     """Import all that a command may import: its forks then start at once and find it there."""
     own = (module.name for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."))
     for name in (*own, *_IMPORTED_LATE):
-        if not name.endswith("__main__") and name not in _FOR_OTHERS:
+        if not name.endswith("__main__") and not name.startswith(_FOR_OTHERS):
             importlib.import_module(name)
     # The folders here are so small that no spares of them would be kept.
     spares.FEWEST_ENTRIES = 1

@@ -10,7 +10,6 @@ import fcntl
 import gc
 import multiprocessing
 import os
-import pkgutil
 import struct
 import sys
 import tempfile
@@ -27,7 +26,8 @@ import coverage
 
 import holdfast
 
-_SCRIPTS = ("__main__", "supervisor", "python_child", "migrations")
+_NOT_IMPORTED = ("__main__", "supervisor", "python_child", "migrations", "langgraph", "minisweagent")
+"""What runs as a script, and what no command needs: some import large packages, which may not be there."""
 _MEASURING = "COVERAGE_PROCESS_CONFIG"
 
 
@@ -46,8 +46,10 @@ def _server() -> ForkServerContext:
 
 
 def _modules() -> list[str]:
-    found = (module.name for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."))
-    return [name for name in found if not any(part in _SCRIPTS for part in name.split("."))]
+    root = Path(holdfast.__file__).parent
+    found = [file.relative_to(root).with_suffix("").parts for file in sorted(root.rglob("*.py"))]
+    names = [".".join(("holdfast", *parts)) for parts in found if not {*parts} & {*_NOT_IMPORTED}]
+    return [name.removesuffix(".__init__") for name in names]
 
 
 def _imported_by_each_process() -> list[str]:

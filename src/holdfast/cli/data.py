@@ -336,4 +336,5 @@ def left_out(holdfast: Holdfast) -> tuple[str, ...]:
 
 def unfreed(holdfast: Holdfast) -> tuple[str, ...]:
     """A message if saved content could not be freed."""
-    return () if holdfast.unfreed is None else (holdfast.unfreed,)
+    text = holdfast.unfreed()
+    return () if text is None else (text,)

@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.db.store import Store
-from holdfast.model import Decision, DecisionType, Plan, RunStatus, StepRun
+from holdfast.model import Decision, DecisionType, Plan, RunStatus, SessionInfo, StepRun
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -143,3 +143,10 @@ def _is_inside(inner: Call, outer: Call, parents: Mapping[str, str | None]) -> b
     while above is not None and above != outer.decision_id:
         above = parents.get(above)
     return above is not None
+
+
+def name_of(info: SessionInfo | None) -> str:
+    """Who works in a session."""
+    if info is None or not info.agent:
+        return "what you and your programs write"
+    return f"{info.agent} {info.version}".rstrip()

@@ -42,5 +42,5 @@ def _refuse_too_much(place: Path, user_home: Path, holdfast_home: Path) -> None:
 
 
 _SYSTEM = frozenset(
-    map(Path, ("/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/sbin", "/sys", "/tmp", "/usr", "/var"))
+    Path("/", name) for name in ("bin", "boot", "dev", "etc", "lib", "proc", "sbin", "sys", "tmp", "usr", "var")
 )

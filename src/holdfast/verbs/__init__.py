@@ -7,9 +7,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.verbs import applying, asking, deleting, executing, going_on, in_place
+    from holdfast.verbs import applying, deleting, executing, going_on, in_place, rolling_back
 
-__all__ = ["applying", "asking", "deleting", "executing", "going_on", "in_place"]
+__all__ = ["applying", "deleting", "executing", "going_on", "in_place", "rolling_back"]
 
 
 def __getattr__(name: str) -> ModuleType:

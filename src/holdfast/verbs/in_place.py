@@ -1,16 +1,15 @@
-"""Sessions in the project's real folder: found, recorded, looked at, undone and redone, each change under its lease."""
+"""Sessions in the project's real folder: found, recorded and looked at; ``undoing`` undoes what they recorded."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from itertools import islice
 
 import msgspec
 
-from holdfast.agents.conversation import command_to_go_on
 from holdfast.checkpoints.manual import take_manual_checkpoint
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.db.store import Store
@@ -21,7 +20,6 @@ from holdfast.model import (
     CheckpointGroup,
     Decision,
     Lease,
-    Moment,
     Plan,
     Policy,
     Revision,
@@ -30,18 +28,16 @@ from holdfast.model import (
     now,
 )
 from holdfast.names import name_text
-from holdfast.parts import Declined, Parts
+from holdfast.parts import Parts
 from holdfast.plans.finding import Plans
 from holdfast.sessions.blame import Blamed, blame
-from holdfast.sessions.calls import Call, Prompt, calls_of, prompts_of
+from holdfast.sessions.calls import Call, Prompt, calls_of, name_of, prompts_of
 from holdfast.sessions.folder import resource_of
 from holdfast.sessions.recording import Recording
 from holdfast.sessions.saving_first import SavedFirst
-from holdfast.sessions.undoing import Undo, UndoResult, Wish, carry_out, decide, refuse_conflicts
-from holdfast.sessions.wishes import LastCall, Target, ToCheckpoint, wish_to_redo, wish_to_undo
 from holdfast.system import folder_lock
 from holdfast.system.ids import new_id
-from holdfast.system.machine import process_of
+from holdfast.verbs.undoing import Undoing
 from holdfast.views.checkpoints import CheckpointViews
 from holdfast.views.timeline import CheckpointView
 
@@ -59,15 +55,15 @@ class FolderMoment(msgspec.Struct, frozen=True):
     """The call whose outcome it is."""
 
 
-_WishIn = Callable[[Plan], Wish]
-"""Makes the wish of a session as it is now, when its lease is held."""
-
-
 class InPlace:
     """All sessions of one folder."""
 
     def __init__(self, parts: Parts, plans: Plans, locking: Locking, views: CheckpointViews) -> None:
         self._parts, self._plans, self._locking, self._views = parts, plans, locking, views
+        undoing = Undoing(self, parts, locking, views)
+        self.undo, self.undo_preview, self.redo = undoing.undo, undoing.undo_preview, undoing.redo
+        self.redo_preview, self.restore_paths = undoing.redo_preview, undoing.restore_paths
+        self.how_to_go_on = undoing.how_to_go_on
         self.folder = parts.project_root
         self.patience_seconds = 5.0
         """How long to wait for another process that records or undoes something in the same session."""
@@ -112,7 +108,7 @@ class InPlace:
             known = plan.session
             if known is not None and (known.agent, known.session_id) == (info.agent, info.session_id):
                 return plan
-        return self._made(info, name or _name(info))
+        return self._made(info, name or name_of(info))
 
     def begin_own(self) -> Plan:
         """The session of what a person and their programs write; refused if the folder cannot be recorded."""
@@ -151,13 +147,13 @@ class InPlace:
         Meanwhile no other process changes the folder, so that nothing half done is recorded.
         """
         with (
-            self._held(self._locking.RECORD, plan_id) as (plan, lease),
+            self.held(self._locking.RECORD, plan_id) as (plan, lease),
             folder_lock.reading([self.folder]),
         ):
             yield plan, Recording(self._service, lease)
 
     @contextmanager
-    def _held(self, verb: Verb, plan_id: str) -> Iterator[tuple[Plan, Lease]]:
+    def held(self, verb: Verb, plan_id: str) -> Iterator[tuple[Plan, Lease]]:
         """Its lease; hooks and undos take one only for moments, so they wait for each other."""
         with ExitStack() as held:
             yield self._entered(held, verb, plan_id)
@@ -199,7 +195,7 @@ class InPlace:
         found = self.sessions()
         plan = max(found, key=lambda each: each.updated_at) if found else self.begin(SessionInfo())
         with (
-            self._held(self._locking.RECORD, plan.plan_id) as (plan, lease),
+            self.held(self._locking.RECORD, plan.plan_id) as (plan, lease),
             folder_lock.reading([self.folder]),
         ):
             if plan.head_group_id is None:
@@ -215,7 +211,7 @@ class InPlace:
 
     def last_changed_at(self) -> datetime | None:
         """When the last call ended, of those in force that changed something."""
-        last = self._last_change()
+        last = self.last_change()
         return None if last is None else last[0]
 
     def prompts(self, plan: Plan) -> list[Prompt]:
@@ -236,123 +232,7 @@ class InPlace:
         """Who changed a file of the folder, and when; newest first."""
         return blame(path, self.sessions(), self._service)
 
-    # Undoing
-
-    def undo_preview(
-        self,
-        target: Target | None = None,
-        *,
-        session: str | None = None,
-        only: Sequence[str] = (),
-        force: bool = False,
-    ) -> Undo:
-        """What undoing would do; changes nothing in the folder, and refuses what undoing would refuse."""
-        self._settle()
-        return self._preview(*self._undo_wish(target or LastCall(), session, only), force)
-
-    def undo(
-        self,
-        target: Target | None = None,
-        *,
-        session: str | None = None,
-        only: Sequence[str] = (),
-        force: bool = False,
-        confirm: Callable[[Undo], bool] | None = None,
-    ) -> UndoResult | Declined:
-        """Undo calls in the folder. ``only``: restore just these paths from the checkpoint that ``target`` names."""
-        self._settle()
-        return self._change(*self._undo_wish(target or LastCall(), session, only), force, confirm)
-
-    def redo_preview(self, *, session: str | None = None, force: bool = False) -> Undo:
-        self._settle()
-        return self._preview(*self._redo_wish(session), force)
-
-    def redo(
-        self, *, session: str | None = None, force: bool = False, confirm: Callable[[Undo], bool] | None = None
-    ) -> UndoResult | Declined:
-        """Bring back what the last undo took away, as far as that was not done yet."""
-        self._settle()
-        return self._change(*self._redo_wish(session), force, confirm)
-
-    def restore_paths(
-        self,
-        checkpoint: str,
-        paths: Sequence[str],
-        *,
-        confirm: Callable[[Undo], bool] | None = None,
-    ) -> UndoResult | Declined:
-        """Restore single files or folders from a checkpoint; ``redo`` takes that back."""
-        return self.undo(ToCheckpoint(checkpoint), only=paths, confirm=confirm)
-
-    def _preview(self, plan: Plan, wish_in: _WishIn, force: bool) -> Undo:
-        self._refuse_running()
-        plan = self._locking.idle(self._locking.UNDO, plan.plan_id)
-        undo = decide(plan, wish_in(plan), self._service, force=force)
-        refuse_conflicts(undo)
-        return undo
-
-    def _change(
-        self, plan: Plan, wish_in: _WishIn, force: bool, confirm: Callable[[Undo], bool] | None
-    ) -> UndoResult | Declined:
-        self._refuse_running()
-        with (
-            self._parts.reserve.given_up_if_full(),
-            self._held(self._locking.UNDO, plan.plan_id) as (plan, lease),
-            self._service.sandboxes.looking(),
-        ):
-            wish = wish_in(plan)  # another process may have undone something until now
-            undo = decide(plan, wish, self._service, force=force)
-            refuse_conflicts(undo)
-            if confirm is not None:
-                if not confirm(undo):
-                    return Declined()
-                self._service.sandboxes.look_again(plan)  # the answer may have taken long
-                undo = decide(plan, wish, self._service, force=force)
-            return carry_out(undo, lease, self._service, self._refuse_running)
-
-    def how_to_go_on(self, result: UndoResult) -> str | None:
-        """The command that continues the agent's conversation from before what was undone, if it has one."""
-        info, first = result.plan.session, next(iter(result.calls), None)
-        if info is None or first is None or result.moment is not Moment.UNDO:
-            return None
-        return command_to_go_on(info.agent, info.session_id, info.transcript, first.call_id)
-
-    def _undo_wish(self, target: Target, session: str | None, only: Sequence[str]) -> tuple[Plan, _WishIn]:
-        plan, checkpoint = self._meant(target, session)
-
-        def wish_in(plan: Plan) -> Wish:
-            if only:
-                assert checkpoint is not None
-                group = self._store.get(CheckpointGroup, checkpoint.group_id)
-                title = f"restored {', '.join(map(name_text, only))} from {checkpoint.checkpoint_id}"
-                return Wish(Moment.UNDO, title, (), (), group, only=tuple(only))
-            others = [call for other in self.sessions() if other.plan_id != plan.plan_id for call in self.calls(other)]
-            return wish_to_undo(plan, target, self._service, others, checkpoint)
-
-        return plan, wish_in
-
-    def _meant(self, target: Target, session: str | None) -> tuple[Plan, Checkpoint | None]:
-        if not isinstance(target, ToCheckpoint):
-            return self._session_for(target, session), None
-        if session is not None:
-            plan = self.session(session)
-            return plan, self._views.find_checkpoint(plan, target.reference)
-        plan = self.session()
-        try:
-            return plan, self._views.find_checkpoint(plan, target.reference)
-        except StateError:  # it belongs to another plan, perhaps to another session of this folder
-            view = self._views.checkpoint(target.reference)
-            other = self._store.get(Plan, view.checkpoint.plan_id)
-            if not any(each.plan_id == other.plan_id for each in self.sessions()):
-                raise
-            return other, view.checkpoint
-
-    def _session_for(self, target: Target, session: str | None) -> Plan:
-        """Without a word about the session, the last call that changed something is meant, whoever made it."""
-        last = self._last_change() if session is None and isinstance(target, LastCall) else None
-        return self.session(session) if last is None else last[1]
-
-    def _last_change(self) -> tuple[datetime, Plan] | None:
+    def last_change(self) -> tuple[datetime, Plan] | None:
         found = [
             (call.finished_at or call.started_at, plan)
             for plan in self.sessions()
@@ -360,61 +240,6 @@ class InPlace:
             if call.changed_something and not call.is_undone
         ]
         return max(found, key=lambda each: each[0], default=None)
-
-    def _redo_wish(self, session: str | None) -> tuple[Plan, _WishIn]:
-        plans = [self.session(session)] if session is not None else self.sessions()
-        found = [(plan, wish) for plan in plans if (wish := wish_to_redo(plan, self._service)) is not None]
-        if not found:
-            raise _nothing_to_redo()
-        plan = max(found, key=lambda each: each[1].target.created_at)[0]
-
-        def wish_in(plan: Plan) -> Wish:
-            wish = wish_to_redo(plan, self._service)
-            if wish is None:
-                raise _nothing_to_redo()
-            return wish
-
-        return plan, wish_in
-
-    def _settle(self) -> None:
-        """Put right what was cut short. What no agent is left to end has ended: what is there now is its work."""
-        for plan in self.sessions():
-            dead = [] if is_alive(plan) else self.unfinished(plan.plan_id)
-            if dead or self._store.operations.unfinished(plan.plan_id):
-                with self.recording(plan.plan_id) as (current, recording):
-                    recording.interrupt(current, dead)
-
-    def _refuse_running(self) -> None:
-        """While a call runs, it is unknown what it is going to change."""
-        for plan in self.sessions():
-            if self.unfinished(plan.plan_id) and is_alive(plan):
-                call = next(each for each in self.calls(plan) if each.is_running)
-                raise ConflictError(
-                    f"{call.title} of {_name(plan.session)} is running in this folder; nothing was changed.",
-                    hint="Wait until it has ended, or stop the agent; then run the command again.",
-                )
-
-
-def _nothing_to_redo() -> StateError:
-    return StateError(
-        "Nothing was undone that is not back already and can still be brought back.",
-        hint="`holdfast log` shows what happened.",
-    )
-
-
-def is_alive(plan: Plan) -> bool:
-    """Whether the agent of the session may still be there; if its process is not known, it may."""
-    info = plan.session
-    if info is None or info.pid is None:
-        return True
-    process = process_of(info.pid)
-    return process is not None and process.started_at == info.process_started_at
-
-
-def _name(info: SessionInfo | None) -> str:
-    if info is None or not info.agent:
-        return "what you and your programs write"
-    return f"{info.agent} {info.version}".rstrip()
 
 
 def _when(view: CheckpointView) -> tuple[datetime, int]:

@@ -175,6 +175,10 @@ class ContentViews:
         """The plans for which content is kept although no records that can be read say that they need it."""
         return self._parts.service.release.held_back()
 
+    def unfreed(self) -> str | None:
+        """Why content that the last ``prune``, ``delete`` or ``delete_checkpoint`` released could not be freed."""
+        return self._parts.service.garbage.unfreed
+
     def content_bytes(self) -> int:
         """How much space all saved content takes."""
         return self._parts.service.manager.objects.content_bytes()

@@ -396,16 +396,16 @@ def test_damaged_content_of_one_plan_does_not_stop_another_from_being_pruned_or_
     before = opened.service.manager.objects.content_bytes()
     assert opened.prune(sound.plan_id, keep=2) > 0
     assert len(opened.store.groups.of(sound.plan_id)) == 2
-    assert "checkpoint verify" in (opened.unfreed or "")
+    assert "checkpoint verify" in (opened.unfreed() or "")
     assert opened.verify(sound.plan_id).damaged == ()
     # What lies in the damaged folder is not known, so nothing may go.
     assert opened.service.manager.objects.content_bytes() >= before - 50_000
     opened.delete(sound.plan_id)
     assert [plan.plan_id for plan in opened.list_plans()] == [rotten.plan_id]
-    assert "checkpoint verify" in (opened.unfreed or "")
+    assert "checkpoint verify" in (opened.unfreed() or "")
     # Once nothing needs the damaged folder any more, everything is freed.
     opened.delete(rotten.plan_id)
-    assert opened.unfreed is None
+    assert opened.unfreed() is None
     assert opened.service.manager.objects.content_bytes() < 100_000
 
 
@@ -435,7 +435,7 @@ def test_content_is_freed_again_once_the_damaged_checkpoints_are_deleted(worksho
     opened = workshop.open()
     for affected in opened.verify(plan.plan_id).damaged[0].checkpoints:
         opened.delete_checkpoint(plan.plan_id, affected.checkpoint_id)
-    assert opened.unfreed is None
+    assert opened.unfreed() is None
     assert opened.service.manager.objects.content_bytes() < 200_000
     assert opened.verify().damaged == ()
 
@@ -610,6 +610,6 @@ def test_content_that_keeps_others_from_being_freed_is_healed_by_a_checkpoint(wo
     assert opened.unfreed is not None
     opened.create_checkpoint(hurt.plan_id)
     opened.prune(hurt.plan_id)
-    assert opened.unfreed is None
+    assert opened.unfreed() is None
     assert opened.service.manager.objects.content_bytes() < 200_000
     assert opened.verify().damaged == ()

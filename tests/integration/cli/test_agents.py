@@ -91,7 +91,7 @@ def test_a_profile_is_chosen_by_name_for_a_program_that_starts_the_agent(scripte
     scripted.agent("start", 'echo "$@"; touch ~/.codex/log')
     data = scripted.data("--agent", "codex", "--", "start", "codex", "exec")
     assert data["agent"] == "codex"
-    assert data["said"] == 'codex -c sandbox_mode="danger-full-access" exec\n'
+    assert data["said"] == 'codex -c sandbox_mode="danger-full-access" -c features.daemon_auto_start=false exec\n'
 
 
 def test_an_agent_that_is_not_known_is_refused_before_anything_is_made(scripted: Scripted) -> None:

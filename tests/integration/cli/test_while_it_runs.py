@@ -227,6 +227,7 @@ def test_after_a_kill_the_socket_that_is_left_leads_nowhere(project: Project) ->
     assert (sandbox.parent / ".door").exists()
     # It takes the lease of the dead process, and does by itself what nobody could be asked for.
     json_of(project, "checkpoint", "create", "--label", "after", "latest")
+    assert not (sandbox.parent / ".door").exists()
     assert labels(project) == ["after"]
     json_of(project, "plan", "delete", "--yes", "latest")
     assert not sandbox.parent.exists()

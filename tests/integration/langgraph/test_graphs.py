@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from langchain_core.runnables import RunnableConfig
-from langgraph.graph import END, START, StateGraph
+from langgraph.channels.delta import DeltaChannel
+from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 
 from holdfast.app import Holdfast
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import DatabaseError, HoldfastError, UsageError
 from holdfast.langgraph import HoldfastSaver
+from holdfast.langgraph.records import FILE
+from holdfast.system.sqlite import connect
+from tests.support.graphs import CONFIG, State, before, files, graph_of, writing
 
-CONFIG: RunnableConfig = {"configurable": {"thread_id": "thread"}}
+
+def joined(present: list[int], writes: Sequence[list[int]]) -> list[int]:
+    return [*present, *(each for some in writes for each in some)]
 
 
-class State(TypedDict):
-    number: int
+class Growing(TypedDict):
+    numbers: Annotated[list[int], DeltaChannel(joined)]
 
 
 @pytest.fixture
@@ -38,36 +45,6 @@ def saver(folder: Path, tmp_path: Path) -> Iterator[HoldfastSaver]:
         yield made
 
 
-def graph_of(saver: HoldfastSaver, folder: Path) -> Any:
-    """Three nodes; each writes a file named after itself, with the number of the state."""
-    graph = StateGraph(State)
-    for name in "abc":
-        graph.add_node(name, _writing(folder, name))
-    graph.add_edge(START, "a")
-    graph.add_edge("a", "b")
-    graph.add_edge("b", "c")
-    graph.add_edge("c", END)
-    return graph.compile(checkpointer=saver)
-
-
-def _writing(folder: Path, name: str) -> Any:
-    def node(state: State) -> State:
-        (folder / f"{name}.txt").write_text(f"{state['number']}\n")
-        return {"number": state["number"] + 1}
-
-    return node
-
-
-def files(folder: Path) -> dict[str, str]:
-    return {each.name: each.read_text().strip() for each in folder.iterdir()}
-
-
-def before(graph: Any, node: str, config: RunnableConfig = CONFIG) -> RunnableConfig:
-    """The checkpoint after which that node ran first."""
-    found = [each.config for each in graph.get_state_history(config) if each.next == (node,)]
-    return found[-1]
-
-
 def test_a_replay_takes_the_files_back_to_its_checkpoint(saver: HoldfastSaver, folder: Path) -> None:
     graph = graph_of(saver, folder)
     graph.invoke({"number": 1}, CONFIG, durability="sync")
@@ -80,7 +57,7 @@ def test_a_replay_takes_the_files_back_to_its_checkpoint(saver: HoldfastSaver, f
 def test_nodes_of_a_replay_see_the_files_of_its_checkpoint(saver: HoldfastSaver, folder: Path) -> None:
     seen: list[set[str]] = []
     graph = StateGraph(State)
-    graph.add_node("first", _writing(folder, "first"))
+    graph.add_node("first", writing(folder, "first"))
 
     def look(state: State) -> State:
         seen.append({each.name for each in folder.iterdir()})
@@ -158,7 +135,7 @@ def test_what_a_replay_replaces_is_kept(saver: HoldfastSaver, folder: Path, tmp_
 
 def test_a_person_is_asked_in_the_middle_and_the_files_stay(saver: HoldfastSaver, folder: Path) -> None:
     graph = StateGraph(State)
-    graph.add_node("a", _writing(folder, "a"))
+    graph.add_node("a", writing(folder, "a"))
 
     def ask(state: State) -> State:
         (folder / "answer.txt").write_text(interrupt("what?"))
@@ -272,3 +249,56 @@ def test_folders_in_each_other_and_folders_of_too_much_are_refused(folder: Path,
         HoldfastSaver([folder, tmp_path], home=tmp_path / "home")
     with HoldfastSaver(["/"], home=tmp_path / "home") as saver, pytest.raises(HoldfastError):
         graph_of(saver, folder).invoke({"number": 1}, CONFIG, durability="sync")
+
+
+def test_pruning_keeps_what_a_channel_of_differences_is_made_of(tmp_path: Path) -> None:
+    graph = StateGraph(Growing)
+    graph.add_node("grow", lambda state: {"numbers": [len(state["numbers"])]})
+    graph.add_edge(START, "grow")
+    with HoldfastSaver(home=tmp_path / "home") as saver:
+        compiled = graph.compile(checkpointer=saver)
+        for _ in range(4):
+            compiled.invoke({"numbers": []}, CONFIG, durability="sync")
+        saver.prune(["thread"])
+        assert compiled.get_state(CONFIG).values == {"numbers": [0, 1, 2, 3]}
+
+
+def test_a_strategy_to_prune_that_is_not_known_is_refused(saver: HoldfastSaver) -> None:
+    with pytest.raises(ValueError, match="keep_everything"):
+        saver.prune(["thread"], strategy="keep_everything")
+
+
+def test_it_is_closed_by_a_block_of_asyncio(folder: Path, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with HoldfastSaver([folder], home=tmp_path / "home") as saver:
+            await graph_of(saver, folder).ainvoke({"number": 1}, CONFIG, durability="sync")
+
+    asyncio.run(run())
+    with HoldfastSaver([folder], home=tmp_path / "home") as saver:
+        assert graph_of(saver, folder).get_state(CONFIG).values == {"number": 4}
+
+
+def test_after_its_session_was_deleted_a_folder_gets_a_new_one(
+    saver: HoldfastSaver, folder: Path, tmp_path: Path
+) -> None:
+    graph = graph_of(saver, folder)
+    graph.invoke({"number": 1}, CONFIG, durability="sync")
+    early = before(graph, "b")
+    with Holdfast.open(folder, home=tmp_path / "home", environment={}) as holdfast:
+        (session,) = holdfast.in_place.sessions()
+        holdfast.delete(session.plan_id)
+    with pytest.raises(HoldfastError):
+        graph.invoke(None, early, durability="sync")
+    graph.invoke({"number": 5}, CONFIG, durability="sync")
+    graph.invoke(None, graph.get_state(CONFIG).config, durability="sync")
+    saver.delete_thread("thread")
+    assert files(folder)["c.txt"] == "7"
+
+
+def test_records_of_a_newer_version_are_refused(tmp_path: Path) -> None:
+    with HoldfastSaver(home=tmp_path / "home"):
+        pass
+    with closing(connect(tmp_path / "home" / FILE)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(DatabaseError, match="newer Holdfast"):
+        HoldfastSaver(home=tmp_path / "home")

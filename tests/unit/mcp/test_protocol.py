@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.mcp.messages import encoded
+from holdfast.mcp.stdio import Stdio
 from tests.support.mcp_clients import ENVELOPE, McpClient
 
 HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -171,6 +174,21 @@ def test_an_id_that_is_in_use_is_refused(client: McpClient, project: Path) -> No
     assert client.receive()["id"] == "same"
     client.send({"jsonrpc": "2.0", "id": "same", "method": "tools/list"})
     assert client.receive()["result"]["tools"]
+
+
+def test_a_byte_that_is_no_text_is_sent_escaped() -> None:
+    sent = encoded({"caf\udce9": ["\udcff", 1, None]})
+    assert json.loads(sent) == {"caf\\xe9": ["\\xff", 1, None]}
+
+
+def test_lines_are_read_in_pieces_and_the_last_needs_no_end() -> None:
+    reading, writing = os.pipe()
+    for piece in (b'{"a"', b": 1}\n\n{}", b"\n", b"last"):
+        os.write(writing, piece)
+    os.close(writing)
+    assert list(Stdio(reading, writing).lines()) == [b'{"a": 1}', b"{}", b"last"]
+    os.close(reading)
+    assert list(Stdio(reading, writing).lines()) == []
 
 
 _IDS = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5), st.floats(allow_nan=False))

@@ -126,6 +126,14 @@ def test_a_token_is_used_once(client: McpClient, files: Path) -> None:
     assert (files / "new.txt").exists()
 
 
+def test_only_the_last_tokens_are_good(client: McpClient, files: Path) -> None:
+    client.handshake()
+    first = taken_then_changed(client, files)
+    tokens = [client.done("rewind", to=first)["confirmation_token"] for _ in range(25)]
+    client.refused("rewind", to=first, dry_run=False, confirmation_token=tokens[0])
+    assert client.done("rewind", to=first, dry_run=False, confirmation_token=tokens[-1])["is_done"]
+
+
 def test_a_token_expires_when_the_files_change(client: McpClient, files: Path) -> None:
     client.handshake()
     first = taken_then_changed(client, files)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,8 @@ MODULES = [module.name for module in pkgutil.walk_packages(holdfast.__path__, "h
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_module_says_in_one_line_what_it_is_for(name: str) -> None:
+def test_a_module_says_in_one_line_what_it_is_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "data" / "mini_swe_agent"))
     first, *others = inspect.cleandoc(importlib.import_module(name).__doc__ or "").splitlines()
 
     assert first.endswith(".")

@@ -100,7 +100,7 @@ class ConfigFile:
         has_ours = present is not None and before != present
         action = Action.UPDATED if has_ours else Action.ADDED
         if not dry_run:
-            self._write(wanted, before)
+            self._write(wanted, before, present)
         return FileChange(self.path, action, self._folder / _COPY if before is not None else None)
 
     def uninstall(self, *, dry_run: bool = False) -> FileChange:
@@ -112,7 +112,7 @@ class ConfigFile:
             return FileChange(self.path, Action.UNCHANGED)
         is_exact = self._is_as_written(present)
         if not dry_run:
-            self._put_back(before)
+            self._put_back(before, present)
         return FileChange(self.path, Action.REMOVED, is_exact=is_exact)
 
     def _before(self, present: str | None) -> str | None:
@@ -157,7 +157,7 @@ class ConfigFile:
                 hint="Correct that line; the agent ignores the whole file as it is.",
             ) from error
 
-    def _write(self, wanted: str, before: str | None) -> None:
+    def _write(self, wanted: str, before: str | None, present: str | None) -> None:
         missing = [each for each in (self.path.parent, *self.path.parent.parents) if not each.exists()]
         earlier = self._record()
         made = earlier.made_folders if earlier is not None else ()
@@ -170,14 +170,14 @@ class ConfigFile:
                 replace_text(self._folder / _COPY, before, new_file_mode=0o600)
             replace_text(self._folder / _RECORD, msgspec.json.encode(record).decode(), new_file_mode=0o600)
             self.path.parent.mkdir(mode=0o700 if self._is_private else 0o777, parents=True, exist_ok=True)
-            self._replace(wanted)
+            self._replace(wanted, present)
         except OSError as error:
             raise ConfigError(f"{described(error)}.", hint="Make the file and its folder writable for you.") from error
 
-    def _put_back(self, before: str | None) -> None:
+    def _put_back(self, before: str | None, present: str) -> None:
         try:
             if before is not None:
-                self._replace(before)
+                self._replace(before, present)
             else:
                 self.path.unlink(missing_ok=True)
                 record = self._record()
@@ -188,8 +188,11 @@ class ConfigFile:
             raise ConfigError(f"{described(error)}.", hint="Make the file and its folder writable for you.") from error
         self._forget()
 
-    def _replace(self, text: str) -> None:
+    def _replace(self, text: str, present: str | None) -> None:
+        """Replace what is ``present``, and nothing else: the agent may write the file as well."""
         with sole_writer(self.path.parent):
+            if self.text() != present:
+                raise ConfigError(f"{self._name} was changed meanwhile.", hint="Run the command again.")
             mode = self.path.stat().st_mode & 0o7777 if self.path.exists() else None
             replace_text(self.path, text, mode=mode, new_file_mode=0o600 if self._is_private else 0o666)
 

@@ -85,7 +85,6 @@ def _place(holdfast: Holdfast) -> Place:
     examples=(
         ("holdfast agents install", "For all agents that are on this machine."),
         ("holdfast agents install codex --trust", "Also tell codex that you trust these hooks."),
-        ("holdfast agents install claude-code --plugin FOLDER", "Write a plugin of Claude Code instead."),
     ),
 )
 @_scope_option("those for all your folders")

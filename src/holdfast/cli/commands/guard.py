@@ -37,7 +37,7 @@ def group() -> None:
     "start",
     examples=(
         ("holdfast guard start", "Record what is written in this project."),
-        ("holdfast guard start --project ~/notes", "The same for another folder."),
+        ("holdfast guard start --project .", "The same, with the folder named."),
     ),
 )
 def start(invocation: Invocation) -> Reply:
@@ -60,7 +60,7 @@ def start(invocation: Invocation) -> Reply:
     "stop",
     examples=(
         ("holdfast guard stop", "End the guard of this folder."),
-        ("holdfast guard stop --project ~/notes", "The same for another folder."),
+        ("holdfast guard stop --project .", "The same, with the folder named."),
     ),
 )
 def stop(invocation: Invocation) -> Reply:

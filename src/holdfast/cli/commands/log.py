@@ -12,6 +12,7 @@ from holdfast.cli.data import diff_data, left_out, names_data, plan_data
 from holdfast.cli.invocation import Invocation, command, limit_option, no_pager_option
 from holdfast.cli.output import Reply, Screen, show_messages, show_next, show_older, show_plan
 from holdfast.cli.screen.plans import commands_below_checkpoints, state_spans
+from holdfast.cli.screen.sessions import Prompts
 from holdfast.cli.screen.timeline import moment_lines, moment_row
 from holdfast.model import Plan
 
@@ -109,12 +110,17 @@ def _show(screen: Screen, holdfast: Holdfast, timeline: Timeline, below: Below |
     screen.line(*state_spans(plan))
     screen.line()
     has_moments = False
+    prompts = Prompts(screen, holdfast.in_place, plan) if plan.is_session else None
     for line in moment_lines(timeline):
         has_moments = True
+        if prompts is not None and line.node is not None:
+            prompts.show_before(line.node.content.moment)
         screen.line(*moment_row(plan, line, screen.width))
         if below is not None and line.node is not None:
             column = "│" if line.node.parent is not None else " "
             below.show(screen, plan, line.node.content.moment, f"{line.before}{column}{line.after}")
+    if prompts is not None:
+        prompts.show_last()
     if has_moments:
         show_older(screen, timeline.older if is_cut else 0, "moment")
         screen.line()

@@ -12,8 +12,8 @@ from holdfast.errors import UsageError
 @command(
     "mcp",
     examples=(
-        ("claude mcp add holdfast -- holdfast mcp", "Add it to Claude Code, for this project."),
-        ("holdfast mcp --project ~/app", "Serve another folder than the current one."),
+        ("holdfast mcp", "What you tell a client to start, in the folder of the project."),
+        ("holdfast mcp --project .", "Serve this folder, wherever the client works."),
     ),
 )
 def mcp(invocation: Invocation) -> Reply:

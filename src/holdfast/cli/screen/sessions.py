@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.output import Screen, counted
+from holdfast.cli.output import Screen, counted, first_line, shortened
 from holdfast.cli.screen.diff import MOST_FILES_SHOWN
-from holdfast.model import FileChange, Plan
+from holdfast.model import FileChange, Moment, Plan
 from holdfast.names import name_text
 
 if TYPE_CHECKING:
-    from holdfast import Call
+    from holdfast import Call, InPlace, MomentView
 
+_INDENT = 3
 _SIGNS = {"removed": ("removed ", "bad"), "restored": ("restored", "good")}
 
 
@@ -53,3 +54,31 @@ def show_changes(screen: Screen, changes: Sequence[FileChange]) -> None:
     more = len(changes) - MOST_FILES_SHOWN
     if more > 0:
         screen.line((f"  and {counted(more, 'more file')}", "dim"))
+
+
+class Prompts:
+    """The prompts of a session, each shown below the moments that followed from it, newest first."""
+
+    def __init__(self, screen: Screen, in_place: InPlace, plan: Plan) -> None:
+        self._screen = screen
+        self._prompts = {each.number: each for each in in_place.prompts(plan)}
+        self._number_of = {each.after_id: each.prompt_number for each in in_place.calls(plan)}
+        self._by_decision = {each.decision_id: each.number for each in self._prompts.values()}
+        self._shown: int | None = None
+
+    def show_before(self, moment: MomentView) -> None:
+        """Show the prompt of the moments above this one, if this one came before it."""
+        group = moment.group
+        number = self._number_of.get(group.group_id) or self._by_decision.get(group.decision_id or "")
+        is_older = number is not None and self._shown is not None and number < self._shown
+        if is_older or Moment.PRE_EXECUTE in group.triggers:
+            self.show_last()
+        self._shown = number if number is not None else self._shown
+
+    def show_last(self) -> None:
+        if self._shown is not None and self._shown in self._prompts:
+            prompt = self._prompts[self._shown]
+            text = f"prompt {prompt.number}: {first_line(prompt.text)}"
+            width = self._screen.width
+            self._screen.line(("│  ", "dim"), (text if width is None else shortened(text, width - _INDENT), "strong"))
+        self._shown = None
