@@ -17,6 +17,8 @@ from typing import Any
 
 from robot.libraries.BuiltIn import BuiltIn
 
+from holdfast.guard.location import client_words
+
 # At the end: with the root of the project in front, `robot` would mean this folder.
 sys.path.append(str(Path(__file__).parents[1]))
 
@@ -115,6 +117,25 @@ class HoldfastLibrary:
         assert envelope["exit_code"] == int(expected)
         assert envelope["status"] == ("ok" if int(expected) == 0 else "error")
         return envelope["data"]
+
+    def agent_runs(self, command: str) -> None:
+        """An agent's call of a tool, told by its hooks as they are installed."""
+        call = {"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": command}
+        self._hook("PreToolUse", **call)
+        subprocess.run(["sh", "-ec", command], cwd=self.folder / "app", env=self._environment(), check=True)
+        self._hook("PostToolUse", tool_response={"stdout": ""}, **call)
+
+    def _hook(self, event: str, **more: Any) -> None:
+        folder = self.folder / "app"
+        said = {"session_id": "a session", "cwd": str(folder), "transcript_path": "", "hook_event_name": event, **more}
+        subprocess.run(
+            [*client_words(), "--agent", "claude-code", "--python", sys.executable, "--on-failure", "block"],
+            cwd=folder,
+            env=self._environment(),
+            input=json.dumps(said).encode(),
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
 
     def start_holdfast(self, *words: str) -> None:
         self._background = subprocess.Popen(
