@@ -52,16 +52,22 @@ def _touch(folder: Path, *names: str) -> None:
         set_mtime(folder / name, SET_BY_STEPS_NS)
 
 
-def is_undone(world: World) -> bool:
+def undone_calls(world: World) -> list[bool]:
+    """For each call, whether it is undone."""
     with Holdfast.open(world.app, home=world.home, environment=world.environment) as holdfast:
-        return all(call.is_undone for call in holdfast.in_place.calls())
+        return [call.is_undone for call in holdfast.in_place.calls()]
+
+
+def is_undone(world: World) -> bool:
+    return all(undone_calls(world))
 
 
 def mixture(world: World) -> list[str]:
     """How the folder differs from what the records say that it is."""
     stage = UNDONE if is_undone(world) else DONE
-    return compare(_files(world.kept / stage / "real"), _files(world.real))[:5]
+    return compare(files_of(world.kept / stage / "real"), files_of(world.real))[:5]
 
 
-def _files(real: Path) -> Tree:
+def files_of(real: Path) -> Tree:
+    """What counts of the person's files; of git what it means is judged elsewhere."""
     return without_its_own_affairs(describe(real, without=[b"app/" + each for each in _AS_GIT_LIKES]))

@@ -18,8 +18,10 @@ from holdfast.app import Holdfast
 from holdfast.model import Lease
 from tests.faults import homes, owners, spared
 from tests.faults.gate import NAME_FILES, Answer, Call, Ended, Keeper, stop_at
+from tests.faults.hooks import hooks_killed
 from tests.faults.judging import doctor_says
 from tests.faults.trial import Bench, Outcome
+from tests.faults.undos import undos_at_once
 from tests.faults.verbs import VERBS, Refused, available_verbs, follow
 from tests.faults.world import World
 from tests.support.trees import compare, describe
@@ -265,6 +267,8 @@ SITUATIONS = (
     Situation("records lost after a kill, and put back", homes.records_lost, 120),
     Situation("two record stores on one content store", homes.two_record_stores, 60),
     Situation("two to four plans applied to one folder at once", owners.applies_at_once, 200),
+    Situation("undos, redos and checkpoints of one folder at once", undos_at_once, 60),
+    Situation("the hooks of a call, killed while they are recorded", hooks_killed, 250),
     Situation("kills while sandboxes are made, spared, taken and deleted", spared.spares_killed, 250),
     Situation("a half-applied folder used by another command", owners.half_applied_used, 240),
 )
