@@ -141,6 +141,8 @@ class UndoEntry(RealFilesEntry, frozen=True, kw_only=True):
     target_group_id: str
     left_group_id: str
     """The group with the files as they were before; if it is the last one, the outcome is not recorded yet."""
+    run_ids: tuple[str, ...]
+    """The calls that are undone, or in force again."""
 
 
 _ENTRY_OF: dict[OperationKind, type[Entry]] = {

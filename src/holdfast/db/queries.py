@@ -323,10 +323,11 @@ class OperationRecords(Queries):
         parameters = (OperationState.BEGUN, *kinds, store_id)
         return self._records.select(Operation, where, *parameters, order="created_at, operation_id", sound_only=True)
 
-    def latest_done(self, plan_id: str, kind: OperationKind) -> Operation | None:
+    def done(self, plan_id: str, kind: OperationKind, limit: int | None = None) -> list[Operation]:
+        """Newest first."""
         where = "plan_id = ? AND state = ? AND kind = ?"
         order = "created_at DESC, operation_id DESC"
-        return first(self._records.select(Operation, where, plan_id, OperationState.DONE, kind, order=order, limit=1))
+        return self._records.select(Operation, where, plan_id, OperationState.DONE, kind, order=order, limit=limit)
 
     def applied(self, plan_id: str) -> Operation | None:
         """The apply that brought the plan's result into the real files, if it was not undone."""

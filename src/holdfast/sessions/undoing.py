@@ -186,8 +186,13 @@ def carry_out(undo: Undo, lease: Lease, service: CheckpointService, refuse: Call
     links = links_to_make(service.manager.reader.state(undo.wanted).links, [each.path for each in undo.differences])
     change = RealChange(resource, undo.differences, links)
     marked = _marked(plan, undo, service)
-    target, left_id = wish.target.group_id, left.group_id
-    entry = {"moment": wish.moment, "title": wish.title, "target_group_id": target, "left_group_id": left_id}
+    entry = {
+        "moment": wish.moment,
+        "title": wish.title,
+        "target_group_id": wish.target.group_id,
+        "left_group_id": left.group_id,
+        "run_ids": tuple(call.run_id for call in wish.calls),
+    }
     plan = change_real_files(plan, lease, service, UndoEntry, [change], records=marked, more=entry, refuse=refuse)
     service.sandboxes.look_again(plan)
     plan = record_outcome(service.store.get(Plan, plan.plan_id), lease, service)
@@ -213,10 +218,10 @@ def _marked(plan: Plan, undo: Undo, service: CheckpointService) -> list[Record]:
 
 def record_outcome(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
     """Take the group of the files as the last undo left them, unless that was done: its process may have died."""
-    operation = service.store.operations.latest_done(plan.plan_id, OperationKind.UNDO)
-    if operation is None:
+    last = service.store.operations.done(plan.plan_id, OperationKind.UNDO, limit=1)
+    if not last:
         return plan
-    entry = UndoEntry.of(operation)
+    entry = UndoEntry.of(last[0])
     if plan.head_group_id != entry.left_group_id:
         return plan
     occasion = Occasion(

@@ -8,8 +8,9 @@ import msgspec
 
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.checkpoints.titles import checkpoint_title, shortened
+from holdfast.db.journal import UndoEntry
 from holdfast.errors import ConflictError, NotFoundError, StateError
-from holdfast.model import Checkpoint, CheckpointGroup, Moment, Plan, numbers_of
+from holdfast.model import Checkpoint, CheckpointGroup, Moment, OperationKind, Plan
 from holdfast.sessions.calls import Call, calls_of, together_with, with_inner
 from holdfast.sessions.reverting import Way
 from holdfast.sessions.undoing import Wish, folder_of, way_of
@@ -127,7 +128,8 @@ def _wish(
     ways = () if is_exact else tuple(_ways(outer, calls, lambda call: way_of(call, service, resource)))
     if target is None:
         target = service.store.get(CheckpointGroup, outer[0].before_id or "")
-    return Wish(Moment.UNDO, title, ways, tuple(with_inner(outer, calls)), target, is_exact)
+    in_force = tuple(each for each in with_inner(outer, calls) if not each.is_undone)
+    return Wish(Moment.UNDO, title, ways, in_force, target, is_exact)
 
 
 def _ways(outer: Sequence[Call], calls: Sequence[Call], way_of_call: Callable[[Call], Way]) -> Iterable[Way]:
@@ -169,32 +171,30 @@ def _words(calls: Sequence[Call]) -> str:
 
 
 def wish_to_redo(plan: Plan, service: CheckpointService) -> Wish | None:
-    """What the last undo took away that was not brought back since; None if there is no such undo."""
-    redone: set[str] = set()
-    for group in service.store.groups.newest_first(plan.plan_id, _PAGE):
-        if Moment.REDO in group.triggers:
-            redone.add(group.restored_group_id or "")
-        if Moment.UNDO not in group.triggers:
-            continue
-        left = service.store.find(CheckpointGroup, group.parent_group_id or "", sound_only=True)
-        if left is None or left.sequence != group.sequence - 1:
-            raise NotFoundError(
-                "The checkpoint of the files before the last undo is no longer kept.",
-                hint="`holdfast log` lists the moments that are kept.",
-            )
-        if left.group_id not in redone:
-            return _redo(plan, service, group, left)
+    """What the last undo took away that was not brought back since; None if there is none, or it is no longer kept."""
+    back: set[str] = set()
+    for operation in service.store.operations.done(plan.plan_id, OperationKind.UNDO):
+        entry = UndoEntry.of(operation)
+        if entry.moment is Moment.REDO:
+            back.add(entry.target_group_id)
+        elif entry.left_group_id not in back:
+            return _redo(plan, service, entry)
     return None
 
 
-def _redo(plan: Plan, service: CheckpointService, undone: CheckpointGroup, left: CheckpointGroup) -> Wish:
+def _redo(plan: Plan, service: CheckpointService, entry: UndoEntry) -> Wish | None:
     name, store = folder_of(plan).name, service.store
-    gone = _numbers(left) - _numbers(undone)
-    ids = {each.decision_id for each in store.decisions.numbered(plan.plan_id, sorted(gone))}
-    calls = tuple(each for each in calls_of(store, plan) if each.decision_id in ids)
+    left = store.find(CheckpointGroup, entry.left_group_id, sound_only=True)
+    undone = None if left is None else _group_after(plan, service, left)
+    if left is None or undone is None:
+        return None
+    calls = tuple(each for each in calls_of(store, plan) if each.run_id in entry.run_ids)
     way = Way(left.states[name], undone.states[name], frozenset(each.path for each in left.unheld.get(name, ())))
     return Wish(Moment.REDO, f"redo {_words(calls) if calls else 'what was undone'}", (way,), calls, left)
 
 
-def _numbers(group: CheckpointGroup) -> set[int]:
-    return set(numbers_of(group.active_decisions))
+def _group_after(plan: Plan, service: CheckpointService, group: CheckpointGroup) -> CheckpointGroup | None:
+    for newer in service.store.groups.newest_first(plan.plan_id, _PAGE):
+        if newer.sequence <= group.sequence + 1:
+            return newer if newer.sequence > group.sequence else None
+    return None

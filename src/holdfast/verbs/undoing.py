@@ -178,7 +178,10 @@ class Undoing:
 
 
 def _nothing_to_redo() -> StateError:
-    return StateError("Nothing was undone that is not back already.", hint="`holdfast log` shows what happened.")
+    return StateError(
+        "Nothing was undone that is not back already and can still be brought back.",
+        hint="`holdfast log` shows what happened.",
+    )
 
 
 def is_alive(plan: Plan) -> bool:

@@ -79,6 +79,11 @@ def test_calls_of_a_subagent_can_be_undone_alone_or_with_the_call_that_started_i
     assert _there(place, "1", "2") == []
     agent.in_place.redo()
     assert place.differs_from(before) == []
+    agent.in_place.undo(OnlyCall(2))
+    agent.in_place.undo(OnlyCall(1))
+    agent.in_place.redo()
+    assert [call.is_undone for call in agent.in_place.calls()] == [False, True, False]
+    assert _there(place, "1", "2") == ["2"]
 
 
 def test_two_agents_in_one_folder_are_undone_each_alone(agent: Agent, place: Place) -> None:
