@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import warnings
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -24,7 +24,6 @@ from blake3 import blake3
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
-    BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
@@ -35,6 +34,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.langgraph.folders import Folders
+from holdfast.langgraph.in_threads import InThreads
 from holdfast.langgraph.records import GraphCheckpoint, GraphRecords, Key, Moments, Typed, Write
 
 _RUNTIME = "__pregel_runtime"
@@ -47,7 +47,7 @@ _OF_NO_NODE = ("update", "fork")
 T = TypeVar("T")
 
 
-class HoldfastSaver(BaseCheckpointSaver[str]):
+class HoldfastSaver(InThreads):
     """Give it to ``compile(checkpointer=...)``; close it, or use it in a ``with`` block.
 
     ``folders``: whose files belong to the checkpoints; they must not lie in each other. ``home``: by default that of
@@ -276,49 +276,6 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             kept.add(parent.key)
             at, steps = parent, steps - 1
         return kept
-
-    # The same for asyncio: each in a thread, because a database and folders are waited for
-
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return await asyncio.to_thread(self.get_tuple, config)
-
-    async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - the name in LangGraph
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
-        found = self.list(config, filter=filter, before=before, limit=limit)
-        while (each := await asyncio.to_thread(next, found, None)) is not None:
-            yield each
-
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
-
-    async def aput_writes(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
-    ) -> None:
-        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        await asyncio.to_thread(self.delete_thread, thread_id)
-
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        await asyncio.to_thread(self.delete_for_runs, run_ids)
-
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
-
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        await asyncio.to_thread(self.prune, thread_ids, strategy=strategy)
 
 
 def _place(config: RunnableConfig) -> tuple[str, str]:
