@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.invocation import Invocation, LazyGroup, command, with_common_options
 from holdfast.cli.output import Next, Reply, Screen, show_facts, show_next, show_table
+from holdfast.guard import asking
 from holdfast.names import name_text
 
 _COMMANDS = {
@@ -42,8 +43,6 @@ def group() -> None:
 )
 def start(invocation: Invocation) -> Reply:
     """Record everything that is written in this folder, until `guard stop` or until nothing happened for 30 minutes."""
-    from holdfast.guard import asking
-
     with invocation.opened() as holdfast:
         holdfast.in_place.begin_own()
         found = asking.start(holdfast.home, holdfast.project_root)
@@ -65,8 +64,6 @@ def start(invocation: Invocation) -> Reply:
 )
 def stop(invocation: Invocation) -> Reply:
     """End the guard of this folder. What it recorded stays; the next hook of an agent starts it again."""
-    from holdfast.guard import asking
-
     with invocation.opened() as holdfast:
         was_there = asking.stop(holdfast.home, holdfast.project_root)
         folder = str(holdfast.project_root)
@@ -84,8 +81,6 @@ def stop(invocation: Invocation) -> Reply:
 )
 def status(invocation: Invocation) -> Reply:
     """Show whether a guard is there for this folder, and what it does."""
-    from holdfast.guard import asking
-
     with invocation.opened() as holdfast:
         folder = holdfast.project_root
         found = asking.status_of(holdfast.home, folder)
@@ -121,8 +116,6 @@ def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
 )
 def list_guards(invocation: Invocation) -> Reply:
     """List the guards of all folders."""
-    from holdfast.guard import asking
-
     with invocation.opened() as holdfast:
         folders = {plan.resources[0].path for plan in holdfast.plans_newest_first(everywhere=True) if plan.is_session}
         found = list(asking.running(holdfast.home, map(Path, sorted(folders))))

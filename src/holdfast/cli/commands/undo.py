@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast import CallNumber, LastCall, NotFoundError, OnlyCall, PromptNumber, ToCheckpoint
 from holdfast.cli.commands.plan.unapply import undo_apply
 from holdfast.cli.completion import complete_checkpoint
 from holdfast.cli.data import changes_data, plan_data
@@ -17,9 +18,9 @@ from holdfast.errors import UsageError
 from holdfast.model import FileChange, Plan, PlanState
 
 if TYPE_CHECKING:
-    from holdfast import Call, CallNumber, Holdfast, LastCall, OnlyCall, PromptNumber, ToCheckpoint, Undo, UndoResult
+    from holdfast import Call, Holdfast, Undo, UndoResult
 
-    Target = LastCall | CallNumber | PromptNumber | OnlyCall | ToCheckpoint
+Target = LastCall | CallNumber | PromptNumber | OnlyCall | ToCheckpoint
 
 _session_option = click.option(
     "--session", metavar="ID", help="Which session, by the id of its plan or of the agent; by default the last one."
@@ -131,8 +132,6 @@ def redo(invocation: Invocation, yes: bool, dry_run: bool, force: bool, session:
 
 def _applied(holdfast: Holdfast, target: Target, session: str | None) -> str | None:
     """The plan whose apply is meant: the one that is named, or the last if it changed the folder after all calls."""
-    from holdfast import LastCall, NotFoundError, ToCheckpoint
-
     if session is not None:
         return None
     if isinstance(target, ToCheckpoint):
@@ -158,8 +157,6 @@ def _target(
     exact: bool,
     only: Sequence[str],
 ) -> Target:
-    from holdfast import CallNumber, LastCall, OnlyCall, PromptNumber, ToCheckpoint
-
     named: list[Target] = [
         *([CallNumber(from_call)] if from_call is not None else []),
         *([OnlyCall(only_call)] if only_call is not None else []),

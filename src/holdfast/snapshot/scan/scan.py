@@ -46,7 +46,7 @@ class Scan:
         recent: RecentDirectories,
         exclusion: Exclusion = NOTHING_EXCLUDED,
     ) -> None:
-        self._exclusion = exclusion
+        self._exclusion = exclusion if exclusion.name else None
         self._tree, self._root, self._descent, self._batch, self._recent = tree, root, descent, batch, recent
         self._open = partial(open_directory, descent)
         self._began_ns = time.time_ns()
@@ -78,7 +78,7 @@ class Scan:
 
     def _without_excluded(self, report: ChangeReport) -> ChangeReport:
         """What happens in an excluded folder is nobody's business; it is watched like all others."""
-        if not self._exclusion.name:
+        if self._exclusion is None:
             return report
         changes = {path: names for path, names in report.changes.items() if not self._is_in_excluded(path)}
         return report._replace(changes=changes)
@@ -176,7 +176,8 @@ class Scan:
     def _note_entry(self, directory: bytes, node: Node, name: bytes, found: os.stat_result) -> Node | None:
         """Note one entry; returns its node if it is a directory."""
         kind = stat.S_IFMT(found.st_mode)
-        if self._exclusion.has(join(directory, name), is_folder=kind == stat.S_IFDIR):
+        exclusion = self._exclusion
+        if exclusion is not None and exclusion.has(join(directory, name), is_folder=kind == stat.S_IFDIR):
             self._tree.forget_entry(directory, node, name)
             self._tree.unheld.note(join(directory, name), EXCLUDED)
             return None
