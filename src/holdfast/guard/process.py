@@ -147,6 +147,8 @@ class Guard:
 
     def _failure(self, event: HookEvent, why: str) -> HookAnswer:
         sentence = f"Holdfast could not take a checkpoint of {self._folder}: {why}"
+        if event.reads_only:
+            return HookAnswer()  # it changes nothing that would have to be undone
         if event.kind is HookKind.BEFORE_TOOL and self._blocks:
             return HookAnswer(block=f"{sentence} So the call was stopped (setting `agents.on-failure`).")
         return HookAnswer(show=f"{sentence} What happens now cannot be undone.")

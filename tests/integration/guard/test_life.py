@@ -252,4 +252,20 @@ def test_a_call_in_a_folder_that_is_refused_says_so(place: Place, monkeypatch: p
     before = describe(place.root)
     with guarded(place) as guard:
         _is_blocked(guard, "your home folder")
+        reading = {"tool_name": "Read", "tool_input": {"file_path": "a.txt"}, "tool_use_id": "toolu_r"}
+        assert Claude(guard).say("PreToolUse", **reading).exit_code == 0
     assert compare(before, describe(place.root)) == []
+
+
+def test_as_a_person_has_set_it_a_call_goes_on_without_a_checkpoint_and_that_is_said(place: Place) -> None:
+    place.make()
+    place.home.mkdir()
+    (place.home / "config.toml").write_text('sandbox.checkpoint.max-bytes = "1MB"\nagents.on-failure = "warn"\n')
+    (place.root / "large").write_bytes(os.urandom(3 << 20))
+    with guarded(place) as guard:
+        answer, call = Claude(guard).before("rm -rf .")
+        said = (answer.stdout + answer.stderr).decode()
+        assert answer.exit_code == 0
+        assert "max-bytes" in said
+        assert "cannot be undone" in said
+        assert Claude(guard).after(call).exit_code == 0
