@@ -132,13 +132,14 @@ static const char *variable(const char *name)
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-/* The folder that the agent works in: what it says, or the repository around the current folder, or that folder. */
+/* The repository around the folder that the agent works in, which it names or which is the current one; or that. */
 static char *folder_found(void)
 {
     const char *named = variable("CLAUDE_PROJECT_DIR");
     if (named == NULL)
         named = variable("GEMINI_PROJECT_DIR");
-    char *real = realpath(named != NULL ? named : repository_around(current_folder()), NULL);
+    char *start = named != NULL ? realpath(named, NULL) : current_folder();
+    char *real = start != NULL ? realpath(repository_around(start), NULL) : NULL;
     if (real == NULL)
         give_up("the folder cannot be found: %s", strerror(errno));
     return real;

@@ -39,10 +39,11 @@ class _Ended(Unreachable):
 
 
 def folder_of(environment: dict[bytes, bytes]) -> bytes:
-    """The folder that the agent works in: what it says, or the repository around the current folder, or that folder."""
+    """The repository around the folder that the agent works in, which it names or which is the current one; or that."""
     named = next((found for name in _FOLDER_VARIABLES if (found := environment.get(name))), None)
     try:
-        return os.path.realpath(named or _repository_around(_current_folder()), strict=True)
+        start = os.path.realpath(named, strict=True) if named else _current_folder()
+        return os.path.realpath(_repository_around(start), strict=True)
     except OSError as error:
         raise _not_found(error) from error
 

@@ -162,6 +162,7 @@ class Sessions:
             )
             session = self._open[key] = OpenSession(self._in_place.begin(info).plan_id, info)
             session.running = self._in_place.unfinished(session.plan_id)
+            session.prompt_id = self._in_place.last_prompt_id(session.plan_id)
         return session
 
     def _watch(self, plan: Plan) -> None:

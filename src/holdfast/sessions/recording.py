@@ -132,7 +132,7 @@ class Recording:
         else:
             self._save(decision, plan)
             plan = self._as_saved(plan, occasion, saved)
-        run = run.model_copy(update={"group_before_id": plan.head_group_id})
+        run = run.model_copy(update={"group_before_id": plan.head_group_id, "started_at": now()})
         self._save(run)
         return plan, run
 

@@ -19,6 +19,7 @@ from holdfast.model import (
     Checkpoint,
     CheckpointGroup,
     Decision,
+    DecisionType,
     Lease,
     Plan,
     Policy,
@@ -213,6 +214,11 @@ class InPlace:
         """When the last call ended, of those in force that changed something."""
         last = self.last_change()
         return None if last is None else last[0]
+
+    def last_prompt_id(self, plan_id: str) -> str | None:
+        """The decision of the last prompt of a session."""
+        prompts = self._store.decisions.of_type(plan_id, DecisionType.USER_INTERVENTION)
+        return prompts[-1].decision_id if prompts else None
 
     def prompts(self, plan: Plan) -> list[Prompt]:
         return prompts_of(self._store.decisions.of(plan.plan_id, sound_only=True))

@@ -165,7 +165,9 @@ def test_a_home_with_a_path_longer_than_an_address_is_reached(client: str, tmp_p
         assert result(scene.hook(client)) == (0, PROTECTED.stdout, b"")
 
 
-def test_the_folder_is_the_repository_unless_the_agent_names_one(client: str, scene: Scene, tmp_path: Path) -> None:
+def test_the_folder_is_the_repository_around_the_current_one_or_the_one_that_the_agent_names(
+    client: str, scene: Scene, tmp_path: Path
+) -> None:
     (scene.folder / ".git").mkdir()
     inner = scene.folder / "src" / "deep"
     inner.mkdir(parents=True)
@@ -177,6 +179,11 @@ def test_the_folder_is_the_repository_unless_the_agent_names_one(client: str, sc
         with other.answered(PROTECTED, []):
             there = _at(other, inner)
             there.variables[variable] = f"{other.folder}/../{other.folder.name}"
+            assert result(there.hook(client)) == (0, PROTECTED.stdout, b"")
+        (other.folder / ".git").mkdir()
+        (other.folder / "package").mkdir()
+        with other.answered(PROTECTED, []):
+            there.variables[variable] = str(other.folder / "package")
             assert result(there.hook(client)) == (0, PROTECTED.stdout, b"")
 
 

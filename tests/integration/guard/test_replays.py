@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast import CallNumber
+from holdfast import CallNumber, PromptNumber
 from holdfast.errors import StateError
 from holdfast.model import PlanState
 from holdfast.verbs.in_place import InPlace
@@ -82,7 +82,8 @@ def test_the_guard_may_be_killed_between_any_two_hooks(place: Place) -> None:
             started.start()
         replay.run(events[len(replay.answers) :])
         in_place = place.open().in_place
-        in_place.undo(CallNumber(1))
+        assert {call.prompt_number for call in in_place.calls()} == {1}
+        in_place.undo(PromptNumber(1))
         assert place.differs_from(replay.trees[0]) == []
         assert status(place.root) == []
 

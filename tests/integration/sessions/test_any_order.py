@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast import CallNumber, Declined, LastCall, OnlyCall, UndoResult
+from holdfast import CallNumber, Declined, LastCall, OnlyCall, ToCheckpoint, UndoResult
 from holdfast.errors import ConflictError
 from holdfast.sessions.wishes import Target
 from tests.support.sessions import Agent, Place, made_place
@@ -74,6 +74,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.model: Files = files(self.place.root)
         self.calls: list[Made] = []
         self.undone: list[Undone] = []
+        self.moments: dict[str, dict[bytes, object]] = {}
 
     def teardown(self) -> None:
         if hasattr(self, "opened"):
@@ -97,6 +98,8 @@ class AnyOrder(RuleBasedStateMachine):
         before = dict(self.model)
         self.agent.does("work", lambda: self._write(edits))
         self.calls.append(Made(len(self.calls) + 1, _between(before, self.model)))
+        checkpoint = self.agent.in_place.moments(1)[0].view.checkpoint.checkpoint_id
+        self.moments[checkpoint] = self.place.tree()
 
     @rule(edits=_of_a_person)
     def person_works(self, edits: Mapping[str, str | None]) -> None:
@@ -140,6 +143,33 @@ class AnyOrder(RuleBasedStateMachine):
             for call in last.calls:
                 call.is_undone = False
             self.undone.pop()
+
+    @precondition(lambda self: self.moments)
+    @rule(data=st.data())
+    def undo_to_a_moment_exactly(self, data: st.DataObject) -> None:
+        checkpoint = data.draw(st.sampled_from(sorted(self.moments)))
+        before = dict(self.model)
+        self.agent.in_place.undo(ToCheckpoint(checkpoint, is_exact=True))
+        assert self.place.differs_from(self.moments[checkpoint]) == []
+        self._take_over(before)
+
+    @precondition(lambda self: self._in_force())
+    @rule(data=st.data())
+    def undo_one_by_force_and_redo(self, data: st.DataObject) -> None:
+        one, tree = data.draw(st.sampled_from(self._in_force())), self.place.tree()
+        self.agent.in_place.undo(OnlyCall(one.number), force=True)
+        self.agent.in_place.redo()
+        assert self.place.differs_from(tree) == []
+
+    def _take_over(self, before: Files) -> None:
+        """Of what the model does not foresee: which calls are undone, and what the folder holds."""
+        self.model = files(self.place.root)
+        calls = []
+        for mine, call in zip(self.calls, self.agent.in_place.calls(), strict=True):
+            if call.is_undone and not mine.is_undone:
+                calls.append(mine)
+            mine.is_undone = call.is_undone
+        self.undone.append(Undone(calls, _between(self.model, before)))
 
     def _change(self, do: Callable[[], UndoResult | Declined], expected: Files | None) -> bool:
         """Undo or redo; whether it was done."""

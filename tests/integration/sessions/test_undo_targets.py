@@ -299,3 +299,15 @@ def test_the_reflog_only_grows(agent: Agent, place: Place) -> None:
     git(place.root, "checkout", "-q", "-b", "mine")
     agent.in_place.undo(force=True)
     assert set(git(place.root, "reflog", "--format=%H", "--all").splitlines()) >= set(made)
+
+
+def test_of_a_linked_work_tree_it_says_that_git_keeps_its_head(place: Place) -> None:
+    place.make()
+    repository, place.root = place.root, place.folder / "linked"
+    git(repository, "worktree", "add", "-q", "-b", "linked", str(place.root))
+    place.agent().does("commit", lambda: _commit(place.root))
+    ended = place.call("undo", "--yes")
+    assert ended.exit_code == 0
+    assert "HEAD, branches and the index stay as they are" in ended.stdout
+    assert (place.root / "a.txt").read_text() == "a\n"
+    assert log(place.root) == ["by the agent", "the first commit"]

@@ -168,7 +168,7 @@ def test_the_client_finds_the_home_that_the_commands_use(
     assert home_of(os.environb.copy()) == os.fsencode(home_directory(os.environ))
 
 
-def test_the_folder_is_the_one_the_agent_names_or_the_repository_or_the_current_one(
+def test_the_folder_is_the_repository_around_where_the_agent_works_or_that_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inner, link = tmp_path / "repository" / "src" / "deep", tmp_path / "link"
@@ -178,7 +178,7 @@ def test_the_folder_is_the_one_the_agent_names_or_the_repository_or_the_current_
     assert folder_of({}) == os.fsencode(inner)
     (tmp_path / "repository" / ".git").write_text("gitdir: elsewhere\n")
     assert folder_of({}) == os.fsencode(tmp_path / "repository")
-    assert folder_of({b"GEMINI_PROJECT_DIR": os.fsencode(link)}) == os.fsencode(inner)
+    assert folder_of({b"GEMINI_PROJECT_DIR": os.fsencode(link)}) == os.fsencode(tmp_path / "repository")
     assert folder_of({b"CLAUDE_PROJECT_DIR": os.fsencode(tmp_path), b"GEMINI_PROJECT_DIR": b"/"}) == os.fsencode(
         tmp_path
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -191,6 +192,10 @@ def _show(
     show_changes(screen, changes)
     if has_other_commits:
         screen.line("  HEAD, branches or tags of the repository change as well; no commit is deleted.")
+    if (Path(plan.resources[0].path) / ".git").is_file():
+        screen.line(
+            "  Git keeps what it knows of this folder elsewhere: HEAD, branches and the index stay as they are."
+        )
 
 
 def _preview_reply(found: Undo, verb: str) -> Reply:
