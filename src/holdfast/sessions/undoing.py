@@ -16,7 +16,8 @@ from holdfast.checkpoints.changes import visible_of_user, with_other_commits
 from holdfast.checkpoints.recorder import Occasion
 from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.batch import Batch
-from holdfast.content.difference import Difference
+from holdfast.content.difference import Difference, StateReader
+from holdfast.content.format import State
 from holdfast.db.journal import UndoEntry
 from holdfast.errors import ConflictError, NotFoundError
 from holdfast.model import (
@@ -110,7 +111,7 @@ def decide(plan: Plan, wish: Wish, service: CheckpointService, *, force: bool = 
         unheld = _unheld_names(resource, wish)
         differences = tuple(
             each
-            for each in reader.differences(reader.state(present), reader.state(wanted))
+            for each in _differences(reader, reader.state(present), reader.state(wanted))
             if each.new is not None or not _is_unheld(each.path, unheld)
         )
     seen = visible_of_user(plan, {resource.name: differences})[resource.name]
@@ -124,6 +125,18 @@ def decide(plan: Plan, wish: Wish, service: CheckpointService, *, force: bool = 
         has_other_commits=bool(with_other_commits(plan, {resource.name: differences})),
         conflicts=conflicts,
     )
+
+
+def _differences(reader: StateReader, present: State, wanted: State) -> list[Difference]:
+    """Also of files that differ in nothing but in which names they share."""
+    found = list(reader.differences(present, wanted))
+    changed = {each.path for each in found}
+    regrouped = {path for group in {*present.links} ^ {*wanted.links} for path in group} - changed
+    for path in sorted(regrouped):
+        now, then = reader.find(present, path), reader.find(wanted, path)
+        if now is not None and then is not None:
+            found.append(Difference(path, now, then))
+    return found
 
 
 def _unheld_names(resource: Resource, wish: Wish) -> frozenset[str]:

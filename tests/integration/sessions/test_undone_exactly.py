@@ -79,6 +79,16 @@ def _hard_link_made(root: Path) -> None:
     os.link(root / "a.txt", root / "also a")
 
 
+def _only_the_link_broken(root: Path) -> None:
+    shutil.copy2(root / "first name", root / "a copy")
+    os.replace(root / "a copy", root / "second name")
+
+
+def _only_linked(root: Path) -> None:
+    (root / "second of twins").unlink()
+    os.link(root / "twin", root / "second of twins")
+
+
 def _attributes(root: Path) -> None:
     os.setxattr(root / "a.txt", "user.colour", b"red")
     os.removexattr(root / "b.txt", "user.colour")
@@ -152,6 +162,8 @@ def rich(place: Place) -> Agent:
     place.make()
     write(root / "first name", "one file\n")
     os.link(root / "first name", root / "second name")
+    write(root / "twin", "twin\n", mtime_ns=A_MOMENT_NS)
+    write(root / "second of twins", "twin\n", mtime_ns=A_MOMENT_NS)
     os.setxattr(root / "b.txt", "user.colour", b"green")
     git(root, "add", "-A")
     git(root, "commit", "-qm", "second")
