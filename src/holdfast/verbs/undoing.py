@@ -173,7 +173,8 @@ class Undoing:
                 call = next(each for each in self._folder.calls(plan) if each.is_running)
                 raise ConflictError(
                     f"{call.title} of {name_of(plan.session)} is running in this folder; nothing was changed.",
-                    hint="Wait until it has ended, or stop the agent; then run the command again.",
+                    hint="Wait until it has ended, or stop the agent; then run the command again. A call that you "
+                    "interrupted counts as ended with your next prompt.",
                 )
 
 
