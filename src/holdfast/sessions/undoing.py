@@ -231,16 +231,20 @@ def _marked(plan: Plan, undo: Undo, service: CheckpointService) -> list[Record]:
 
 def record_outcome(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
     """Take the group of the files as the last undo left them, unless that was done: its process may have died."""
-    last = service.store.operations.done(plan.plan_id, OperationKind.UNDO, limit=1)
-    if not last:
-        return plan
-    entry = UndoEntry.of(last[0])
-    if plan.head_group_id != entry.left_group_id:
+    entry = unrecorded_outcome(plan, service)
+    if entry is None:
         return plan
     occasion = Occasion(
         (entry.moment,), source=entry.moment.value, title=entry.title, restored_group_id=entry.target_group_id
     )
     return service.create_checkpoint(plan, lease, occasion)
+
+
+def unrecorded_outcome(plan: Plan, service: CheckpointService) -> UndoEntry | None:
+    """The last undo, if there is no group of the files as it left them yet."""
+    last = service.store.operations.done(plan.plan_id, OperationKind.UNDO, limit=1)
+    entry = UndoEntry.of(last[0]) if last else None
+    return entry if entry is not None and entry.left_group_id == plan.head_group_id else None
 
 
 def way_of(call: Call, service: CheckpointService, resource: Resource) -> Way:
