@@ -34,7 +34,9 @@ _WITH_COMMANDS = tuple(
         "integration/process",
         "integration/cli",
         "integration/db/test_alembic_command.py",
+        "integration/guard",
         "integration/mcp",
+        "integration/sessions",
     )
 )
 

@@ -29,6 +29,12 @@ PROTECTED = Answer(0, b'{"systemMessage": "kept"}\n')
 PAYLOAD = b'{"hook_event_name": "PreToolUse"}'
 
 
+def _measurable(words: Sequence[str]) -> list[str]:
+    """What begins a client; an isolated interpreter is not measured, and a hook starts one."""
+    is_measured = "COVERAGE_PROCESS_CONFIG" in os.environ
+    return [word for word in words if not is_measured or word not in ("-I", "-S")]
+
+
 @pytest.fixture(params=list(CLIENTS))
 def client(request: pytest.FixtureRequest) -> str:
     if request.param == "compiled" and not _COMPILED.exists():
@@ -51,7 +57,7 @@ class Scene:
     def hook(
         self, client: str, *options: str, payload: bytes = PAYLOAD, limit: str = "60"
     ) -> subprocess.CompletedProcess[bytes]:
-        words = [*CLIENTS[client], "--agent", "codex", "--limit", limit, *options]
+        words = [*_measurable(CLIENTS[client]), "--agent", "codex", "--limit", limit, *options]
         return subprocess.run(
             words, input=payload, cwd=self.folder, env=self.environment(), capture_output=True, check=False
         )
