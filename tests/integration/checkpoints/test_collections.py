@@ -326,7 +326,7 @@ def test_a_collection_counts_everything_only_if_the_records_are_not_those_it_kno
     put_back(workshop, backup)
     opened = workshop.open()
     assert counts_everything(opened, lambda: opened.service.garbage.collect())
-    assert opened.unfreed is None
+    assert opened.unfreed() is None
     assert not counts_everything(opened, lambda: opened.prune(second.plan_id, keep=2))
     assert_exact(opened)
 
@@ -341,7 +341,7 @@ def test_s8_records_put_back_after_the_last_collection_are_noticed(workshop: Wor
     put_back(workshop, backup)
     opened = workshop.open()
     opened.service.garbage.collect()
-    assert second.plan_id in (opened.unfreed or "")
+    assert second.plan_id in (opened.unfreed() or "")
     put_back(workshop, newer)
     assert workshop.open().verify().is_sound
 
@@ -358,7 +358,7 @@ def test_s8_a_plan_that_was_checked_before_is_missed_in_an_older_copy_of_the_rec
     put_back(workshop, backup)
     opened = workshop.open()
     opened.prune(first.plan_id, keep=2)
-    assert second.plan_id in (opened.unfreed or "")
+    assert second.plan_id in (opened.unfreed() or "")
     put_back(workshop, newer)
     assert workshop.open().verify().is_sound
 
@@ -393,7 +393,7 @@ def test_s8_a_copy_of_the_records_made_during_a_collection_does_not_know_what_wa
     put_back(workshop, tmp_path / "copy")
     opened = workshop.open()
     opened.service.garbage.collect()
-    assert second.plan_id in (opened.unfreed or "")
+    assert second.plan_id in (opened.unfreed() or "")
 
 
 def test_what_is_given_up_while_everything_is_counted_goes_with_the_next_collection(

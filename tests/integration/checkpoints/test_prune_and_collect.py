@@ -607,7 +607,7 @@ def test_content_that_keeps_others_from_being_freed_is_healed_by_a_checkpoint(wo
     _harm_folder(workshop, hurt, "damaged")
     opened = workshop.open()
     opened.delete(other.plan_id)
-    assert opened.unfreed is not None
+    assert opened.unfreed() is not None
     opened.create_checkpoint(hurt.plan_id)
     opened.prune(hurt.plan_id)
     assert opened.unfreed() is None

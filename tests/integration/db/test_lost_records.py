@@ -113,7 +113,7 @@ def test_s8_an_older_backup_of_the_records_does_not_lead_to_the_loss_of_newer_pl
     assert [plan.plan_id for plan in holdfast.list_plans()] == [old.plan_id]
     third = ran(workshop, "third")
     holdfast.delete(third.plan_id)
-    assert new.plan_id in (holdfast.unfreed or "")
+    assert new.plan_id in (holdfast.unfreed() or "")
     put_back(workshop, newer)
     assert workshop.open().verify().is_sound
     assert is_saved(workshop, "new")
@@ -133,7 +133,7 @@ def test_s8_an_older_backup_does_not_lead_to_the_loss_of_newer_checkpoints_of_a_
         workshop.open().prune(plan.plan_id)
     holdfast = workshop.open()
     holdfast.prune(plan.plan_id)
-    assert "older" in (holdfast.unfreed or "")
+    assert "older" in (holdfast.unfreed() or "")
     put_back(workshop, newer)
     assert workshop.open().verify().is_sound
 
@@ -147,12 +147,12 @@ def test_s8_what_an_older_backup_does_not_know_can_be_released(workshop: Worksho
     holdfast = workshop.open()
     assert {each.plan_id for each in holdfast.held_back()} == {old.plan_id, new.plan_id}
     holdfast.release(holdfast.held_back())
-    assert (holdfast.unfreed, holdfast.held_back()) == (None, [])
+    assert (holdfast.unfreed(), holdfast.held_back()) == (None, [])
     assert not is_saved(workshop, "new")
     assert is_saved(workshop, "old")
     assert holdfast.verify().is_sound
     holdfast.prune(old.plan_id)
-    assert holdfast.unfreed is None
+    assert holdfast.unfreed() is None
 
 
 def test_s8_a_deleted_plan_is_released_also_if_the_process_dies_before_the_collection(
@@ -166,7 +166,7 @@ def test_s8_a_deleted_plan_is_released_also_if_the_process_dies_before_the_colle
         workshop.open().delete(goes.plan_id)
     holdfast = workshop.open()
     holdfast.prune(stays.plan_id)
-    assert holdfast.unfreed is None
+    assert holdfast.unfreed() is None
     assert not is_saved(workshop, "goes")
     assert holdfast.verify().is_sound
 
@@ -197,7 +197,7 @@ def test_a_content_store_of_the_version_before_is_taken_over(workshop: Workshop)
     _as_the_version_before(workshop.home / "objects.db")
     holdfast = workshop.open()
     holdfast.delete(goes.plan_id)
-    assert holdfast.unfreed is None
+    assert holdfast.unfreed() is None
     lose(workshop, "missing")
     with pytest.raises(DatabaseError, match="content for records"):
         workshop.open().find_plan(stays.plan_id)
@@ -212,7 +212,7 @@ def test_a_plan_that_goes_on_when_its_store_is_taken_over_does_not_count_as_put_
     holdfast = workshop.open()
     holdfast.create_checkpoint(plan.plan_id)
     holdfast.prune(plan.plan_id, keep=2)
-    assert holdfast.unfreed is None
+    assert holdfast.unfreed() is None
     assert holdfast.held_back() == []
 
 
@@ -227,12 +227,12 @@ def test_s8_what_no_records_know_when_a_store_of_the_version_before_is_taken_ove
     plan = ran(workshop, "here")
     holdfast = workshop.open()
     holdfast.delete(plan.plan_id)
-    assert stranger.plan_id in (holdfast.unfreed or "")
+    assert stranger.plan_id in (holdfast.unfreed() or "")
     put_back(workshop, backup)
     holdfast = workshop.open()
     assert holdfast.verify().is_sound
     holdfast.prune(stranger.plan_id)
-    assert holdfast.unfreed is None
+    assert holdfast.unfreed() is None
 
 
 def _as_the_version_before(path: Path) -> None:

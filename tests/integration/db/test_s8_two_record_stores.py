@@ -49,7 +49,7 @@ def test_s8_deleting_a_plan_in_postgresql_keeps_what_plans_in_sqlite_need(stores
     in_postgres = stores.ran("second", database__url=stores.url)
     holdfast = stores.open(database__url=stores.url)
     holdfast.delete(in_postgres.plan_id)
-    assert holdfast.unfreed is None  # the records in the home can be asked from here
+    assert holdfast.unfreed() is None  # the records in the home can be asked from here
     assert not stores.is_saved("second")
     assert stores.open().verify().is_sound
     assert stores.comes_back(in_sqlite, "first")
@@ -60,8 +60,8 @@ def test_s8_nothing_is_collected_while_the_records_in_postgresql_cannot_be_asked
     in_postgres = stores.ran("second", database__url=stores.url)
     holdfast = stores.open()
     holdfast.delete(in_sqlite.plan_id)
-    assert "PostgreSQL" in (holdfast.unfreed or "")
-    assert "checkpoint release" in (holdfast.unfreed or "")
+    assert "PostgreSQL" in (holdfast.unfreed() or "")
+    assert "checkpoint release" in (holdfast.unfreed() or "")
     assert stores.open(database__url=stores.url).verify().is_sound
     assert stores.comes_back(in_postgres, "second", database__url=stores.url)
 
@@ -72,7 +72,7 @@ def test_s8_what_could_not_be_freed_is_freed_from_where_all_records_can_be_asked
     stores.open().delete(in_sqlite.plan_id)
     holdfast = stores.open(database__url=stores.url)
     holdfast.prune(in_postgres.plan_id)
-    assert holdfast.unfreed is None
+    assert holdfast.unfreed() is None
     assert not stores.is_saved("first")
     assert holdfast.verify().is_sound
 
@@ -85,7 +85,7 @@ def test_s8_records_in_the_home_that_cannot_be_read_count_as_needing_everything(
     (stores.home / "holdfast.db").write_bytes(b"")
     holdfast = stores.open(database__url=stores.url)
     holdfast.delete(in_postgres.plan_id)
-    assert "holdfast.db" in (holdfast.unfreed or "")
+    assert "holdfast.db" in (holdfast.unfreed() or "")
     assert (stores.home / "holdfast.db").read_bytes() == b""
     (stores.home / "holdfast.db").write_bytes(kept)
     assert stores.open().verify().is_sound
@@ -98,7 +98,7 @@ def test_s8_what_is_kept_for_records_that_are_gone_for_ever_can_be_released(stor
     (held,) = holdfast.held_back()
     assert "PostgreSQL" in held.place
     holdfast.release(holdfast.held_back())
-    assert holdfast.unfreed is None
+    assert holdfast.unfreed() is None
     assert holdfast.held_back() == []
     assert not stores.is_saved("second")
     assert holdfast.verify().is_sound
@@ -111,7 +111,7 @@ def test_s8_what_was_counted_for_records_that_are_gone_for_ever_can_be_released(
     stores.open(database__url=stores.url).service.garbage.collect()
     holdfast = stores.open()
     holdfast.release(holdfast.held_back())
-    assert holdfast.unfreed is None
+    assert holdfast.unfreed() is None
     assert not stores.is_saved("second")
     assert holdfast.verify().is_sound
     assert stores.comes_back(in_sqlite, "first")
