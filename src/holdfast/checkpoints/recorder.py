@@ -212,12 +212,16 @@ class GroupRecorder:
     def _is_checkpoint(self, checkpoint_id: str) -> bool:
         return self._store.has(Checkpoint, checkpoint_id)
 
-    def adopt(self, plan: Plan, lease: Lease, occasion: Occasion, known: CheckpointGroup) -> Plan:
-        """Record a state of the same resources that another plan has recorded, without looking at them."""
+    def adopt(
+        self, plan: Plan, lease: Lease, occasion: Occasion, known: CheckpointGroup, records: Sequence[Record]
+    ) -> Plan:
+        """Record a state of the same resources that is known already, without looking at them."""
         with self._manager.storing(), self._store.transaction(lease):
             group = self._group(plan, occasion, known.states, known.unheld)
             rows = [(name, new_id(), 0) for name in known.states]
             plan = self.insert(plan, group, rows, occasion.title)
+            for record in records:
+                self._store.save(record)
             self._pruning.prune_records(plan, lease, plan.policy.retention)
         return plan
 

@@ -150,9 +150,11 @@ class CheckpointService:
                 self.store.save(record)
         return plan
 
-    def adopt(self, plan: Plan, lease: Lease, occasion: Occasion, known: CheckpointGroup) -> Plan:
-        """Record a state of the same resources that another plan has recorded, without looking at them."""
-        return self._recorder.adopt(plan, lease, occasion, known)
+    def adopt(
+        self, plan: Plan, lease: Lease, occasion: Occasion, known: CheckpointGroup, records: Sequence[Record] = ()
+    ) -> Plan:
+        """Record a state of the same resources that is known already, without looking at them."""
+        return self._recorder.adopt(plan, lease, occasion, known, records)
 
     def keep_for(self, plan: Plan, lease: Lease) -> None:
         """Note, before content is stored, in which records the plan is.

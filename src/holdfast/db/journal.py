@@ -155,7 +155,8 @@ def states_needed_by(fields: Mapping[str, Any]) -> dict[str, str]:
 
     The entry itself is not read, so that states are kept for operations of later versions too.
     """
-    is_applied = (fields["state"], fields["kind"]) == (OperationState.DONE, OperationKind.APPLY)
-    is_needed = is_applied or fields["state"] == OperationState.BEGUN
+    # What an undo made is needed until its outcome is recorded, which takes the states out of its entry.
+    is_done = fields["state"] == OperationState.DONE and fields["kind"] in (OperationKind.APPLY, OperationKind.UNDO)
+    is_needed = is_done or fields["state"] == OperationState.BEGUN
     states: dict[str, str] = fields["data"].get("states", {}) if is_needed else {}
     return states

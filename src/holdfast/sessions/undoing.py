@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from holdfast.apply.journaled import files_in
 from holdfast.apply.real_change import RealChange
 from holdfast.apply.real_files import change_real_files
 from holdfast.checkpoints.changes import visible_of_user, with_other_commits
@@ -18,6 +19,7 @@ from holdfast.checkpoints.service import CheckpointService
 from holdfast.content.batch import Batch
 from holdfast.content.difference import Difference, StateReader
 from holdfast.content.format import State
+from holdfast.content.grafting import grafted
 from holdfast.db.journal import UndoEntry
 from holdfast.errors import ConflictError, NotFoundError
 from holdfast.model import (
@@ -26,6 +28,7 @@ from holdfast.model import (
     FileChange,
     Lease,
     Moment,
+    Operation,
     OperationKind,
     Plan,
     Record,
@@ -208,7 +211,7 @@ def carry_out(undo: Undo, lease: Lease, service: CheckpointService, refuse: Call
     }
     plan = change_real_files(plan, lease, service, UndoEntry, [change], records=marked, more=entry, refuse=refuse)
     service.sandboxes.look_again(plan)
-    plan = record_outcome(service.store.get(Plan, plan.plan_id), lease, service)
+    plan = record_outcome(service.store.get(Plan, plan.plan_id), lease, service, is_late=False)
     at, commits = plan.last_checkpoint_id or "", undo.has_other_commits
     return UndoResult(plan, wish.moment, wish.calls, undo.changes, commits, kept.checkpoint_id, at)
 
@@ -229,22 +232,37 @@ def _marked(plan: Plan, undo: Undo, service: CheckpointService) -> list[Record]:
     return [*records, plan.changed(active_decisions=active)]
 
 
-def record_outcome(plan: Plan, lease: Lease, service: CheckpointService) -> Plan:
-    """Take the group of the files as the last undo left them, unless that was done: its process may have died."""
-    entry = unrecorded_outcome(plan, service)
-    if entry is None:
+def record_outcome(plan: Plan, lease: Lease, service: CheckpointService, *, is_late: bool = True) -> Plan:
+    """Record the files as the last undo left them, unless that was done: its process may have died.
+
+    ``is_late``: others may have changed files since, which is their work; so the state is known from the journal.
+    """
+    operation = unrecorded_undo(plan, service)
+    if operation is None:
         return plan
+    entry = UndoEntry.of(operation)
     occasion = Occasion(
         (entry.moment,), source=entry.moment.value, title=entry.title, restored_group_id=entry.target_group_id
     )
-    return service.create_checkpoint(plan, lease, occasion)
+    recorded = entry.model_copy(update={"states": {}}).put_into(operation)
+    left = service.store.find(CheckpointGroup, entry.left_group_id, sound_only=True)
+    if not is_late or left is None:
+        return service.create_checkpoint(plan, lease, occasion, records=[recorded])
+    resource, reader = folder_of(plan), service.manager.reader
+    with service.manager.storing() as batch:
+        files = files_in(entry, resource, reader)
+        made = {} if files is None else {path: files.new.get(path) for path in files.old.keys() | files.new.keys()}
+        state = grafted(reader, batch, reader.state(left.states[resource.name]), made)
+        batch.commit()
+        known = left.model_copy(update={"states": {resource.name: state}})
+        return service.adopt(plan, lease, occasion, known, [recorded])
 
 
-def unrecorded_outcome(plan: Plan, service: CheckpointService) -> UndoEntry | None:
+def unrecorded_undo(plan: Plan, service: CheckpointService) -> Operation | None:
     """The last undo, if there is no group of the files as it left them yet."""
     last = service.store.operations.done(plan.plan_id, OperationKind.UNDO, limit=1)
-    entry = UndoEntry.of(last[0]) if last else None
-    return entry if entry is not None and entry.left_group_id == plan.head_group_id else None
+    is_missing = bool(last) and UndoEntry.of(last[0]).left_group_id == plan.head_group_id
+    return last[0] if is_missing else None
 
 
 def way_of(call: Call, service: CheckpointService, resource: Resource) -> Way:

@@ -12,7 +12,7 @@ from holdfast.model import Checkpoint, CheckpointGroup, Moment, Plan
 from holdfast.names import name_text
 from holdfast.parts import Declined, Parts
 from holdfast.sessions.calls import name_of
-from holdfast.sessions.undoing import Undo, UndoResult, Wish, carry_out, decide, refuse_conflicts, unrecorded_outcome
+from holdfast.sessions.undoing import Undo, UndoResult, Wish, carry_out, decide, refuse_conflicts, unrecorded_undo
 from holdfast.sessions.wishes import LastCall, Target, ToCheckpoint, wish_to_redo, wish_to_undo
 from holdfast.system.machine import process_of
 from holdfast.views.checkpoints import CheckpointViews
@@ -163,7 +163,7 @@ class Undoing:
         for plan in self._folder.sessions():
             dead = [] if is_alive(plan) else self._folder.unfinished(plan.plan_id)
             is_cut_short = bool(self._parts.store.operations.unfinished(plan.plan_id))
-            if dead or is_cut_short or unrecorded_outcome(plan, self._parts.service) is not None:
+            if dead or is_cut_short or unrecorded_undo(plan, self._parts.service) is not None:
                 with self._folder.recording(plan.plan_id) as (current, recording):
                     recording.interrupt(current, dead)
 
