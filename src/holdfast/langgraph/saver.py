@@ -1,9 +1,10 @@
 """HoldfastSaver: a checkpointer for LangGraph whose checkpoints hold the state of a graph and the files of folders.
 
-Which files belong to a checkpoint. A run begins with ``get_tuple``; the files as they are then belong to the first
-checkpoint that it saves. Each later checkpoint gets the files as they are when it is saved, which is right with
-``durability="sync"``: otherwise LangGraph saves while the next nodes already run, and a warning says so. A checkpoint
-of ``update_state`` gets the files of the checkpoint that it updates, because no node ran in between.
+Which files belong to a checkpoint. A run begins with ``get_tuple``; the files as they are then belong to the
+checkpoint of its input, if it has one: a run that goes on after an interrupt has none. Each later checkpoint gets the
+files as they are when it is saved, which is right with ``durability="sync"``: otherwise LangGraph saves while the
+next nodes already run, and a warning says so. A checkpoint of ``update_state`` gets the files of the checkpoint that
+it updates, because no node ran in between.
 
 When files are restored. Only when a run begins at a checkpoint that its config names (replay and fork), and only in
 folders that the saver last knew at another moment than that checkpoint's. So a run that goes on where the last one
@@ -41,6 +42,8 @@ _RUNTIME = "__pregel_runtime"
 """In the config of a run, and not in that of ``get_state`` and its like."""
 _DURABILITY = "__pregel_durability"
 _COUNTERS = "counters_since_delta_snapshot"
+_OF_NODES = "loop"
+"""Source of the checkpoints that follow the work of nodes."""
 _OF_NO_NODE = ("update", "fork")
 """Sources of checkpoints that differ from their parent by no work of a node."""
 
@@ -61,7 +64,7 @@ class HoldfastSaver(InThreads):
         self._folders = Folders(folders, home)
         self._records: GraphRecords = self._folders.records
         self._at_start: dict[tuple[str, str], Moments] = {}
-        """By thread and namespace, the files as they were when the run began; for its first checkpoint."""
+        """By thread and namespace, the files as they were when the run began; for the checkpoint of its input."""
         self._warned = False
 
     def close(self) -> None:
@@ -203,7 +206,7 @@ class HoldfastSaver(InThreads):
         if not self._folders:
             return {}
         at_start = self._at_start.pop((key.thread_id, key.namespace), None)
-        if at_start is not None:
+        if at_start is not None and metadata.get("source") != _OF_NODES:
             return at_start
         parent = self._records.find(Key(key.thread_id, key.namespace, parent_id)) if parent_id else None
         if parent is not None and metadata.get("source") in _OF_NO_NODE:

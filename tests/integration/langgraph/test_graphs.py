@@ -116,6 +116,16 @@ def test_a_run_that_goes_on_leaves_what_the_person_changed(saver: HoldfastSaver,
     assert files(folder)["mine.txt"] == "edited again"
 
 
+def test_a_run_that_goes_on_after_an_interrupt_records_what_its_first_node_wrote(
+    saver: HoldfastSaver, folder: Path
+) -> None:
+    graph = graph_of(saver, folder)
+    graph.invoke({"number": 1}, CONFIG, interrupt_before=["b"], durability="sync")
+    graph.invoke(None, CONFIG, durability="sync")
+    saver.restore_files(before(graph, "c"))
+    assert files(folder) == {"mine.txt": "mine", "a.txt": "1", "b.txt": "2"}
+
+
 def test_what_a_replay_replaces_is_kept(saver: HoldfastSaver, folder: Path, tmp_path: Path) -> None:
     graph = graph_of(saver, folder)
     graph.invoke({"number": 1}, CONFIG, durability="sync")
