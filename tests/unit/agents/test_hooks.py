@@ -154,6 +154,13 @@ def test_what_is_no_json_object_is_refused(agent: str, sent: bytes) -> None:
         adapter_for(agent).event(sent)
 
 
+@pytest.mark.parametrize("agent", AGENTS)
+def test_half_of_a_character_does_not_hide_an_event(agent: str) -> None:
+    sent = {"hook_event_name": "SessionEnd", "event": "dispose", "session_id": "s", "sessionID": "s"}
+    found = adapter_for(agent).event(json.dumps({**sent, "cut": "\ud83d"}).encode())
+    assert found.session_id == "s"
+
+
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
