@@ -20,6 +20,8 @@ from holdfast.names import name_text
 _PAGE = 20
 _ENDS_ALL = frozenset((HookKind.PROMPT, HookKind.TURN_END, HookKind.SESSION_END))
 """After these an agent tells no more of the calls that have begun."""
+_MAY_BE_RESUMED = frozenset((HookKind.SESSION_START, HookKind.PROMPT))
+"""With one of these another process may go on with a session."""
 
 
 class OpenSession:
@@ -30,6 +32,8 @@ class OpenSession:
         self.prompt_id: str | None = None
         self.running: list[StepRun] = []
         """The calls that have begun."""
+        self.tools: dict[str, tuple[str, str]] = {}
+        """The tool of each of them, and what it is about, by its run; not of those that an earlier process began."""
         self.beside: dict[str, list[StepRun]] = {}
         """The calls that ran at the same time as one, by its run."""
         self.decisions: dict[str, str] = {}
@@ -52,6 +56,8 @@ class OpenSession:
     def end(self, runs: Sequence[StepRun], ended: CallEnded) -> None:
         self.over += [(run, ended, self.beside.pop(run.run_id, ())) for run in runs]
         self.running = [run for run in self.running if run not in runs]
+        for run in runs:
+            self.tools.pop(run.run_id, None)
 
 
 class Sessions:
@@ -104,8 +110,10 @@ class Sessions:
             told = self._changed_by_person(session, plan)
             if not session.is_begun:
                 self._is_reading_first = plan.head_group_id is None
-                plan = recording.begin(plan, session.info)
-                self._is_reading_first = False
+                try:
+                    plan = recording.begin(plan, session.info)
+                finally:
+                    self._is_reading_first = False
                 session.is_begun = True
             plan = _end_what_is_over(session, plan, recording)
             match event.kind:
@@ -118,6 +126,7 @@ class Sessions:
                     begun = _begun(event, session, self._in_place.folder)
                     plan, run = recording.before(plan, begun, session.prompt_id, session.running, saved)
                     session.begin(run, is_end_untold=event.is_end_untold)
+                    session.tools[run.run_id] = event.tool, event.what
                     session.decisions[event.call_id] = run.decision_id or ""
                 case HookKind.SESSION_END:
                     plan = recording.end(plan)
@@ -150,19 +159,24 @@ class Sessions:
     def _session_for(self, event: HookEvent, pid: int | None) -> OpenSession:
         key = (event.agent, event.session_id)
         session = self._open.get(key)
+        if session is not None and event.kind not in _MAY_BE_RESUMED:
+            return session
+        known = session.info if session is not None else SessionInfo()
+        process = agent_process(pid)
+        info = SessionInfo(
+            agent=event.agent,
+            version=event.version or known.version,
+            session_id=event.session_id,
+            transcript=event.transcript or known.transcript,
+            pid=process and process[0],
+            process_started_at=process and process[1],
+        )
         if session is None:
-            process = agent_process(pid)
-            info = SessionInfo(
-                agent=event.agent,
-                version=event.version,
-                session_id=event.session_id,
-                transcript=event.transcript,
-                pid=process and process[0],
-                process_started_at=process and process[1],
-            )
             session = self._open[key] = OpenSession(self._in_place.begin(info).plan_id, info)
             session.running = self._in_place.unfinished(session.plan_id)
             session.prompt_id = self._in_place.last_prompt_id(session.plan_id)
+        elif (info.pid, info.process_started_at) != (known.pid, known.process_started_at):
+            session.info, session.is_begun = info, False  # the person goes on with it in another process
         return session
 
     def _watch(self, plan: Plan) -> None:
@@ -212,9 +226,9 @@ def _end_what_is_over(session: OpenSession, plan: Plan, recording: Recording) ->
 
 
 def _ended(event: HookEvent, session: OpenSession) -> list[StepRun]:
-    """The call that has ended; if the agent gives calls no ids, the first that has the same name."""
-    for run in session.running:
-        is_it = run.call_id == event.call_id if event.call_id else run.step.split(" ")[0] == event.tool
-        if is_it:
-            return [run]
-    return []
+    """The call that has ended; if the agent gives no ids, the first about the same, or else the first of that tool."""
+    if event.call_id:
+        return [run for run in session.running if run.call_id == event.call_id][:1]
+    of_tool = [run for run in session.running if session.tools.get(run.run_id, (event.tool,))[0] == event.tool]
+    same = [run for run in of_tool if session.tools.get(run.run_id) == (event.tool, event.what)]
+    return (same or of_tool)[:1]
