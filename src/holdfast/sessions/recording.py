@@ -151,6 +151,9 @@ class Recording:
 
     def after(self, plan: Plan, run: StepRun, ended: CallEnded, beside: Sequence[StepRun] = ()) -> Plan:
         """``beside``: calls that ran at the same time, so that it is unknown which of them changed what."""
+        known = self._store.find(StepRun, run.run_id)
+        if known is not None and known.finished_at is not None:
+            return plan  # another process has ended it, because its agent had died; it may be undone since
         occasion = Occasion(
             (Trigger.ON_TOOL_WRITE_COMPLETE,),
             source=run.step.partition(" ")[0],
@@ -166,7 +169,7 @@ class Recording:
         }
         plan = self._take(plan, occasion, [])
         # Something that it changed may have been recorded when another call began or ended.
-        if plan.head_group_id != run.group_before_id:
+        if self._differ(plan.head_group_id, run.group_before_id):
             done["group_after_id"] = plan.head_group_id
         self._save(run.model_copy(update=done))
         return plan
@@ -235,6 +238,13 @@ class Recording:
         if plan.head_group_id == head:
             self._save(*records, plan)
         return plan
+
+    def _differ(self, group_id: str | None, other_id: str | None) -> bool:
+        """Whether the files are others; a checkpoint that somebody asked for is a new group of the same files."""
+        if group_id == other_id:
+            return False
+        one, other = (self._store.find(CheckpointGroup, each or "", sound_only=True) for each in (group_id, other_id))
+        return one is None or other is None or one.states != other.states
 
     def _save(self, *records: Record) -> None:
         with self._store.transaction(self._lease):
