@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from holdfast.agents.hooks.event import HookAnswer, HookEvent, HookKind, Reply
 from holdfast.config.loading import home_directory
@@ -24,6 +24,7 @@ from holdfast.errors import HoldfastError
 from holdfast.guard.server import Job, Server
 from holdfast.guard.wire import HOOK, RECORD, STATUS, STOP, Request, socket_name, sockets_folder
 from holdfast.model import Unprotected
+from holdfast.names import name_text
 
 if TYPE_CHECKING:
     from holdfast import SavedFirst
@@ -35,6 +36,9 @@ _IDLE_SECONDS = 30 * 60.0
 _SETTLE_SECONDS = 2.0
 _TELLING_SECONDS = 3.0
 """How long a guard that cannot record anything stays, so that whoever asks is told why."""
+_ENDING_SECONDS = 10.0
+"""How long the guard before this one may need to end."""
+_PAUSE_SECONDS = 0.02
 _REMEMBER_SECONDS = 5.0
 """After so much quiet there is time for what only a later process needs."""
 _PATIENCE_SECONDS = 55.0
@@ -146,7 +150,7 @@ class Guard:
         return self._failure(event, "The checkpoint before this call takes too long.")
 
     def _failure(self, event: HookEvent, why: str) -> HookAnswer:
-        sentence = f"Holdfast could not take a checkpoint of {self._folder}: {why}"
+        sentence = f"Holdfast could not take a checkpoint of {name_text(str(self._folder))}: {why}"
         if event.reads_only:
             return HookAnswer()  # it changes nothing that would have to be undone
         if event.kind is HookKind.BEFORE_TOOL and self._blocks:
@@ -221,10 +225,8 @@ def main(arguments: list[str]) -> int:
     sockets.mkdir(parents=True, exist_ok=True, mode=0o700)
     name = socket_name(folder)
     with (sockets / name).with_suffix(".lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return 0  # one is running already
+        if not _is_only_one(lock, sockets / name):
+            return 0
         listener = _listener_at(sockets / name)
         guard = Guard(folder, home, listener, records_writes=RECORD_WRITES in arguments)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -235,6 +237,35 @@ def main(arguments: list[str]) -> int:
             with suppress(OSError):
                 (sockets / name).unlink()
     return 0
+
+
+def _is_only_one(lock: IO[str], place: Path) -> bool:
+    """Whether this process is the guard now; False if another one listens. One that is about to end is waited for."""
+    deadline = time.monotonic() + _ENDING_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if _is_listened_at(place) or time.monotonic() > deadline:
+                return False
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return True
+
+
+def _is_listened_at(place: Path) -> bool:
+    descriptor = os.open(place.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(_PAUSE_SECONDS)
+            connection.connect(f"/proc/self/fd/{descriptor}/{place.name}")  # a whole path may be too long for a socket
+    except (FileNotFoundError, ConnectionRefusedError):
+        return False
+    except OSError:
+        return True  # so many ask it that it has no time
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _listener_at(place: Path) -> socket.socket:

@@ -81,7 +81,8 @@ class Server:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
-                return
+                time.sleep(_LOOK_SECONDS)  # out of descriptors for a moment; or it is over
+                continue
             threading.Thread(target=self._talk, args=(connection,), name="holdfast-guard", daemon=True).start()
 
     def _talk(self, connection: socket.socket) -> None:
