@@ -17,6 +17,7 @@ from holdfast.app import Holdfast
 from holdfast.model import RunStatus, SessionInfo
 from holdfast.sessions.recording import CallBegun, CallEnded
 from holdfast.system.ids import new_id
+from holdfast.system.machine import process_of
 
 _AGENT = "mini-swe-agent"
 _TOOL = "bash"
@@ -28,7 +29,14 @@ class HoldfastEnvironment(LocalEnvironment):  # type: ignore[misc]  # the packag
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._holdfast = Holdfast.open(Path(self.config.cwd or os.getcwd()))
-        info = SessionInfo(agent=_AGENT, version=__version__, session_id=new_id())
+        own = process_of(os.getpid())
+        info = SessionInfo(
+            agent=_AGENT,
+            version=__version__,
+            session_id=new_id(),
+            pid=os.getpid(),
+            process_started_at=own and own.started_at,
+        )
         self._session = self._holdfast.in_place.begin(info).plan_id
 
     def execute(self, action: dict[str, Any], cwd: str = "", *, timeout: int | None = None) -> dict[str, Any]:
