@@ -7,9 +7,12 @@ codex itself is asked, over the interface that its own screens use (``codex app-
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +70,7 @@ def _asked(program: str, folder: Path, environment: Mapping[str, str]) -> Any:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            start_new_session=True,  # it may be a script that starts the real program
         ) as process:
             return _conversation(process, questions)
     except (OSError, ValueError):
@@ -79,7 +83,7 @@ def _conversation(process: subprocess.Popen[str], questions: Sequence[Mapping[st
 
     assert process.stdin is not None
     assert process.stdout is not None
-    killer = Timer(_PATIENCE_SECONDS, process.kill)
+    killer = Timer(_PATIENCE_SECONDS, _kill, [process])
     killer.start()
     try:
         process.stdin.write("".join(f"{json.dumps(each)}\n" for each in questions))
@@ -91,7 +95,13 @@ def _conversation(process: subprocess.Popen[str], questions: Sequence[Mapping[st
         return None
     finally:
         killer.cancel()
-        process.kill()
+        _kill(process)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """With all that it started: otherwise that would keep its output open, and the reader waiting."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def keys_of_ours(hooks_file: Path, text: str) -> list[str]:

@@ -179,7 +179,9 @@ class ConfigFile:
             if before is not None:
                 self._replace(before, present)
             else:
-                self.path.unlink(missing_ok=True)
+                with sole_writer(self.path.parent):
+                    self._refuse_changed(present)
+                    self.path.unlink(missing_ok=True)
                 record = self._record()
                 for folder in record.made_folders if record is not None else ():
                     with suppress(OSError):  # something else is in it
@@ -191,10 +193,13 @@ class ConfigFile:
     def _replace(self, text: str, present: str | None) -> None:
         """Replace what is ``present``, and nothing else: the agent may write the file as well."""
         with sole_writer(self.path.parent):
-            if self.text() != present:
-                raise ConfigError(f"{self._name} was changed meanwhile.", hint="Run the command again.")
+            self._refuse_changed(present)
             mode = self.path.stat().st_mode & 0o7777 if self.path.exists() else None
             replace_text(self.path, text, mode=mode, new_file_mode=0o600 if self._is_private else 0o666)
+
+    def _refuse_changed(self, present: str | None) -> None:
+        if self.text() != present:
+            raise ConfigError(f"{self._name} was changed meanwhile.", hint="Run the command again.")
 
     def _forget(self) -> None:
         for name in (_RECORD, _COPY):
