@@ -32,6 +32,7 @@ from holdfast.model import FileChange, Plan
 from holdfast.names import name_text, valid_text
 from holdfast.sessions.undoing import Undo, UndoResult
 from holdfast.sessions.wishes import ToCheckpoint
+from holdfast.system.paths import readings
 from holdfast.verbs.in_place import FolderMoment
 
 _CONFIRM = "confirm"
@@ -86,7 +87,8 @@ class FolderTools:
 
     def restore(self, wanted: Restore, call: Call) -> Changed:
         with self._opened(call) as holdfast:
-            _, view = found_in(holdfast, wanted.from_id)
+            plan, view = found_in(holdfast, wanted.from_id)
+            _refuse_whole_folder(plan, wanted.paths)
             done = holdfast.in_place.restore_paths(
                 view.checkpoint.checkpoint_id, wanted.paths, confirm=lambda _: not call.is_cancelled()
             )
@@ -179,6 +181,13 @@ def _target(holdfast: Holdfast, reference: str) -> tuple[ToCheckpoint, Undo]:
 
 def _fingerprint(undo: Undo) -> str:
     return f"{undo.plan.plan_id} {undo.wish.target.group_id} {undo.present} {undo.wanted}"
+
+
+def _refuse_whole_folder(plan: Plan, paths: Sequence[str]) -> None:
+    """That is a rewind, for which a person is asked."""
+    names = [each.name for each in plan.resources]
+    if any(not inside for path in paths for _, inside in readings(names, path)):
+        raise UsageError("restore is for single files and folders.", hint="Call rewind for the whole project.")
 
 
 @contextmanager
