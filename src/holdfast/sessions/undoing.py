@@ -261,6 +261,3 @@ def way_of(call: Call, service: CheckpointService, resource: Resource) -> Way:
         groups.append(group)
     unheld = frozenset(each.path for each in groups[0].unheld.get(resource.name, ()))
     return Way(groups[0].states[resource.name], groups[1].states[resource.name], unheld)
-
-
-Confirm = Callable[[Undo], bool]

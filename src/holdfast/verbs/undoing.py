@@ -171,9 +171,11 @@ class Undoing:
         """While a call runs, it is unknown what it is going to change."""
         for plan in self._folder.sessions():
             if self._folder.unfinished(plan.plan_id) and is_alive(plan):
-                call = next(each for each in self._folder.calls(plan) if each.is_running)
+                # None: it has ended since, or its record is damaged.
+                call = next((each for each in self._folder.calls(plan) if each.is_running), None)
+                title = call.title if call is not None else "A call"
                 raise ConflictError(
-                    f"{call.title} of {name_of(plan.session)} is running in this folder; nothing was changed.",
+                    f"{title} of {name_of(plan.session)} is running in this folder; nothing was changed.",
                     hint="Wait until it has ended, or stop the agent; then run the command again. A call that you "
                     "interrupted counts as ended with your next prompt.",
                 )
