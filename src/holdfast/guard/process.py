@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING
 from holdfast.agents.hooks.event import HookAnswer, HookEvent, HookKind, Reply
 from holdfast.config.loading import home_directory
 from holdfast.errors import HoldfastError
+from holdfast.guard.hearing import Heard, Listening
 from holdfast.guard.server import Job, Server
 from holdfast.guard.wire import HOOK, RECORD, STATUS, STOP, Request, socket_name, sockets_folder
 from holdfast.model import Unprotected
@@ -117,18 +118,21 @@ class Guard:
         with suppress(OSError):
             note_seen(self._home, self._folder, event.agent, event.kind)
 
+        nothing = adapter.reply(event, HookAnswer())
+        can_tell = adapter.reply(event, HookAnswer(tell="something")) != nothing
         saved = self._saved_first(event)
+        patience = 0.0 if saved is not None else _PATIENCE_WITH.get(event.kind, 0.0)
+        late = nothing if saved is not None else adapter.reply(event, self._late_answer(event))
 
         def hear() -> Reply:
-            try:
-                return adapter.reply(event, self._heard_answer(event, pid, saved))
-            finally:
-                if saved is not None:
-                    saved.close()
+            listening = Listening(
+                can_be_told=lambda: can_tell and not job.is_given_up,
+                is_stopped=lambda: job.is_given_up and self._blocks and saved is None,
+            )
+            return adapter.reply(event, self._heard_answer(Heard(event, pid, saved), listening))
 
-        if saved is not None:
-            return Job(hear, reply=adapter.reply(event, HookAnswer())), 0.0
-        return Job(hear, reply=adapter.reply(event, self._late_answer(event))), _PATIENCE_WITH.get(event.kind, 0.0)
+        job = Job(hear, reply=late)
+        return job, patience
 
     def _saved_first(self, event: HookEvent) -> SavedFirst | None:
         try:
@@ -136,13 +140,13 @@ class Guard:
         except (HoldfastError, OSError):
             return None  # then it waits for the checkpoint, and is told what is wrong
 
-    def _heard_answer(self, event: HookEvent, pid: int | None, saved: SavedFirst | None) -> HookAnswer:
+    def _heard_answer(self, heard: Heard, listening: Listening) -> HookAnswer:
         if self._sessions is None:
-            return self._failure(event, self._problem)
+            return self._failure(heard.event, self._problem)
         try:
-            return self._sessions.hear(event, pid, saved)
+            return self._sessions.hear(heard, listening)
         except Exception as error:  # noqa: BLE001 - the agent is told, and no error ends the guard
-            return self._failure(event, _words_of(error))
+            return self._failure(heard.event, _words_of(error))
 
     def _late_answer(self, event: HookEvent) -> HookAnswer:
         if event.kind is not HookKind.BEFORE_TOOL or event.reads_only:

@@ -32,6 +32,8 @@ class Job(msgspec.Struct):
     reply: Reply = Reply()
     """The answer; until the job is done, that for who does not wait any longer."""
     is_done: threading.Event = msgspec.field(default_factory=threading.Event)
+    is_given_up: bool = False
+    """Whoever asked has got that answer, and does not hear of the outcome."""
 
 
 class Server:
@@ -97,7 +99,7 @@ class Server:
             self.note_use()
             job, patience = self._serve(request, pid or None)
             self._jobs.put(job)
-            job.is_done.wait(patience)
+            job.is_given_up = not job.is_done.wait(patience)
             connection.settimeout(_REQUEST_SECONDS)
             connection.sendall(_answer_of(job.reply).encoded())
             self.note_use()

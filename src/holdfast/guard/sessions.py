@@ -14,6 +14,7 @@ from holdfast import CallBegun, CallEnded, Holdfast, Recording, SavedFirst, Sess
 from holdfast.agents.hooks.event import HookAnswer, HookEvent, HookKind
 from holdfast.errors import NotFoundError
 from holdfast.guard.agent_process import agent_process
+from holdfast.guard.hearing import Heard, Listening
 from holdfast.model import CheckpointGroup, Moment, Plan, RunStatus, StepRun
 from holdfast.names import name_text
 
@@ -38,6 +39,8 @@ class OpenSession:
         """The calls that ran at the same time as one, by its run."""
         self.decisions: dict[str, str] = {}
         """The decisions of calls by the agent's ids, for calls that are made inside of them."""
+        self.untold_changes: list[str] = []
+        """What a person undid or brought back, and the agent was not told yet."""
         self.head: str | None = None
         """The group that was recorded last; another one was made by a person."""
         self.is_begun = False
@@ -81,15 +84,24 @@ class Sessions:
     def has_running_calls(self) -> bool:
         return any(each.running for each in self._open.values())
 
-    def hear(self, event: HookEvent, pid: int | None, saved: SavedFirst | None = None) -> HookAnswer:
+    def hear(self, heard: Heard, listening: Listening) -> HookAnswer:
         """Record what was said; the answer tells the agent what a person changed meanwhile."""
+        event = heard.event
         if event.kind is HookKind.OTHER:
             return HookAnswer()
         try:
-            return self._hear(event, self._session_for(event, pid), saved)
+            session = self._session_for(event, heard.pid)
+            self._hear(heard, session, listening)
         except NotFoundError:  # a person has deleted the session meanwhile
             del self._open[event.agent, event.session_id]
-            return self._hear(event, self._session_for(event, pid), saved)
+            session = self._session_for(event, heard.pid)
+            self._hear(heard, session, listening)
+        if not session.untold_changes or not listening.can_be_told():
+            return HookAnswer()
+        listed, session.untold_changes = "; ".join(session.untold_changes), []
+        return HookAnswer(
+            tell=f"The person changed files of this folder with Holdfast since your last call: {name_text(listed)}."
+        )
 
     def save_first(self, event: HookEvent) -> SavedFirst | None:
         """Save what a call says that it writes, if the first checkpoint is still being taken; in any thread.
@@ -99,7 +111,8 @@ class Sessions:
         is_sure = event.kind is HookKind.BEFORE_TOOL and bool(event.paths) and not event.reads_only
         return self._in_place.saved_first(event.paths) if is_sure and self._is_reading_first else None
 
-    def _hear(self, event: HookEvent, session: OpenSession, saved: SavedFirst | None) -> HookAnswer:
+    def _hear(self, heard: Heard, session: OpenSession, listening: Listening) -> None:
+        event = heard.event
         if event.kind is HookKind.AFTER_TOOL:
             status = RunStatus.FAILED if event.is_failed else RunStatus.SUCCEEDED
             session.end(_ended(event, session), CallEnded(status, event.result))
@@ -107,7 +120,7 @@ class Sessions:
             session.end(session.running, CallEnded(RunStatus.INTERRUPTED))
         with self._in_place.recording(session.plan_id) as (plan, recording):
             self._watch(plan)
-            told = self._changed_by_person(session, plan)
+            session.untold_changes += self._changed_by_person(session, plan)
             if not session.is_begun:
                 self._is_reading_first = plan.head_group_id is None
                 try:
@@ -124,15 +137,17 @@ class Sessions:
                     plan = recording.look(plan, _begun(event, session, self._in_place.folder), session.prompt_id)
                 case HookKind.BEFORE_TOOL:
                     begun = _begun(event, session, self._in_place.folder)
-                    plan, run = recording.before(plan, begun, session.prompt_id, session.running, saved)
+                    plan, run = recording.before(plan, begun, session.prompt_id, session.running, heard.saved)
                     session.begin(run, is_end_untold=event.is_end_untold)
                     session.tools[run.run_id] = event.tool, event.what
                     session.decisions[event.call_id] = run.decision_id or ""
+                    if listening.is_stopped():
+                        session.end([run], CallEnded(RunStatus.INTERRUPTED))
+                        plan = _end_what_is_over(session, plan, recording)
                 case HookKind.SESSION_END:
                     plan = recording.end(plan)
                     session.is_begun = False
             session.head = plan.head_group_id
-        return HookAnswer(tell=told)
 
     def settle(self) -> None:
         """Record what was written in the folder by nobody that tells: a person, or a program of theirs."""
@@ -185,19 +200,16 @@ class Sessions:
             self._watching.enter_context(self._holdfast.service.sandboxes.watching(plan))
             self._watched = plan
 
-    def _changed_by_person(self, session: OpenSession, plan: Plan) -> str:
-        """What undo and redo did in this session since it was heard of last, in a sentence for the agent."""
+    def _changed_by_person(self, session: OpenSession, plan: Plan) -> list[str]:
+        """What undo and redo did in this session since it was heard of last, oldest first."""
         if session.head is None or plan.head_group_id == session.head:
-            return ""
+            return []
         titles = []
         for group in self._newer(plan, session.head):
             if not {Moment.UNDO.value, Moment.REDO.value}.isdisjoint(group.triggers):
                 view = self._holdfast.service.checkpoints_at(group)[0]
                 titles.append(view.metadata.title)
-        if not titles:
-            return ""
-        listed = "; ".join(reversed(titles))
-        return f"The person changed files of this folder with Holdfast since your last call: {name_text(listed)}."
+        return titles[::-1]
 
     def _newer(self, plan: Plan, known: str) -> Iterator[CheckpointGroup]:
         for group in self._holdfast.store.groups.newest_first(plan.plan_id, _PAGE):

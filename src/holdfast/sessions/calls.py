@@ -119,8 +119,8 @@ def together_with(chosen: Sequence[Call], calls: Sequence[Call]) -> list[Call]:
     while waiting:
         one = waiting.pop()
         for other in calls:
-            if other.run_id in found or other.is_undone or not other.overlaps(one):
-                continue
+            if other.run_id in found or other.is_undone or not other.changed_something or not other.overlaps(one):
+                continue  # one that a person did not allow has no end either, and changed nothing
             if not (_is_inside(one, other, parents) or _is_inside(other, one, parents)):
                 found[other.run_id] = other
                 waiting.append(other)

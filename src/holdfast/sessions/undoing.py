@@ -21,7 +21,7 @@ from holdfast.content.difference import Difference, StateReader
 from holdfast.content.format import State
 from holdfast.content.grafting import grafted
 from holdfast.db.journal import UndoEntry
-from holdfast.errors import ConflictError, NotFoundError
+from holdfast.errors import ConflictError, NotFoundError, StateError
 from holdfast.model import (
     CheckpointGroup,
     Decision,
@@ -174,6 +174,11 @@ def _file_change(resource: Resource, difference: Difference) -> FileChange:
 
 
 def refuse_conflicts(undo: Undo) -> None:
+    """Refuse what cannot be merged, and what would do nothing at all."""
+    if not undo.differences and not undo.wish.calls:
+        raise StateError(
+            "Nothing would change: the files are as they were at that moment.", hint="`holdfast log` shows the others."
+        )
     if not undo.conflicts:
         return
     listed = "\n  ".join(f"{name_text(each.path)}: {each.reason}" for each in undo.conflicts[:_MOST_LISTED])

@@ -35,13 +35,13 @@ _READ_TRIES = 3
 _HELD = (stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO)
 
 
-def select(root: Path, paths: Iterable[bytes], batch: Batch) -> dict[bytes, Entry]:
-    """The present entries at these paths and of the directories above them; the content of files is stored."""
+def select(root: Path, paths: Iterable[bytes], sink: Sink) -> dict[bytes, Entry]:
+    """The present entries at these paths and of the directories above them; the sink, a batch, gets the content."""
     found: dict[bytes, Entry] = {}
     wanted = sorted(with_ancestors(paths))
     with Descent(root) as descent, meter_of(Work.CHECKING, root.name, lambda: (len(wanted), None)) as meter:
         for path in meter.each(wanted):
-            entry = entry_at(descent, path, batch)
+            entry = entry_at(descent, path, sink)
             if entry is not None:
                 found[path] = entry
     return found

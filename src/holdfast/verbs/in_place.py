@@ -35,7 +35,7 @@ from holdfast.sessions.blame import Blamed, blame
 from holdfast.sessions.calls import Call, Prompt, calls_of, name_of, prompts_of
 from holdfast.sessions.folder import resource_of
 from holdfast.sessions.recording import Recording
-from holdfast.sessions.saving_first import SavedFirst
+from holdfast.sessions.saving_first import SavedFirst, TooMuch
 from holdfast.system import folder_lock
 from holdfast.system.ids import new_id
 from holdfast.verbs.undoing import Undoing
@@ -169,9 +169,12 @@ class InPlace:
                     raise
             time.sleep(_PAUSE_SECONDS)
 
-    def saved_first(self, paths: Sequence[str]) -> SavedFirst:
-        """Save some files at once, while another thread takes the first checkpoint of the folder."""
-        return SavedFirst(self._service.manager.sibling(), self.folder, paths)
+    def saved_first(self, paths: Sequence[str]) -> SavedFirst | None:
+        """Save some files at once, while another thread takes the first checkpoint; None if they are too large."""
+        try:
+            return SavedFirst(self.folder, paths)
+        except TooMuch:
+            return None
 
     def unfinished(self, plan_id: str) -> list[StepRun]:
         """The calls of a session that have begun and not ended, as far as is known."""

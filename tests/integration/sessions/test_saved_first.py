@@ -52,7 +52,6 @@ def test_what_a_call_changed_before_the_first_checkpoint_was_done_is_undone_exac
         plan = recording.begin(plan)
         plan, run = recording.before(plan, CallBegun("Edit", path), None, saved=saved)
         recording.after(plan, run, CallEnded(RunStatus.SUCCEEDED))
-    saved.close()
     in_place.undo()
     assert place.differs_from(before) == []
 
@@ -64,4 +63,3 @@ def test_nothing_outside_of_the_folder_is_saved(place: Place, tmp_path: Path) ->
     paths = [str(outside), os.path.relpath(outside, place.root), str(place.root)]
     saved = in_place.saved_first(paths)
     assert saved.paths == frozenset()
-    saved.close()
