@@ -46,6 +46,8 @@ class FolderTools:
     def __init__(self, opening: Callable[[], AbstractContextManager[Holdfast]]) -> None:
         self._opening = opening
         self._confirmations = Confirmations()
+        self._left: set[str] = set()
+        """The checkpoints of the files as they were before what was restored and rewound here."""
 
     @contextmanager
     def _opened(self, call: Call) -> Iterator[Holdfast]:
@@ -92,7 +94,7 @@ class FolderTools:
             done = holdfast.in_place.restore_paths(
                 view.checkpoint.checkpoint_id, wanted.paths, confirm=lambda _: not call.is_cancelled()
             )
-            return _done(done)
+            return self._noted(done)
 
     def rewind(self, wanted: Rewind, call: Call) -> Changed:
         with self._opened(call) as holdfast, _without_options():
@@ -111,7 +113,7 @@ class FolderTools:
             )
             if isinstance(done, Declined):
                 return Changed(is_done=False, note="The files changed since they were looked at. Start with a dry run.")
-            return _done(done)
+            return self._noted(done)
 
     def _previewed(self, undo: Undo, call: Call) -> Changed:
         if call.client.can_ask:
@@ -149,7 +151,20 @@ class FolderTools:
 
     def undo_rewind(self, _wanted: UndoRewind, call: Call) -> Changed:
         with self._opened(call) as holdfast, _without_options():
-            return _done(holdfast.in_place.redo(confirm=lambda _: not call.is_cancelled()))
+            last = holdfast.in_place.redo_preview().wish.target
+            if holdfast.checkpoints_at(last)[0].checkpoint_id not in self._left:
+                raise StateError(
+                    "What was undone last in this folder was not undone here, but by a person.",
+                    hint="Ask the person to bring it back: `holdfast redo`.",
+                )
+            return _done(
+                holdfast.in_place.redo(confirm=lambda now: now.wish.target == last and not call.is_cancelled())
+            )
+
+    def _noted(self, done: UndoResult | Declined) -> Changed:
+        if not isinstance(done, Declined):
+            self._left.add(done.kept_checkpoint_id)
+        return _done(done)
 
 
 def found_in(holdfast: Holdfast, reference: str) -> tuple[Plan, CheckpointView]:

@@ -174,11 +174,6 @@ def _file_change(resource: Resource, difference: Difference) -> FileChange:
 
 
 def refuse_conflicts(undo: Undo) -> None:
-    """Refuse what cannot be merged, and what would do nothing at all."""
-    if not undo.differences and not undo.wish.calls:
-        raise StateError(
-            "Nothing would change: the files are as they were at that moment.", hint="`holdfast log` shows the others."
-        )
     if not undo.conflicts:
         return
     listed = "\n  ".join(f"{name_text(each.path)}: {each.reason}" for each in undo.conflicts[:_MOST_LISTED])
@@ -190,6 +185,14 @@ def refuse_conflicts(undo: Undo) -> None:
         "present files are kept in a checkpoint in any case, and `holdfast redo` brings them back.",
         paths=tuple(each.path for each in undo.conflicts),
     )
+
+
+def refuse_nothing(undo: Undo) -> None:
+    """Refuse what would neither change a file nor mark a call: it would only be in the way of the next redo."""
+    if undo.present == undo.wanted and not undo.wish.calls:
+        raise StateError(
+            "Nothing would change: the files are as they were at that moment.", hint="`holdfast log` shows the others."
+        )
 
 
 def carry_out(undo: Undo, lease: Lease, service: CheckpointService, refuse: Callable[[], None]) -> UndoResult:

@@ -12,7 +12,16 @@ from holdfast.model import Checkpoint, CheckpointGroup, Moment, Plan
 from holdfast.names import name_text
 from holdfast.parts import Declined, Parts
 from holdfast.sessions.calls import name_of
-from holdfast.sessions.undoing import Undo, UndoResult, Wish, carry_out, decide, refuse_conflicts, unrecorded_undo
+from holdfast.sessions.undoing import (
+    Undo,
+    UndoResult,
+    Wish,
+    carry_out,
+    decide,
+    refuse_conflicts,
+    refuse_nothing,
+    unrecorded_undo,
+)
 from holdfast.sessions.wishes import LastCall, Target, ToCheckpoint, wish_to_redo, wish_to_undo
 from holdfast.system.machine import process_of
 from holdfast.views.checkpoints import CheckpointViews
@@ -93,6 +102,7 @@ class Undoing:
             wish = wish_in(plan)  # another process may have undone something until now
             undo = decide(plan, wish, self._parts.service, force=force)
             refuse_conflicts(undo)
+            refuse_nothing(undo)
             if confirm is not None:
                 if not confirm(undo):
                     return Declined()
