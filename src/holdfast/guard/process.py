@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from holdfast.agents.hooks.event import HookAnswer, HookEvent, HookKind, Reply
-from holdfast.config.loading import home_directory
+from holdfast.config.loading import home_directory, load_settings
 from holdfast.errors import HoldfastError
 from holdfast.guard.hearing import Heard, Listening
 from holdfast.guard.server import Job, Server
@@ -60,7 +60,7 @@ class Guard:
         self._server = Server(listener, self._job_for)
         self._started_at = datetime.now(UTC)
         self._sessions: Sessions | None = None
-        self._blocks = True
+        self._stops_calls = True
         self._problem = ""
         """Why nothing can be recorded."""
         self._heard: object = None
@@ -81,7 +81,6 @@ class Guard:
         from holdfast.guard.sessions import Sessions
 
         with Holdfast.open(self._folder, home=self._home) as holdfast:
-            self._blocks = holdfast.settings.on_failure is Unprotected.BLOCK
             self._sessions = Sessions(holdfast)
             try:
                 if self._records_writes:
@@ -127,7 +126,7 @@ class Guard:
         def hear() -> Reply:
             listening = Listening(
                 can_be_told=lambda: can_tell and not job.is_given_up,
-                is_stopped=lambda: job.is_given_up and self._blocks and saved is None,
+                is_stopped=lambda: job.is_given_up and saved is None and self._blocks(),
             )
             return adapter.reply(event, self._heard_answer(Heard(event, pid, saved), listening))
 
@@ -157,9 +156,16 @@ class Guard:
         sentence = f"Holdfast could not take a checkpoint of {name_text(str(self._folder))}: {why}"
         if event.reads_only:
             return HookAnswer()  # it changes nothing that would have to be undone
-        if event.kind is HookKind.BEFORE_TOOL and self._blocks:
+        if event.kind is HookKind.BEFORE_TOOL and self._blocks():
             return HookAnswer(block=f"{sentence} So the call was stopped (setting `agents.on-failure`).")
         return HookAnswer(show=f"{sentence} What happens now cannot be undone.")
+
+    def _blocks(self) -> bool:
+        """As it is set now: a person may change it while the guard runs."""
+        with suppress(HoldfastError):
+            settings = load_settings(self._home, self._folder, os.environ, {})
+            self._stops_calls = settings.on_failure is Unprotected.BLOCK
+        return self._stops_calls
 
     def _status(self) -> Reply:
         found = {
