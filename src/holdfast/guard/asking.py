@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import time
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 from holdfast.errors import ConflictError, SandboxError
 from holdfast.guard.process import RECORD_WRITES
-from holdfast.guard.wire import RECORD, STATUS, STOP, Answer, Request, WireError, ask, sockets_folder
+from holdfast.guard.wire import RECORD, STATUS, STOP, Answer, Request, WireError, ask, lock_place, sockets_folder
 from holdfast.names import name_text
 from holdfast.system.detached import start_detached
 
@@ -63,9 +64,21 @@ def stop(home: Path, folder: Path) -> bool:
     if _asked(home, folder, STOP) is None:
         return False
     deadline = time.monotonic() + _START_SECONDS
-    while status_of(home, folder) is not None and time.monotonic() < deadline:
+    while _is_alive(home, folder) and time.monotonic() < deadline:
         time.sleep(_PAUSE_SECONDS)
     return True
+
+
+def _is_alive(home: Path, folder: Path) -> bool:
+    """Whether its process is still there: it keeps what it knows after its last answer."""
+    try:
+        with lock_place(home, folder).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
 
 
 def running(home: Path, folders: Iterator[Path]) -> Iterator[dict[str, Any]]:

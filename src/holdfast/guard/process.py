@@ -23,7 +23,7 @@ from holdfast.config.loading import home_directory, load_settings
 from holdfast.errors import HoldfastError
 from holdfast.guard.hearing import Heard, Listening
 from holdfast.guard.server import Job, Server
-from holdfast.guard.wire import HOOK, RECORD, STATUS, STOP, Request, socket_name, sockets_folder
+from holdfast.guard.wire import HOOK, RECORD, STATUS, STOP, Request, lock_place, socket_name, sockets_folder
 from holdfast.model import Unprotected
 from holdfast.names import name_text
 
@@ -234,7 +234,7 @@ def main(arguments: list[str]) -> int:
     sockets = sockets_folder(home)
     sockets.mkdir(parents=True, exist_ok=True, mode=0o700)
     name = socket_name(folder)
-    with (sockets / name).with_suffix(".lock").open("a") as lock:
+    with lock_place(home, folder).open("a") as lock:
         if not _is_only_one(lock, sockets / name):
             return 0
         listener = _listener_at(sockets / name)

@@ -115,6 +115,11 @@ def socket_name(folder: Path) -> str:
     return f"{name_of(os.fsencode(folder)).decode()}.sock"
 
 
+def lock_place(home: Path, folder: Path) -> Path:
+    """The file that the process of a folder has locked as long as it lives."""
+    return (sockets_folder(home) / socket_name(folder)).with_suffix(".lock")
+
+
 @contextmanager
 def short_address(home: Path, folder: Path) -> Iterator[str]:
     """An address of the socket that fits, however long the path of the home is; only usable inside the context."""
