@@ -70,6 +70,7 @@ agents: $(INSTALLED)  ## install the six coding agents into build/agents, and tr
 bench: $(INSTALLED)  ## measure checkpoints beside git, restic and borg, then whole commands and their start (an hour; see docs/performance.md)
 	@$(BIN)/python -m benchmarks.compare $(FLAGS)
 	@$(BIN)/python -m benchmarks.whole_commands $(COMMAND_FLAGS)
+	@$(BIN)/python -m benchmarks.hooks
 	@$(BIN)/python -m benchmarks.command_line $(START_FLAGS)
 
 docs: $(INSTALLED)  ## make the generated pages and the site of the documentation, in site/
