@@ -16,8 +16,9 @@ import subprocess  # nosec B404
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -367,27 +368,35 @@ class Terminal:
 def main(names: Sequence[str]) -> int:
     agents = [each for each in AGENTS if not names or each.name in names]
     install(agents)
-    failed = 0
-    for agent, (way, try_it) in product(agents, _WAYS):
-        problems = _tried(agent, try_it)
-        failed += bool(problems)
-        verdict = "failed" if problems else "ok"
-        sys.stdout.write("\n  ".join([f"{agent.name:<10}{way:<7}{verdict}", *problems]) + "\n")
+    ways = (("once", _problems), ("typed", _problems_when_typed))
+    return try_all(
+        (f"{agent.name:<10}{way:<7}", partial(tried, agent)) for agent, (way, tried) in product(agents, ways)
+    )
+
+
+def _problems(agent: Agent, folder: Path) -> list[str]:
+    return Trial(agent, folder).problems()
+
+
+def _problems_when_typed(agent: Agent, folder: Path) -> list[str]:
+    return Trial(agent, folder).problems_when_typed()
+
+
+def try_all(trials: Iterable[tuple[str, Callable[[Path], list[str]]]]) -> int:
+    """Each in a new folder; prints how it went, and returns the exit code of them all."""
+    failed = False
+    for name, trial in trials:
+        folder = Path(tempfile.mkdtemp(prefix="holdfast-agent-"))
+        try:
+            problems = trial(folder)
+        except subprocess.TimeoutExpired as error:
+            problems = [f"it did not end: {error}"]
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        failed = failed or bool(problems)
+        sys.stdout.write("\n  ".join([f"{name:<10}{'failed' if problems else 'ok'}", *problems]) + "\n")
         sys.stdout.flush()
     return 1 if failed else 0
-
-
-_WAYS = (("once", Trial.problems), ("typed", Trial.problems_when_typed))
-
-
-def _tried(agent: Agent, try_it: Callable[[Trial], list[str]]) -> list[str]:
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-agent-"))
-    try:
-        return try_it(Trial(agent, folder))
-    except subprocess.TimeoutExpired as error:
-        return [f"it did not end: {error}"]
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

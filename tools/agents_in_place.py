@@ -8,14 +8,13 @@ all of the prompt, and each is brought back again. The whole folder is compared 
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess  # nosec B404
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from tools.agents import AGENTS, HOLDFAST, Agent, Trial, install
+from tools.agents import AGENTS, HOLDFAST, Agent, Trial, install, try_all
 from tools.scripted_model import ScriptedModel, Turn, serving
 
 _PATIENCE_SECONDS = 180
@@ -180,22 +179,14 @@ def _differences(when: str, expected: Contents, found: Contents) -> list[str]:
     return [f"{when}: {name} differs" for name in names if expected.get(name) != found.get(name)]
 
 
+def _problems(agent: Agent, folder: Path) -> list[str]:
+    return InPlace(agent, folder).problems()
+
+
 def main(names: Sequence[str]) -> int:
     agents = [each for each in AGENTS if each.name in SESSIONS and (not names or each.name in names)]
     install(agents)
-    failed = 0
-    for agent in agents:
-        folder = Path(tempfile.mkdtemp(prefix="holdfast-agent-"))
-        try:
-            problems = InPlace(agent, folder).problems()
-        except subprocess.TimeoutExpired as error:
-            problems = [f"it did not end: {error}"]
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        failed += bool(problems)
-        sys.stdout.write("\n  ".join([f"{agent.name:<10}{'failed' if problems else 'ok'}", *problems]) + "\n")
-        sys.stdout.flush()
-    return 1 if failed else 0
+    return try_all((each.name, partial(_problems, each)) for each in agents)
 
 
 if __name__ == "__main__":

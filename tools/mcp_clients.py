@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess  # nosec B404
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from holdfast.app import Holdfast
-from tools.agents import AGENTS, BUILD, HOLDFAST, NODE, Agent, install
+from tools.agents import AGENTS, BUILD, HOLDFAST, NODE, Agent, install, try_all
 from tools.scripted_model import ScriptedModel, Turn, serving
 
 _INSPECTOR = "@modelcontextprotocol/inspector"
@@ -188,19 +186,7 @@ def main(names: Sequence[str]) -> int:
     install([each for each in AGENTS if each.name in chosen])
     if "inspector" in chosen:
         _install_inspector()
-    failed = 0
-    for name, trial in chosen.items():
-        folder = Path(tempfile.mkdtemp(prefix="holdfast-mcp-"))
-        try:
-            problems = trial(folder)
-        except subprocess.TimeoutExpired as error:
-            problems = [f"it did not end: {error}"]
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        failed += bool(problems)
-        sys.stdout.write("\n  ".join([f"{name:<10}{'failed' if problems else 'ok'}", *problems]) + "\n")
-        sys.stdout.flush()
-    return 1 if failed else 0
+    return try_all(chosen.items())
 
 
 if __name__ == "__main__":
