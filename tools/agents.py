@@ -264,16 +264,7 @@ class Trial:
 
     def _holdfast(self, environment: Mapping[str, str], command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         words = [str(HOLDFAST), "run", "--format", "json", "--", *command]
-        return subprocess.run(
-            words,
-            cwd=self.project,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_PATIENCE_SECONDS,
-        )
+        return run_to_end(words, self.project, environment)
 
     def _problems_of_work(self, ended: subprocess.CompletedProcess[str]) -> list[str]:
         try:
@@ -380,6 +371,19 @@ def _problems(agent: Agent, folder: Path) -> list[str]:
 
 def _problems_when_typed(agent: Agent, folder: Path) -> list[str]:
     return Trial(agent, folder).problems_when_typed()
+
+
+def run_to_end(command: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_PATIENCE_SECONDS,
+    )
 
 
 def try_all(trials: Iterable[tuple[str, Callable[[Path], list[str]]]]) -> int:

@@ -11,20 +11,19 @@ import json
 import os
 import subprocess  # nosec B404
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from holdfast.app import Holdfast
-from tools.agents import AGENTS, BUILD, HOLDFAST, NODE, Agent, install, try_all
+from tools.agents import AGENTS, BUILD, HOLDFAST, NODE, Agent, install, run_to_end, try_all
 from tools.scripted_model import ScriptedModel, Turn, serving
 
 _INSPECTOR = "@modelcontextprotocol/inspector"
 _LABEL = "by the model"
 _SPOIL = "echo spoilt > notes.txt; echo new > new.txt"
 _TOOLS = ("checkpoint", "timeline", "show", "diff", "restore", "rewind", "undo_rewind")
-_PATIENCE_SECONDS = 180
 
 
 @dataclass(frozen=True)
@@ -108,13 +107,13 @@ def problems_of(client: McpClient, folder: Path) -> list[str]:
     )
     with serving(model) as address:
         environment = _environment(agent, client, address, user, folder)
-        installed = _ended([str(HOLDFAST), "agents", "install", *client.hooks], project, environment)
+        installed = run_to_end([str(HOLDFAST), "agents", "install", *client.hooks], project, environment)
         if installed.returncode:
             return [installed.stderr]
         *command, last = agent.command
         at = len(command) - (command[-1] == "-p")  # its value is the task
-        ended = _ended([*command[:at], *client.options(), *command[at:], last], project, environment)
-        _ended([str(HOLDFAST), "guard", "stop"], project, environment)
+        ended = run_to_end([*command[:at], *client.options(), *command[at:], last], project, environment)
+        run_to_end([str(HOLDFAST), "guard", "stop"], project, environment)
     said = json.dumps([body for _, body in model.requests])
     found = [f"{tool} was not offered" for tool in _TOOLS if f'"{client.prefix}{tool}"' not in said]
     if _LABEL not in _labels(project, folder / "home"):
@@ -124,19 +123,6 @@ def problems_of(client: McpClient, folder: Path) -> list[str]:
     if "newest first" not in said:
         found.append("the timeline did not come back to the model")
     return [*found, ended.stdout[-1500:], ended.stderr[-1500:]] if found else []
-
-
-def _ended(command: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        cwd=cwd,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_PATIENCE_SECONDS,
-    )
 
 
 def _environment(agent: Agent, client: McpClient, address: str, user: Path, folder: Path) -> dict[str, str]:
@@ -165,7 +151,7 @@ def problems_of_inspector(folder: Path) -> list[str]:
     calls = (("tools/list",), ("tools/call", "--tool-name", "checkpoint", "--tool-arg", f"label={_LABEL}"))
     for call in calls:
         command = [str(NODE / "mcp-inspector"), "--cli", str(HOLDFAST), "mcp", "--method", *call]
-        ended = _ended(command, project, environment)
+        ended = run_to_end(command, project, environment)
         if ended.returncode:
             return [f"{call[0]} ended with {ended.returncode}", ended.stdout[-1500:], ended.stderr[-1500:]]
     return [] if _LABEL in _labels(project, folder / "home") else ["no checkpoint was taken"]
